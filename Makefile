@@ -1,0 +1,63 @@
+# A fresh machine needs two commands, `make demo` and `make test`: each builds .venv when it is missing or stale.
+# Kept readable for GNU make 3.81, which macOS still ships.
+
+PYTHON ?= python3
+ARGS   ?=
+
+BIN      := .venv/bin
+STAMP    := .venv/.stamp
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
+PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requirements/constraints.txt
+
+.PHONY: help demo test lint bench soak clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 14
+	@echo 'ARGS="..." is handed on: make demo ARGS="--path ..", make test ARGS="-k storm"'
+
+demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
+	@$(BIN)/amplifier-context run $(ARGS)
+
+test: $(STAMP)  ## the test-suite, on up to four cores
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+lint: $(STAMP)  ## ruff (format and rules), pyright (strict)
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@mkdir -p build/links && ln -sfn ../../testing build/links/amplifier_context_testing
+	@$(BIN)/pyright
+
+bench: $(STAMP)  ## speed and memory, as a table
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: $(STAMP)  ## the long-running tests
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+clean:  ## remove .venv, caches and what was built
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} + -o -name '*.egg-info' -prune -exec rm -rf {} +
+
+# The stamp holds the folder the venv was made in. A venv is full of absolute paths: one that was copied or moved, or
+# whose Python is gone, is stale whatever the dates of the files say.
+SOUND := $(shell $(BIN)/python -c pass 2>/dev/null && cat $(STAMP) 2>/dev/null)
+ifneq ($(SOUND),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+OLD_PYTHON := Python 3.11 or newer is needed; try: make PYTHON=python3.12 ...
+# Takes the lock, then becomes the command that follows; the lock is let go when that command ends, however it ends.
+LOCKED := import fcntl, os, sys; f = open(".venv.lock", "w"); fcntl.flock(f, fcntl.LOCK_EX); \
+	os.set_inheritable(f.fileno(), True); os.execvp(sys.argv[1], sys.argv[1:])
+
+$(STAMP): Makefile $(PACKAGES:=/pyproject.toml) $(wildcard requirements/*.txt)
+ifndef VENV_LOCKED
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo '$(OLD_PYTHON)' >&2; exit 1; }
+	@$(PYTHON) -c '$(LOCKED)' $(MAKE) -s --no-print-directory VENV_LOCKED=1 $(STAMP)
+else
+	@echo 'Building .venv (a minute or so the first time) ...' >&2
+	@test '$(SOUND)' = '$(CURDIR)' || $(PYTHON) -m venv --clear .venv
+	@rm -f $(STAMP)
+	@$(PIP) -r requirements/dev.txt
+	@$(PIP) --no-build-isolation $(addprefix -e ./,$(PACKAGES))
+	@echo '$(CURDIR)' > $(STAMP)
+endif

@@ -1,0 +1,49 @@
+"""Clipping: the head and the tail of a long text, and between them a mark that says what was cut and where it is.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+_HEAD_SHARE = 0.6  # the head names things, the tail says how it ended: both matter, the head a little more
+_LINE_REACH = 0.15  # of a part: how far a cut may move to fall between lines
+
+
+def cut_mark(cut: int, mark: str | None) -> str:
+    """The words that stand where `cut` characters were taken out; `mark` names the whole."""
+    where = f", whole text: {mark}" if mark else ""
+    return f"[... {cut:,} characters cut{where} ...]"
+
+
+def clip_text(text: str, max_chars: int, mark: str | None = None) -> str:
+    """At most `max_chars` characters of `text`: its head, a mark, its tail. Unchanged when it is short enough.
+
+    Clipping again to the same or a larger size changes nothing. Where `max_chars` has no room for the mark, the bare
+    head is returned.
+
+    Args:
+        text: any text.
+        max_chars: characters, at least 1.
+        mark: names the message that holds the whole text, e.g. ``m12``.
+    """
+    if len(text) <= max_chars:
+        return text
+    note = "\n" + cut_mark(len(text), mark) + "\n"
+    room = max_chars - len(note)
+    if room < 2:
+        return text[:max_chars]
+    head = text[: _line_end(text, int(room * _HEAD_SHARE))]
+    rest = room - len(head)
+    tail = text[_line_start(text, len(text) - rest) :]
+    return f"{head}\n{cut_mark(len(text) - len(head) - len(tail), mark)}\n{tail}"
+
+
+def _line_end(text: str, end: int) -> int:
+    cut = text.rfind("\n", int(end * (1 - _LINE_REACH)), end)
+    return cut if cut > 0 else end
+
+
+def _line_start(text: str, start: int) -> int:
+    reach = start + int((len(text) - start) * _LINE_REACH)
+    cut = text.find("\n", start, reach)
+    return cut + 1 if cut >= 0 else start

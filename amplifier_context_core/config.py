@@ -1,0 +1,129 @@
+"""Configuration: the keys of the modules we replace, and ours beside them.
+
+A failing context mount ends the host's session, so most things are forgiven: a key without meaning here is named once
+in the log, an unknown one is a warning that names the nearest known. Only a known key with an impossible value is an
+error, with key, value and range.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+# Read by the modules we replace or by hosts' configs, with nothing to do here (KERNEL.md).
+WITHOUT_MEANING = frozenset(
+    {
+        "auto_save",
+        "compaction_notice_enabled",
+        "compaction_notice_min_level",
+        "compaction_notice_token_reserve",
+        "compaction_notice_verbosity",
+        "compaction_strategy",
+        "memory_files",
+        "storage_path",
+        "summarization_model",
+        "summarization_prompt_path",
+        "summarization_timeout_s",
+        "summary_trigger",
+        "transcript_path",
+        "truncate_boundary",
+    }
+)
+SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
+
+
+class Config(BaseModel):
+    """Settings of a context manager. Shares are of the budget unless said otherwise."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    max_tokens: int = Field(200_000, ge=1, description="budget without a provider's window; caps it when set (tokens)")
+    compact_threshold: float = Field(0.92, gt=0, le=1, description="share at which a view is compacted")
+    target_usage: float = Field(0.50, gt=0, lt=1, description="share a compaction brings the view down to")
+    protected_recent: float = Field(0.30, ge=0, le=1, description="share of the target kept as it is, newest first")
+    protected_tool_results: int = Field(5, ge=0, description="newest tool rounds whose outputs stay")
+    truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
+    auto_compact: bool = Field(True, description="false: only the hard limit compacts")
+    output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
+    safety_margin: int = Field(1_000, ge=0, description="tokens of a provider's window kept free besides")
+    token_meter: Literal["estimate", "actual", "hybrid"] = Field(
+        "hybrid", description="estimate: do not learn from reported usage"
+    )
+    max_tool_result_bytes: int = Field(131_072, ge=200, description="bytes a tool output shows at most, at any age")
+    clear_at_least: int | None = Field(None, ge=0, description="tokens a compaction must free; default 5 % of the budget")
+    ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
+    output_share: float = Field(0.25, gt=0, le=1, description="share one tool output may fill, at any age")
+    chapter_share: float = Field(0.40, gt=0, lt=1, description="share chapters may fill")
+    pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
+    on_interrupt: Literal["keep", "discard", "repair"] = Field("repair", description="what a cancelled turn becomes")
+    merge_consecutive: bool = Field(False, description="join neighbours of one role, for models that want alternation")
+    strict: bool = Field(False, description="raise ContextOverflow when what must be kept does not fit")
+    strict_config: bool = Field(False, description="unknown keys are errors")
+    token_counter: str = Field("o200k_base", min_length=1, description="vocabulary, `heuristic`, or a plug-in's name")
+    search_index: str = Field("scan", min_length=1, description="how recall searches; `scan` or a plug-in's name")
+
+    @model_validator(mode="after")
+    def _target_below_threshold(self) -> Config:
+        if self.target_usage >= self.compact_threshold:
+            raise ValueError(
+                f"target_usage: {self.target_usage} must be below compact_threshold ({self.compact_threshold}), "
+                "or a compaction could free nothing"
+            )
+        return self
+
+
+def load_config(
+    raw: Mapping[str, Any] | None,
+    *,
+    module: str = "context",
+    defaults: Mapping[str, Any] | None = None,
+    meaningful: frozenset[str] = frozenset(),
+) -> Config:
+    """Check a mount plan's config.
+
+    Args:
+        raw: the keys as the user wrote them; null values count as not written.
+        module: module id, named in warnings.
+        defaults: the module's own defaults where they differ from core's.
+        meaningful: keys that the module itself reads.
+
+    Raises:
+        ConfigError: a known key has an impossible value, or, under `strict_config`, a key is unknown.
+    """
+    given: dict[str, Any] = {}
+    for key, value in (raw or {}).items():
+        if value is not None:
+            given.setdefault(SPELLINGS.get(key, key), value)
+    strict = given.get("strict_config") is True
+    idle: list[str] = []
+    for key in given:
+        if key in Config.model_fields or key in meaningful:
+            continue
+        if key in WITHOUT_MEANING:
+            idle.append(key)
+            continue
+        known = sorted({*Config.model_fields, *meaningful, *WITHOUT_MEANING, *SPELLINGS})
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        if strict:
+            raise ConfigError(key, f"unknown key of {module}{hint}")
+        log.warning("%s: unknown config key %r is ignored%s", module, key, hint)
+    if idle:
+        log.info("%s: accepted, without meaning here: %s", module, ", ".join(sorted(idle)))
+    try:
+        return Config.model_validate({**(defaults or {}), **given})
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if not key:
+            key, _, text = first["msg"].removeprefix("Value error, ").partition(": ")
+            raise ConfigError(key, text) from None
+        raise ConfigError(key, f"{first['input']!r} is impossible: {first['msg'].lower()}") from None

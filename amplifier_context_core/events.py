@@ -1,0 +1,81 @@
+"""Telling the kernel's hooks what happens to the context.
+
+Handlers are other people's code: one that raises, hangs or returns nonsense must not harm a request. So every
+emission has a timeout of its own, is made without holding any lock, and its failure is a log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+PRE_COMPACT = "context:pre_compact"
+POST_COMPACT = "context:post_compact"
+COMPACTION = "context:compaction"
+WARNING = "context:warning"
+EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING)
+
+_SECONDS = 10.0  # longer than an approval hook needs to look up a policy, shorter than a user's patience
+
+_emitting: ContextVar[bool] = ContextVar("amplifier_context_emitting", default=False)
+
+
+class Hooks(Protocol):
+    """The part of the kernel's hook registry that is used."""
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What handlers said.
+
+    Attributes:
+        denied: one said no, or wants a user to be asked first.
+        reason: why, for reports.
+        injected: text they want whoever folds to know.
+    """
+
+    denied: bool = False
+    reason: str | None = None
+    injected: str | None = None
+
+
+async def emit(hooks: Hooks | None, event: str, data: dict[str, Any]) -> Answer:
+    """Tell handlers; never raises. Data must be plain JSON: the kernel turns anything else into text."""
+    if hooks is None:
+        return Answer()
+    token = _emitting.set(True)
+    try:
+        result = await asyncio.wait_for(hooks.emit(event, data), _SECONDS)
+    except TimeoutError:
+        log.warning("handlers of %s took longer than %s s; going on without them", event, _SECONDS)
+        return Answer()
+    except Exception as problem:
+        log.warning("a handler of %s failed: %s", event, type(problem).__name__)
+        return Answer()
+    finally:
+        _emitting.reset(token)
+    action = getattr(result, "action", "continue")
+    reason = getattr(result, "reason", None)
+    injected = [
+        content
+        for content in (getattr(item, "content", None) for item in getattr(result, "context_injections", None) or ())
+        if isinstance(content, str) and content
+    ]
+    single = getattr(result, "context_injection", None)
+    if not injected and action == "inject_context" and isinstance(single, str):
+        injected = [single]
+    return Answer(
+        action in ("deny", "ask_user"), reason if isinstance(reason, str) else None, "\n\n".join(injected) or None
+    )
+
+
+def inside_handler() -> bool:
+    """Is this code being run by a handler of one of our own events?"""
+    return _emitting.get()

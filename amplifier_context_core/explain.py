@@ -1,0 +1,123 @@
+"""Where every round of a view stands, in plain JSON: for people, for tests, for the live display."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .checkpoint import Piece
+
+if TYPE_CHECKING:
+    from .manager import ContextManager
+
+_MOST_ROUNDS = 5_000  # rounds listed one by one
+
+
+def explain(manager: ContextManager) -> dict[str, Any]:
+    """The report of the view handed out last; see docs/architecture.md for its fields."""
+    view = manager.views.last
+    history = manager.history.snapshot()
+    if view is None:
+        raise ValueError("no view was handed out yet")
+    limits = view.limits
+    pieces = manager.views.pieces()
+    checkpoint = view.line.checkpoint
+    exact = getattr(manager.counter, "exact", False)
+    figure = "measured" if manager.meter.is_measured(view.key) else "counted" if exact else "estimated"
+    mends = manager.views.mends()
+    rounds: list[dict[str, Any]] = []
+    for piece in pieces:
+        rounds.extend(_rows(piece, mends.get(piece.first, ())))
+    rounds.extend(_dropped(pieces, history[0].seq if len(history) else 1, checkpoint.upto if checkpoint else 0))
+    rounds.sort(key=lambda row: int(row["mark"][1:]))
+    floor = [piece for piece in pieces if piece.floor]
+    prompt = sum(shown.tokens for shown in view.system)
+    return {
+        "session_id": manager.session_id,
+        "messages": len(history),
+        "turns": manager.turn_count,
+        "view": {
+            "messages": len(view.system) + len(view.messages),
+            "tokens": manager.meter.estimate(view.counted, view.key),
+            "counted": view.counted,
+            "budget": limits.budget,
+            "room": limits.room,
+            "trigger": limits.trigger,
+            "target": limits.target,
+            "prefix_tokens": view.prefix,
+            "chapter_tokens": sum(piece.tokens for piece in pieces if piece.chapter),
+            "checkpoint": checkpoint.mark if checkpoint else None,
+            "figure": figure,
+            "why": _why(manager),
+        },
+        "floor": {
+            "tokens": prompt + sum(piece.tokens for piece in floor),
+            "members": [{"mark": "system prompt", "tokens": prompt, "why": "system prompt"}] * bool(prompt)
+            + [{"mark": piece.mark, "tokens": piece.tokens, "why": piece.floor} for piece in floor],
+        },
+        "compactions": manager.views.compactions,
+        "tokens_saved": manager.views.saved,
+        "rounds": rounds[-_MOST_ROUNDS:],
+        "warnings": list(manager.views.warnings),
+    }
+
+
+def _why(manager: ContextManager) -> str:
+    view = manager.views.last
+    assert view is not None
+    limits = view.limits
+    config = manager.config
+    if not config.auto_compact:
+        return f"auto_compact is off: compacted only above the budget of {limits.room:,} tokens"
+    text = f"compacted above {limits.trigger:,} tokens, {config.compact_threshold:.0%} of {limits.room:,}"
+    if limits.room != limits.budget:
+        text += f" (a budget of {limits.budget:,} corrected by what the provider reported)"
+    if view.counted > limits.trigger:
+        text += f"; not tried again before {view.line.quiet_until:,}: too little could be freed"
+    return text
+
+
+def _rows(piece: Piece, mends: tuple[str, ...]) -> list[dict[str, Any]]:
+    if piece.chapter is None:
+        rule = piece.rule if not piece.floor else piece.floor if not piece.rule else f"{piece.floor}; {piece.rule}"
+        return [_row(piece, piece.first, piece.last, piece.turn, piece.before, piece.tokens, "; ".join((rule, *mends)))]
+    rows = [_row(piece, line.first, line.last, line.turn, line.before, line.tokens) for line in piece.chapter.lines]
+    if piece.chapter.left_out:
+        listed = sum(line.before for line in piece.chapter.lines)
+        rows.insert(0, _row(piece, piece.first, piece.last, piece.turn, piece.before - listed, 0))
+        rows[0]["rounds"] = piece.chapter.left_out
+        rows[0]["state"] = "dropped"
+    return rows
+
+
+def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int, rule: str = "") -> dict[str, Any]:
+    return {
+        "mark": f"m{first}",
+        "to": f"m{last}",
+        "turn": turn,
+        "state": piece.state,
+        "rule": (rule or piece.rule).strip("; "),
+        "tokens_before": before,
+        "tokens_after": after,
+    }
+
+
+def _dropped(pieces: list[Piece], first: int, upto: int) -> list[dict[str, Any]]:
+    """Stretches before the checkpoint's end that no piece stands for."""
+    rows: list[dict[str, Any]] = []
+    spans = sorted((piece.first, piece.last) for piece in pieces)
+    at = first
+    for start, end in [*spans, (upto + 1, upto + 1)]:
+        if at < start <= upto + 1:
+            rows.append(
+                {
+                    "mark": f"m{at}",
+                    "to": f"m{start - 1}",
+                    "turn": "",
+                    "state": "dropped",
+                    "rule": "not shown",
+                    "tokens_before": 0,
+                    "tokens_after": 0,
+                }
+            )
+        at = max(at, end + 1)
+    return rows

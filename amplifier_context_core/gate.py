@@ -1,0 +1,53 @@
+"""A mutex for tasks that may run on different event loops in different threads.
+
+asyncio's locks belong to one loop, threading's block a loop while they wait. A `Gate` is taken at once when it is
+free, and waited for without blocking otherwise, whatever loop the waiter runs on. First come, first served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import Future
+from types import TracebackType
+
+
+class Gate:
+    """``async with gate:`` lets one task in at a time."""
+
+    __slots__ = ("_guard", "_taken", "_waiters")
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiters: deque[Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            turn: Future[None] = Future()
+            self._waiters.append(turn)
+        try:
+            await asyncio.wrap_future(turn)
+        except BaseException:
+            # Cancelled while waiting. If the turn came all the same, it must be passed on, or all wait for ever.
+            if not turn.cancel() and not turn.cancelled():
+                self._pass_on()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._guard:
+            while self._waiters:
+                turn = self._waiters.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self._taken = False

@@ -1,0 +1,37 @@
+"""Identifiers: the paths, ids, names and numbers that an agent comes back to.
+
+What an agent needs from far back is rarely a sentence; it is the exact spelling of something. These are what a digest
+must not lose. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+
+# A run of word characters with the separators that paths, modules, ids, mail addresses and tickets use.
+_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
+_CAMEL = re.compile(r"[a-z][A-Z]")
+_EDGES = "./:@#-"
+_LONGEST = 120  # characters; longer runs are data, not names
+_MARKING = frozenset("0123456789/_.")
+
+
+def identifiers(text: str, limit: int = 10_000) -> list[str]:
+    """Identifiers in `text` in order of first appearance, each once, at most `limit`.
+
+    A token counts when it is 5 to 120 characters long without the punctuation at its edges and holds a digit, ``/``,
+    ``_``, ``.`` or a change from lower to upper case: what plain prose does not.
+    """
+    found: dict[str, None] = {}
+    for match in _TOKEN.finditer(text):
+        token = match.group().strip(_EDGES)
+        if 5 <= len(token) <= _LONGEST and token not in found and is_identifier(token):
+            found[token] = None
+            if len(found) >= limit:
+                break
+    return list(found)
+
+
+def is_identifier(token: str) -> bool:
+    """Does a token look like a name somebody gave, rather than a word?"""
+    return not _MARKING.isdisjoint(token) or _CAMEL.search(token) is not None

@@ -1,0 +1,111 @@
+"""Mounting a manager into an Amplifier session: capabilities, events, cleanup.
+
+The three packages differ in what they mount; how they mount it is here, once. Nothing is opened: the kernel validates
+a module by mounting it with the user's real config before the session's own mount (KERNEL.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from .events import EVENTS
+from .manager import ContextManager
+from .meter import usage_of
+from .transcript import Response
+
+log = logging.getLogger(__name__)
+
+Cleanup = Callable[[], Awaitable[None]]
+
+OVERFLOW = "ContextLengthError"  # the kernel's error type (amplifier_core.llm_errors), as events name it
+
+
+async def mount_manager(coordinator: Any, manager: ContextManager, module: str) -> Cleanup:
+    """Mount a manager as the session's context.
+
+    Args:
+        coordinator: the kernel's coordinator.
+        manager: what to mount.
+        module: module id, as contributor and handler name.
+
+    Returns:
+        The cleanup to be called at the end of the session.
+    """
+    await coordinator.mount("context", manager)
+    for name, capability in _capabilities(manager).items():
+        coordinator.register_capability(name, capability)
+    coordinator.register_contributor("observability.events", module, lambda: list(EVENTS))
+    unregister = [
+        coordinator.hooks.register(event, handler, 0, name=f"{module}:{event}")
+        for event, handler in _handlers(manager).items()
+    ]
+
+    async def cleanup() -> None:
+        for undo in unregister:
+            undo()
+        await manager.close()
+
+    return cleanup
+
+
+def _capabilities(manager: ContextManager) -> dict[str, Any]:
+    return {
+        "context.compact": manager.compact,
+        "context.explain": manager.explain,
+        "context.interrupt": manager.interrupt,
+        "context.snapshot": manager.snapshot,
+        "context.pin": manager.pin,
+        "context.compact_summary": manager.compact_summary,
+        "context.recall": manager.recall,
+        "context.search": manager.search,
+        "context.request_retention": manager.request_retention,
+    }
+
+
+def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any]], Awaitable[Any]]]:
+    from amplifier_core import HookResult
+
+    def quietly(react: Callable[[Mapping[str, Any]], Awaitable[None]]) -> Callable[[str, dict[str, Any]], Any]:
+        async def handler(event: str, data: dict[str, Any]) -> Any:
+            try:
+                await react(data or {})
+            except Exception:
+                log.warning("reacting to %s failed", event, exc_info=True)
+            return HookResult(action="continue")
+
+        return handler
+
+    async def responded(data: Mapping[str, Any]) -> None:
+        if data.get("status", "ok") == "ok":
+            manager.heard(response_in(data))
+
+    async def failed(data: Mapping[str, Any]) -> None:
+        error = data.get("error")
+        kind = cast("Mapping[str, Any]", error).get("type") if isinstance(error, Mapping) else data.get("error_type")
+        if kind == OVERFLOW:
+            manager.refused()
+
+    async def cancelled(data: Mapping[str, Any]) -> None:
+        manager.history.cancelled()
+
+    async def completed(data: Mapping[str, Any]) -> None:
+        await manager.history.settle()
+
+    return {
+        "llm:response": quietly(responded),
+        "provider:error": quietly(failed),
+        "cancel:completed": quietly(cancelled),
+        "orchestrator:complete": quietly(completed),
+    }
+
+
+def response_in(data: Mapping[str, Any]) -> Response:
+    """What an ``llm:response`` event tells of a response."""
+
+    def said(name: str) -> str | None:
+        value = data.get(name)
+        return value if isinstance(value, str) and value else None
+
+    return Response(said("model"), said("provider"), usage_of(data.get("usage")), said("finish_reason"), said("error"))

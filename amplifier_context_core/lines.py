@@ -1,0 +1,388 @@
+"""Lines: a checkpoint and what came after it, kept up as history grows.
+
+A view is a checkpoint and every entry since. A `Line` holds one such pair, rendered, and takes in new entries at the
+cost of those entries only. Between two checkpoints it only grows at its end. A few lines are kept, one for each budget
+in use, so that a side call with a small window does not disturb the long view, and going back to the larger budget
+finds the old prefix unchanged.
+
+Not locked: the manager lets one task in at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from .checkpoint import Checkpoint, Draft, Piece, piece_of
+from .messages import INSTRUCTING
+from .render import OPENING, Rendered, Renderer, Rendering
+from .rounds import Round, RoundList
+from .tokens import TokenCounter, count_message_tokens
+from .transcript import Entry, Snapshot
+
+_BREATHE = 500  # entries taken in between two breaths of the event loop
+_REACH = 32  # budgets of history before the newest entry that a first checkpoint looks at one by one
+_KEPT = 4  # lines
+_NEAR = 0.8  # of a budget: a line made for at least that much may serve it
+
+
+class Line:
+    """One checkpoint (or none) and the rendered rounds since.
+
+    Attributes:
+        checkpoint: what stands for the beginning of the history; None when all of it is shown.
+        budget: tokens of the requests it was made for.
+        quiet_until: tokens of the view before which no compaction is tried again.
+        stuck: even so it is over the budget: what must stay does not fit.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint | None,
+        budget: int,
+        counter: TokenCounter,
+        *,
+        output_limit: int,
+        output_bytes: int,
+        summaries: Mapping[str, str],
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.budget = budget
+        self.quiet_until = 0
+        self.stuck = False
+        self._counter = counter
+        self._output_limit = output_limit
+        self._output_bytes = output_bytes
+        self._summaries = summaries
+        self._opening = Rendered(OPENING, count_message_tokens(OPENING, counter))
+        self._revision = -1
+        self._interrupted: frozenset[int] = frozenset()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the rounds since the checkpoint; they are taken in again."""
+        self._renderer = Renderer(
+            self._counter,
+            self._output_limit,
+            self._output_bytes,
+            self._interrupted,
+            self._summaries,
+            self.checkpoint.made_at if self.checkpoint else 0,
+        )
+        self._start = 0  # entries before the first round: leading instructions, or a past that was skipped
+        self._position = self.checkpoint.covered if self.checkpoint else 0
+        self._skipped: list[Piece] = []  # floor of a history too long to look at as a whole
+        self._rounds = RoundList()
+        self._renderings: list[Rendering] = []
+        self._changed = 0  # renderings from here on must be made anew
+        self._touched: set[int] = set()  # and these before it
+        self._tokens = 0
+        if self.checkpoint:
+            for piece in self.checkpoint.pieces:
+                for entry in piece.round.entries if piece.round else ():
+                    self._renderer.claim(entry)
+
+    async def take_in(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
+        """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.
+
+        Args:
+            history: what is stored now.
+            unchanged: entries at its start that are as they were when the line last looked.
+            interrupted: turns whose open calls were stopped.
+        """
+        if self._revision not in (-1, history.revision):
+            if self.checkpoint and unchanged < self.checkpoint.covered:
+                return False
+            if unchanged < self._position:
+                self._reset()
+        if interrupted != self._interrupted:
+            self._interrupted = interrupted
+            self._reset()
+        self._revision = history.revision
+        if self._position == 0:
+            await self._skip_far_past(history)
+        while self._position < len(history):
+            for entry in history[self._position : self._position + _BREATHE]:
+                self._add(entry)
+            self._position = min(self._position + _BREATHE, len(history))
+            self._render()
+            if self._position < len(history):
+                await asyncio.sleep(0)
+        return True
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the view without the system prompt."""
+        before = self.checkpoint.tokens if self.checkpoint else sum(piece.tokens for piece in self._skipped)
+        return before + self._tokens + (self._opening.tokens if self._needs_opening() else 0)
+
+    def view(self) -> list[Rendered]:
+        """The messages of the view without the system prompt."""
+        shown: list[Rendered] = list(self.checkpoint.shown) if self.checkpoint else []
+        shown.extend(message for piece in self._skipped for message in piece.shown)
+        for rendering in self._renderings:
+            shown.extend(rendering.messages)
+        return [self._opening, *shown] if self._needs_opening() else shown
+
+    async def draft(self, system_tokens: int, history: Snapshot) -> tuple[Draft, int, list[Piece]]:
+        """The pieces a compaction may work on, how many entries they stand for, and the pieces that are still open.
+
+        Rounds whose calls are still open stay outside: their mends must not be frozen.
+        """
+        closed = await self._legal_cut(history)
+        pieces = list(self.checkpoint.pieces) if self.checkpoint else list(self._skipped)
+        covered = (self.checkpoint.covered if self.checkpoint else self._start) + sum(
+            len(held.entries) for held in self._rounds.rounds[:closed]
+        )
+        both = list(zip(self._rounds.rounds, self._renderings, strict=True))
+        pieces.extend(_piece(held, rendering) for held, rendering in both[:closed] if rendering.messages)
+        later = [_piece(held, rendering) for held, rendering in both[closed:] if rendering.messages]
+        fixed = system_tokens + sum(piece.tokens for piece in later)
+        return Draft(tuple(pieces), fixed), covered, later
+
+    def shows(self, seq: int) -> bool:
+        """Is this entry in the view as it was stored?"""
+        for piece in self.checkpoint.pieces if self.checkpoint else ():
+            if piece.state != "kept" and any(shown.seq == seq for shown in piece.shown):
+                return False
+        return any(message.seq == seq for message in self.view())
+
+    def reveal(self, seq: int, history: Snapshot) -> None:
+        """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it."""
+        if self.checkpoint is None or self.shows(seq):
+            return
+        held = _round_of(seq, history)
+        if held is None:
+            return
+        for entry in held.entries:
+            self._renderer.claim(entry)
+        fresh = _piece(held, self._renderer.render(held))
+        pieces: list[Piece] = []
+        placed = False
+        for piece in self.checkpoint.pieces:
+            if piece.round is not None and piece.first == held.first:
+                pieces.append(fresh)
+                placed = True
+                continue
+            if not placed and piece.first > held.last:
+                pieces.append(fresh)
+                placed = True
+            pieces.append(piece)
+        if not placed:
+            pieces.append(fresh)
+        self.checkpoint = replace(
+            self.checkpoint, pieces=tuple(pieces), tokens=sum(piece.tokens for piece in pieces)
+        )
+
+    def pieces(self) -> list[Piece]:
+        """Everything the view shows, piece by piece, for reports."""
+        pieces = list(self.checkpoint.pieces) if self.checkpoint else list(self._skipped)
+        pieces.extend(
+            _piece(held, rendering)
+            for held, rendering in zip(self._rounds.rounds, self._renderings, strict=True)
+            if rendering.messages
+        )
+        return pieces
+
+    def shrink_outputs(self, limit: int) -> None:
+        """Clip tool outputs since the checkpoint to a smaller limit (tokens)."""
+        self._output_limit = limit
+        self._renderer.output_limit = limit
+        self._changed = 0
+        self._render()
+
+    @property
+    def revision(self) -> int:
+        """The history's revision it was last brought up to."""
+        return self._revision
+
+    @property
+    def has_open_rounds(self) -> bool:
+        """Are there rounds that a checkpoint could not cover yet?"""
+        return self._rounds.closed < len(self._rounds)
+
+    @property
+    def output_limit(self) -> int:
+        """Tokens above which one tool output is clipped."""
+        return self._output_limit
+
+    @property
+    def mends(self) -> dict[int, tuple[str, ...]]:
+        """What was mended, by the lowest seq of the round."""
+        return {
+            held.first: rendering.mends
+            for held, rendering in zip(self._rounds.rounds, self._renderings, strict=True)
+            if rendering.mends
+        }
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        if not self._rounds.rounds and not self.checkpoint and not self._skipped and entry.role in INSTRUCTING:
+            self._start += 1  # the system prompt: it stands before the view, not in it
+            return
+        self._renderer.claim(entry)
+        count = len(self._rounds)
+        changed = self._rounds.add(entry)
+        if len(self._rounds) <= count and len(self._rounds) < len(self._renderings):
+            self._changed = min(self._changed, changed)  # rounds were joined: all behind moved up
+        elif changed < self._changed:
+            self._touched.add(changed)
+
+    def _render(self) -> None:
+        rounds = self._rounds.rounds
+        for index in self._touched:
+            if index < min(self._changed, len(self._renderings)):
+                fresh = self._renderer.render(rounds[index])
+                self._tokens += fresh.tokens - self._renderings[index].tokens
+                self._renderings[index] = fresh
+        self._touched.clear()
+        for gone in self._renderings[self._changed :]:
+            self._tokens -= gone.tokens
+        del self._renderings[self._changed :]
+        for held in rounds[self._changed :]:
+            rendering = self._renderer.render(held)
+            self._renderings.append(rendering)
+            self._tokens += rendering.tokens
+        self._changed = len(rounds)
+
+    async def _skip_far_past(self, history: Snapshot) -> None:
+        """Leave the far past of an imported giant unrendered, but for what must stay."""
+        self._start = 0
+        enough = _REACH * self.budget
+        seen = 0
+        start = len(history)
+        while start > 0 and seen < enough:
+            start -= 1
+            seen += history[start].tokens
+            if start % 5_000 == 0:
+                await asyncio.sleep(0)
+        while start > 0 and not (history[start].human or (history[start].role == "assistant" and not history[start].calls)):
+            start -= 1
+        if start == 0 or seen < enough:
+            return
+        kept: list[Round] = []
+        rounds = RoundList()
+        task_found = False
+        for index in range(start):
+            entry = history[index]
+            if not (index < start and entry.role in INSTRUCTING and not rounds.rounds and not kept):
+                rounds.add(entry)
+            if len(rounds) >= 5_000 or index == start - 1:
+                closed = rounds.closed if index < start - 1 else len(rounds)
+                for held in rounds.rounds[:closed]:
+                    if held.is_pinned or held.holds_loaded_tools or (held.is_human and not task_found):
+                        task_found = task_found or held.is_human
+                        kept.append(held)
+                if closed:
+                    rest = rounds.rounds[closed:]
+                    rounds = RoundList(entry for held in rest for entry in held.entries)
+                await asyncio.sleep(0)
+        for held in kept:
+            for entry in held.entries:
+                self._renderer.claim(entry)
+            self._skipped.append(_piece(held, self._renderer.render(held)))
+        self._position = self._start = start
+
+    async def _legal_cut(self, history: Snapshot) -> int:
+        """How many leading rounds may be covered: all closed, and every entry of theirs before any entry of the rest."""
+        rounds = self._rounds.rounds
+        first = self.checkpoint.covered if self.checkpoint else self._start
+        place: dict[int, int] = {}
+        for index in range(first, len(history)):
+            place[history[index].seq] = index
+            if index % 5_000 == 4_999:
+                await asyncio.sleep(0)
+        closed = self._rounds.closed
+        cut = ends = 0
+        furthest = first - 1
+        for index, held in enumerate(rounds[:closed]):
+            furthest = max(furthest, max(place[entry.seq] for entry in held.entries))
+            ends += len(held.entries)
+            if furthest == first + ends - 1:
+                cut = index + 1
+        return cut
+
+    def _needs_opening(self) -> bool:
+        for piece in self.checkpoint.pieces if self.checkpoint else self._skipped:
+            for shown in piece.shown:
+                if shown.message["role"] not in INSTRUCTING:
+                    return shown.message["role"] != "user"
+        for rendering in self._renderings:
+            for shown in rendering.messages:
+                if shown.message["role"] not in INSTRUCTING:
+                    return shown.message["role"] != "user"
+        return False
+
+
+class LineBook:
+    """The lines in use."""
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []  # least recently used first
+        self._serving: dict[int, Line] = {}  # budget -> the line that served it last
+
+    def candidates(self, budget: int) -> list[Line]:
+        """Lines that may serve a budget, the one that served it last first, then those that hold most."""
+        last = self._serving.get(budget)
+        near = [line for line in self._lines if line.budget >= _NEAR * budget and line is not last]
+        near.sort(key=lambda line: line.tokens, reverse=True)
+        return [last, *near] if last else near
+
+    def source(self, budget: int) -> Line | None:
+        """The line a new checkpoint for this budget is made from: its own, else the smallest that is larger."""
+        last = self._serving.get(budget)
+        if last:
+            return last
+        larger = [line for line in self._lines if line.budget >= budget]
+        return min(larger, key=lambda line: line.budget, default=None)
+
+    def serve(self, budget: int, line: Line) -> None:
+        """Note that a line serves a budget now."""
+        if line in self._lines:
+            self._lines.remove(line)
+        self._lines.append(line)
+        self._serving[budget] = line
+        if len(self._lines) > _KEPT:
+            self.drop(self._lines[0])
+
+    def replace(self, old: Line, new: Line) -> None:
+        """A line goes on from a new checkpoint; all budgets it served go with it, if the new one was made for them."""
+        for budget, line in list(self._serving.items()):
+            if line is old and (budget == new.budget or old.budget == new.budget):
+                self._serving[budget] = new
+        if not any(line is old for line in self._serving.values()) and old in self._lines:
+            self._lines.remove(old)
+        self._lines.append(new)
+
+    def drop(self, line: Line) -> None:
+        """Forget a line."""
+        if line in self._lines:
+            self._lines.remove(line)
+        self._serving = {budget: kept for budget, kept in self._serving.items() if kept is not line}
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._lines.clear()
+        self._serving.clear()
+
+    @property
+    def lines(self) -> Collection[Line]:
+        """All lines."""
+        return tuple(self._lines)
+
+
+def _round_of(seq: int, history: Snapshot, reach: int = 1_000) -> Round | None:
+    """The round of an entry; its call or results are looked for within `reach` entries."""
+    place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
+    if place is None:
+        return None
+    for held in RoundList(history[max(0, place - reach) : place + reach]).rounds:
+        if any(entry.seq == seq for entry in held.entries):
+            return held
+    return None
+
+
+def _piece(held: Round, rendering: Rendering) -> Piece:
+    return piece_of(held, rendering.messages, rendering.mends)

@@ -1,0 +1,420 @@
+"""The context manager: the kernel's five methods, and what the people of this session can ask of it.
+
+It joins a history (what happened), views (what the model is sent) and a meter (what that costs). It knows nothing of
+modules and mounting; see kernel.py for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+from .budget import Budget, model_of, request_budget
+from .config import Config
+from .errors import ConfigError, ContextError, PinRefused
+from .events import Hooks
+from .history import History, utc_now
+from .ladder import build_ladder
+from .messages import INSTRUCTING, copy_message, metadata_of, text_of
+from .meter import Key, Meter
+from .plugins import Plugins, installed_plugins
+from .render import Rendered, is_left_out, scrub, sendable, without_thinking
+from .search import ScanIndex, SearchIndex
+from .store import MemoryStore, Store
+from .strategies import Strategy
+from .tokens import TokenCounter, approx_token_counter, count_message_tokens, load_counter
+from .transcript import Entry, Response, Snapshot, seq_of
+from .views import Views
+
+log = logging.getLogger(__name__)
+
+PromptFactory = Callable[[], Awaitable[str]]
+_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
+
+
+class ContextManager:
+    """Memory of one session.
+
+    Args:
+        config: settings; the defaults when not given.
+        session_id: identity of the session.
+        hooks: the kernel's hook registry, told of compactions; may be None.
+        store: where history is kept; in memory when not given.
+        counter: text to tokens; by default what `config.token_counter` names.
+        ladder: strategies in order; by default what `config.ladder` names.
+        plugins: plug-ins to use; by default those of installed packages.
+        clock: gives the time as ISO 8601 text, UTC.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        session_id: str = "",
+        hooks: Hooks | None = None,
+        store: Store | None = None,
+        counter: TokenCounter | None = None,
+        ladder: Sequence[Strategy] | None = None,
+        plugins: Plugins | None = None,
+        clock: Callable[[], str] = utc_now,
+    ) -> None:
+        self.config = config or Config.model_validate({})
+        self.session_id = session_id
+        self.store = store or MemoryStore()
+        self.meter = Meter(learn=self.config.token_meter != "estimate")
+        plugins = plugins or installed_plugins()
+        self._counter = counter or self._named_counter(plugins)
+        self._index = self._named_index(plugins)
+        self.history = History(
+            session_id,
+            self.store,
+            self._token_counter,
+            plugins,
+            on_interrupt=self.config.on_interrupt,
+            clock=clock,
+        )
+        steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
+        self.views = Views(self.history, self.config, steps, self.meter, plugins, hooks)
+        self._clock = clock
+        self._factory: PromptFactory | None = None
+        self._prompt: Rendered | None = None
+        self._asked: str | None = None  # when the last view was handed out
+        self._heard: list[Response] = []  # responses reported since then
+        self._last_budget: Budget | None = None
+        self._capped_logged = False
+
+    # -- the kernel's protocol --------------------------------------------------------------------------------------
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        """Append a message to the history.
+
+        Raises:
+            InvalidMessage: it cannot be stored; the field is named, nothing was stored.
+            StoreError: the store refused it; nothing was stored.
+        """
+        heard: Response | None = None
+        asked: str | None = None
+        if message.__class__ is dict and message.get("role") == "assistant":
+            heard, asked = self._response_heard(), self._asked
+        entry = await self.history.add(message, asked=asked, heard=heard)
+        if entry is not None and entry.role == "assistant":
+            if heard is not None and heard.usage and self.views.last:
+                self.meter.report(self.views.last.counted, heard.usage, self.views.last.key)
+            self._heard.clear()
+            self._asked = None
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        """The messages to send now: valid for every provider and within the budget.
+
+        Args:
+            token_budget: tokens the request may hold; by default the provider's window, else `max_tokens`.
+            provider: the kernel's provider, asked for its window.
+
+        Raises:
+            ConfigError: the budget is not a whole number of at least 1 token.
+            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """
+        return await self._request(token_budget, provider, frozenset())
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        """The whole history as it was stored. The messages are the caller's to change."""
+        history = self.history.snapshot()
+        messages: list[dict[str, Any]] = []
+        for start in range(0, len(history), 5_000):
+            messages.extend(copy_message(entry.message) for entry in history[start : start + 5_000])
+            if start + 5_000 < len(history):
+                await asyncio.sleep(0)
+        return messages
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        """Make a list the history: an echo of it changes nothing, the rest is an edit.
+
+        Raises:
+            InvalidMessage: a message of the list cannot be stored; then nothing was changed.
+            StoreError: the store refused the change.
+        """
+        await self.history.set(messages)
+
+    async def clear(self) -> None:
+        """Forget the history, its checkpoints, pins and registered summaries."""
+        await self.history.clear()
+        self.views.forget()
+        self._heard.clear()
+        self._asked = None
+
+    async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
+        """Let an async callable give the system prompt on every request, in place of stored system messages.
+
+        Those a hook brought (``metadata.source`` is ``hook``) stay.
+        """
+        self._factory = factory
+
+    # -- what people can ask of it ----------------------------------------------------------------------------------
+
+    async def compact(self, focus: str | None = None) -> dict[str, Any]:
+        """Compact now.
+
+        Args:
+            focus: what a summary should dwell on; kept for later compactions too.
+
+        Returns:
+            ``compacted`` and, if so, the figures of ``context:post_compact``.
+        """
+        if focus is not None and not isinstance(focus, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("focus", f"must be text, got {type(focus).__name__}")
+        self.views.focus = focus or self.views.focus
+        last = self.views.last
+        counter = await self._token_counter()
+        key = last.key if last else ("", "")
+        limits = self.views.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
+        system = await self._system(counter)
+        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
+        if report is None:
+            return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
+        return {"compacted": True, **report}
+
+    async def explain(self) -> dict[str, Any]:
+        """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
+        from .explain import explain
+
+        if self.views.last is None:
+            await self._request(None, None, frozenset())
+        return explain(self)
+
+    async def interrupt(self) -> dict[str, Any]:
+        """Take the unfinished current turn out of the history. Snapshots taken before still show it."""
+        taken = await self.history.interrupt()
+        return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
+
+    def snapshot(self) -> Snapshot:
+        """The history as it is now; it never changes."""
+        return self.history.snapshot()
+
+    @property
+    def turn_count(self) -> int:
+        """Exchanges so far; a human message and what follows it count as one."""
+        return self.history.turn_count
+
+    async def pin(self, mark: str, pinned: bool = True) -> None:
+        """Keep a message (and its round) verbatim in every view, or let go of it again.
+
+        Args:
+            mark: names it, e.g. ``m12``.
+            pinned: false unpins.
+
+        Raises:
+            PinRefused: there is no such message, or pins would outgrow their share (`pin_share`) of the budget.
+        """
+        history = self.history.snapshot()
+        try:
+            entry = history.find(seq_of(mark))
+        except ValueError as problem:
+            raise PinRefused(str(problem)) from None
+        if entry is None:
+            raise PinRefused(f"{mark}: the history has no such message")
+        if not pinned:
+            self.views.pins.discard(entry.seq)
+            return
+        last = self.views.last
+        room = last.limits.room if last else self._budget(None, None).tokens
+        share = int(room * self.config.pin_share)
+        held = self.views.pinned_tokens(history) - (entry.tokens if entry.seq in self.views.pins else 0)
+        if held + entry.tokens > share:
+            raise PinRefused(
+                f"{mark} has {entry.tokens:,} tokens; pins hold {held:,} of the {share:,} they may fill "
+                f"({self.config.pin_share:.0%} of {room:,}, `pin_share`)"
+            )
+        self.views.pins.add(entry.seq)
+        await self.views.reveal((entry.seq,))
+
+    async def compact_summary(self, call_id: str, summary: str) -> None:
+        """Register the short form of a tool result, used in place of a generic clip. `clear` drops it.
+
+        Args:
+            call_id: the call whose result it stands for.
+            summary: the short form.
+        """
+        if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("compact_summary", "needs a call id and a text")
+        self.views.summaries[call_id] = summary
+
+    async def recall(self, mark: str) -> dict[str, Any] | None:
+        """The original of a message by its mark, ``m12``; None when the history has none."""
+        entry = self.history.snapshot().find(seq_of(mark))
+        return copy_message(entry.message) if entry else None
+
+    async def search(self, query: str, limit: int = 10) -> list[str]:
+        """Marks of messages that match words, best first."""
+        return [entry.mark for entry in self._index.search(self.history.snapshot(), query, limit)]
+
+    async def request_retention(
+        self,
+        *,
+        retain_contents: list[str],
+        provider: Any | None = None,
+        token_budget: int | None = None,
+        hard_fit: bool = False,
+    ) -> list[dict[str, Any]]:
+        """A view in which certain texts stay verbatim (the kernel's newer orchestrators ask for it).
+
+        Args:
+            retain_contents: texts; of each, the newest user message equal to it stays.
+            provider: as for `get_messages_for_request`.
+            token_budget: as for `get_messages_for_request`.
+            hard_fit: the view must fit this very budget (after a provider refused a request).
+
+        Raises:
+            ValueError: a text is not in the history.
+            ContextLengthError: the view cannot fit.
+        """
+        history = self.history.snapshot()
+        seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
+        messages = await self._request(token_budget, provider, seqs)
+        last = self.views.last
+        missing = [seq for seq in seqs if last is None or not last.line.shows(seq)]
+        if missing:
+            await self.views.reveal(missing)
+            messages = await self._request(token_budget, provider, seqs)
+            last = self.views.last
+        if last is None or last.counted > last.limits.room or any(not last.line.shows(seq) for seq in seqs):
+            from amplifier_core.llm_errors import ContextLengthError
+
+            raise ContextLengthError("the texts to retain do not fit the budget of this request")
+        return messages
+
+    async def close(self) -> None:
+        """Give back what the store holds open."""
+        await self.store.close()
+
+    # -- what the kernel reports ------------------------------------------------------------------------------------
+
+    def heard(self, response: Response) -> None:
+        """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
+        if self._asked is not None and len(self._heard) < 64:
+            self._heard.append(response)
+
+    def refused(self) -> None:
+        """The provider answered that the request was too long: the next view is smaller."""
+        last = self.views.last
+        if last is not None:
+            window = self.meter.refused(last.counted, last.key)
+            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def _request(
+        self, token_budget: int | None, provider: object, protect: frozenset[int]
+    ) -> list[dict[str, Any]]:
+        budget = self._budget(token_budget, provider)
+        name = getattr(provider, "name", None)
+        key: Key = (name if isinstance(name, str) else "", model_of(provider) or "")
+        counter = await self._token_counter()
+        system = await self._system(counter)
+        view = await self.views.request(budget.tokens, system, key, counter, protect=protect)
+        self._asked = self._clock()
+        self._heard.clear()
+        messages = [shown.message for shown in view.system]
+        for shown in view.messages:
+            if shown.provider and key[0] and shown.provider != key[0]:
+                message = without_thinking(shown.message)
+                if message is not None:
+                    messages.append(message)
+            else:
+                messages.append(shown.message)
+        if self.config.merge_consecutive:
+            from .merge import merge_consecutive
+
+            messages = merge_consecutive(messages)
+        return [copy_message(message) for message in messages]
+
+    def _budget(self, token_budget: int | None, provider: object) -> Budget:
+        budget = request_budget(
+            token_budget=token_budget,
+            provider=provider,
+            max_tokens=self.config.max_tokens,
+            max_tokens_set="max_tokens" in self.config.model_fields_set,
+            output_reserve_fraction=self.config.output_reserve_fraction,
+            safety_margin=self.config.safety_margin,
+        )
+        if budget.capped_from and not self._capped_logged:
+            self._capped_logged = True
+            log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)
+        return budget
+
+    async def _system(self, counter: TokenCounter) -> list[Rendered]:
+        """The system prompt: leading system and developer messages, or what the factory gives in their place."""
+        stored: list[Rendered] = []
+        for entry in self.history.snapshot():
+            if entry.role not in INSTRUCTING:
+                break
+            if not text_of(entry.message.get("content")).strip() or is_left_out(entry.message):
+                continue
+            replaced = self._factory and entry.role == "system" and metadata_of(entry.message).get("source") != "hook"
+            if not replaced:
+                stored.append(Rendered(scrub(sendable(entry.message)), entry.tokens, entry.seq))
+        if self._factory is None:
+            return stored
+        try:
+            text = await self._factory()
+        except Exception as problem:
+            raise ContextError(f"the system prompt factory failed: {type(problem).__name__}") from problem
+        if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            return stored
+        if self._prompt is None or self._prompt.message["content"] != text:
+            message = scrub({"role": "system", "content": text})
+            self._prompt = Rendered(message, count_message_tokens(message, counter))
+        return [self._prompt, *stored]
+
+    def _response_heard(self) -> Response | None:
+        """The response that belongs to the view handed out: with side calls between, the one nearest its size."""
+        last = self.views.last
+        if not self._heard or last is None or self._asked is None:
+            return None
+        expected = self.meter.estimate(last.counted, last.key)
+
+        def distance(response: Response) -> int:
+            if response.usage is None:
+                return 1 << 60
+            return abs(response.usage.input_tokens + response.usage.cache_write_tokens - expected)
+
+        return min(self._heard, key=distance)
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The token counter in use; None before the first message when it is loaded on demand."""
+        return self._counter
+
+    async def _token_counter(self) -> TokenCounter:
+        if self._counter is None:
+            self._counter = await load_counter(self.config.token_counter)
+        return self._counter
+
+    def _named_counter(self, plugins: Plugins) -> TokenCounter | None:
+        name = self.config.token_counter
+        if name in _VOCABULARIES:
+            return None  # loaded on first use, off the event loop
+        known: Mapping[str, Callable[[], TokenCounter]] = {"heuristic": lambda: approx_token_counter}
+        made = plugins.make("amplifier_context_token_counters", name, "token_counter", known)
+        if not callable(made):
+            raise ConfigError("token_counter", f"{name!r} made a {type(made).__name__}, not a counter")
+        return cast(TokenCounter, made)
+
+    def _named_index(self, plugins: Plugins) -> SearchIndex:
+        name = self.config.search_index
+        made = plugins.make("amplifier_context_search_indexes", name, "search_index", {"scan": ScanIndex})
+        if not isinstance(made, SearchIndex):
+            raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
+        return made
+
+
+def _newest_user_message(history: Snapshot, text: str) -> Entry:
+    for index in range(len(history) - 1, -1, -1):
+        entry = history[index]
+        if entry.role == "user" and text_of(entry.message.get("content")) == text:
+            return entry
+    raise ValueError("a text to retain is not in the history")
+

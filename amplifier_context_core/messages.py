@@ -1,0 +1,317 @@
+"""Reading the kernel's message dicts without loss.
+
+A message arrives as any JSON object that hosts, loops and providers have been seen to store (KERNEL.md lists the
+shapes). `read_message` takes it in once: an isolated copy, and a `Reading` of what the rest of the core needs to
+know (role, calls made, calls answered, whether a human wrote it). Nothing is normalised here, history keeps what it
+was given; shapes that providers refuse are mended in the view.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .errors import InvalidMessage
+
+Message = dict[str, Any]
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool"})
+INSTRUCTING = frozenset({"system", "developer"})
+CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
+THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks of text no human wrote
+LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools vanish for the model
+MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
+
+_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call as its message states it. `arguments` is a JSON string or an object, untouched."""
+
+    id: str
+    name: str
+    arguments: str | dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One tool result: the call it answers and its content (text, blocks or any JSON), untouched."""
+
+    call_id: str
+    content: Any
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a message says about itself.
+
+    Attributes:
+        role: one of ROLES.
+        calls: ids of the tool calls it makes, in order, each once per mention of the provider.
+        answers: ids of the tool calls it answers, in order.
+        human: a human wrote it (KERNEL.md: not every ``role: user`` is).
+    """
+
+    role: str
+    calls: tuple[str, ...]
+    answers: tuple[str, ...]
+    human: bool
+
+
+def read_message(raw: object) -> tuple[Message, Reading]:
+    """Check a message and copy it, so that nothing the caller does later reaches history.
+
+    Raises:
+        InvalidMessage: not an object, no or unknown role, content that is neither text, null nor blocks, a call or
+            result without an id, or anything JSON cannot hold. The field is named.
+    """
+    if not isinstance(raw, Mapping):
+        raise InvalidMessage("message", f"must be an object, got {type(raw).__name__}")
+    message = cast(Message, copy_checked(cast(object, raw)))
+    role = message.get("role")
+    if role is None:
+        raise InvalidMessage("role", "is missing")
+    if not isinstance(role, str) or role not in ROLES:
+        raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}")
+    metadata = message.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidMessage("metadata", f"must be an object or null, got {_kind(metadata)}")
+    _check_content(message.get("content"), "content")
+    _check_calls(message)
+    answers = tuple(result.call_id for result in results_of(message))
+    if role == "tool" and not answers:
+        raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
+    # A call id may stand in a content block and in `tool_calls`: one call. Twice in one list: two calls.
+    return message, Reading(role, tuple(call.id for call in calls_of(message)), answers, is_human(message))
+
+
+def calls_of(message: Message) -> Iterator[Call]:
+    """The tool calls of a message, whichever shape they have; a call stated twice (block and list) comes once."""
+    listed = message.get("tool_calls")
+    ids: set[str] = set()
+    if isinstance(listed, list):
+        for item in cast("list[dict[str, Any]]", listed):
+            function = item.get("function")
+            source = cast("dict[str, Any]", function) if isinstance(function, dict) else item
+            name = source.get("name") or item.get("tool") or item.get("name")
+            arguments = source.get("arguments", item.get("input"))
+            ids.add(item["id"])
+            yield Call(item["id"], name if isinstance(name, str) else "", _arguments(arguments))
+    for block in blocks_of(message):
+        if block.get("type") in CALL_BLOCKS and block["id"] not in ids:
+            name = block.get("name") or block.get("tool")
+            yield Call(block["id"], name if isinstance(name, str) else "", _arguments(block.get("input")))
+
+
+def results_of(message: Message) -> Iterator[Result]:
+    """The tool results of a message: a ``role: tool`` message, or ``tool_result`` blocks (Anthropic's and kernel's)."""
+    blocks = [block for block in blocks_of(message) if block.get("type") == "tool_result"]
+    if message["role"] == "tool" and isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]:
+        name = message.get("name")
+        yield Result(message["tool_call_id"], message.get("content"), name if isinstance(name, str) else None)
+        return
+    for block in blocks:
+        yield Result(block_answers(block), block.get("output", block.get("content")))
+
+
+def block_answers(block: Mapping[str, Any]) -> str:
+    """The call id a ``tool_result`` block answers: the kernel says `tool_call_id`, Anthropic `tool_use_id`."""
+    return cast(str, block.get("tool_call_id") or block.get("tool_use_id") or "")
+
+
+def blocks_of(message: Message) -> list[dict[str, Any]]:
+    """The content blocks of a message; none when its content is text or null."""
+    content = message.get("content")
+    return cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+
+
+def metadata_of(message: Message) -> dict[str, Any]:
+    """The metadata of a message, empty when there is none. Do not mutate."""
+    metadata = message.get("metadata")
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+
+
+def text_of(content: object) -> str:
+    """What a content says in words: text, or its text blocks joined by newlines; results nested in it included.
+
+    Thinking is left out: it is the model's own state, not something said.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts: list[str] = []
+    for block in cast("list[object]", content):
+        if not isinstance(block, dict):
+            continue
+        block = cast("dict[str, Any]", block)
+        kind = block.get("type")
+        if kind == "text" and isinstance(block.get("text"), str):
+            parts.append(block["text"])
+        elif kind == "tool_result":
+            parts.append(text_of(block.get("output", block.get("content"))))
+    return "\n".join(part for part in parts if part)
+
+
+def is_human(message: Message) -> bool:
+    """Did a human write it? Not: injected by hooks, ephemeral, a bare reminder block, or only tool results or calls."""
+    if message["role"] != "user":
+        return False
+    metadata = metadata_of(message)
+    if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        said = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
+        if not said:
+            return not content and not message.get("tool_calls")
+        if any(block.get("type") != "text" for block in said):
+            return True
+        content = "\n".join(str(block.get("text", "")) for block in said)
+    if not isinstance(content, str) or not content.strip():
+        return not message.get("tool_calls")
+    if content.lstrip().startswith("<system-reminder>"):
+        return _REMINDER.sub("", content).strip() != ""
+    return True
+
+
+def is_signed(message: Message) -> bool:
+    """Does the message carry thinking that a provider signed or sealed? Such a message is kept byte-exact or not at all."""
+    for block in blocks_of(message):
+        kind = block.get("type")
+        if kind == "redacted_thinking" or kind == "reasoning":
+            return True
+        if kind == "thinking" and (block.get("signature") or block.get("content")):
+            return True
+    return False
+
+
+def copy_message(message: Message) -> Message:
+    """An isolated copy of a stored message, for handing out. Texts are shared (they cannot change)."""
+    return {
+        key: value if value.__class__ is str or value is None else copy_json(value) for key, value in message.items()
+    }
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of JSON data that was checked before."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [copy_json(item) for item in cast("list[Any]", value)]
+    return value
+
+
+class _NotJson(Exception):
+    """Carries the path of the offending value up through the copy."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.path: list[str] = []
+
+
+def copy_checked(raw: object) -> object:
+    """A deep copy of `raw` as plain JSON data.
+
+    Raises:
+        InvalidMessage: something in it is not JSON (bytes, sets, objects, NaN, keys that are no strings) or nests
+            deeper than MAX_DEPTH levels.
+    """
+    try:
+        return _copy_checked(raw, MAX_DEPTH)
+    except _NotJson as problem:
+        path = "".join(reversed(problem.path)).lstrip(".") or "message"
+        raise InvalidMessage(path, str(problem)) from None
+
+
+def _copy_checked(value: Any, depth: int) -> Any:
+    kind: type = value.__class__
+    if kind is str or value is None or kind is int or kind is bool:
+        return value
+    if depth == 0:
+        raise _NotJson(f"nests deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        copied: dict[str, Any] = {}
+        for key, item in cast("Mapping[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise _NotJson(f"keys must be strings, got {type(key).__name__}")
+            try:
+                copied[str(key)] = _copy_checked(item, depth - 1)
+            except _NotJson as problem:
+                problem.path.append(f".{key[:80]}")
+                raise
+        return copied
+    if isinstance(value, (list, tuple)):
+        items: list[Any] = []
+        for index, item in enumerate(cast("list[Any]", value)):
+            try:
+                items.append(_copy_checked(item, depth - 1))
+            except _NotJson as problem:
+                problem.path.append(f"[{index}]")
+                raise
+        return items
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise _NotJson("must be a finite number: JSON has no NaN and no infinity")
+    if isinstance(value, str):  # e.g. a StrEnum: keep its text, drop its class
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    raise _NotJson(f"must be JSON data, got {type(value).__name__}")
+
+
+def _check_content(content: object, path: str) -> None:
+    if content is None or isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise InvalidMessage(path, f"must be text, null or a list of blocks, got {_kind(content)}")
+    for index, block in enumerate(cast("list[object]", content)):
+        where = f"{path}[{index}]"
+        if not isinstance(block, dict):
+            raise InvalidMessage(where, f"a block must be an object, got {_kind(block)}")
+        block = cast("dict[str, Any]", block)
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            raise InvalidMessage(f"{where}.type", "a block needs a type")
+        if kind in CALL_BLOCKS and not _is_id(block.get("id")):
+            raise InvalidMessage(f"{where}.id", "a tool call needs an id")
+        if kind == "tool_result" and not _is_id(block.get("tool_call_id") or block.get("tool_use_id")):
+            raise InvalidMessage(f"{where}.tool_call_id", "a tool result needs the id of the call it answers")
+
+
+def _check_calls(message: Message) -> None:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list):
+        raise InvalidMessage("tool_calls", f"must be a list or null, got {_kind(calls)}")
+    for index, call in enumerate(cast("list[object]", calls)):
+        if not isinstance(call, dict):
+            raise InvalidMessage(f"tool_calls[{index}]", f"must be an object, got {_kind(call)}")
+        if not _is_id(cast("dict[str, Any]", call).get("id")):
+            raise InvalidMessage(f"tool_calls[{index}].id", "a tool call needs an id")
+
+
+def _arguments(value: object) -> str | dict[str, Any]:
+    if isinstance(value, (str, dict)):
+        return cast("str | dict[str, Any]", value)
+    return {} if value is None else {"value": value}
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _kind(value: object) -> str:
+    return {"dict": "an object", "list": "a list", "str": "text", "bool": "a boolean"}.get(
+        type(value).__name__, "a number"
+    )

@@ -1,0 +1,137 @@
+"""The meter: token counts before a request, corrected by the usage the provider reports after it.
+
+Per (provider, model) it learns an offset (tools, instructions: what is sent beside the messages) and a ratio (another
+tokenizer than ours). Both are bounded, so that one odd report cannot lead it astray. A refused request ("too long")
+teaches it a smaller window.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .transcript import Usage
+
+Key = tuple[str, str]  # (provider, model); empty where unknown
+
+_RATIO_BOUNDS = (0.5, 3.0)
+_OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
+_STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
+_LEARNING = 0.5  # weight of a new ratio against the old one
+_PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same text; corrected by the first report
+_REFUSED_SHARE = 0.9  # of a refused request's size: what the next one may be
+_LEAST_WINDOW = 256  # tokens; refusals cannot teach a smaller one
+_OPENAI = ("openai", "azure", "gpt", "copilot")
+
+
+@dataclass(slots=True)
+class Correction:
+    """What was learned of one (provider, model).
+
+    Attributes:
+        offset: tokens sent beside the messages.
+        ratio: provider's tokens for one of ours.
+        reports: usage reports learned from.
+        window: largest input, in the provider's tokens, that a refusal left believable; None before any.
+    """
+
+    offset: float = 0.0
+    ratio: float = 1.0
+    reports: int = 0
+    window: int | None = None
+    _last: tuple[int, int] | None = None
+
+
+class Meter:
+    """Estimates what a view will cost at its provider."""
+
+    def __init__(self, *, learn: bool = True) -> None:
+        self.learn = learn
+        self._corrections: dict[Key, Correction] = {}
+
+    def correction(self, key: Key) -> Correction:
+        """What is known of this provider and model; the nearest thing known when that is nothing."""
+        found = self._corrections.get(key)
+        if found is None:
+            name = " ".join(key).lower()
+            prior = 1.0 if not key[0] or any(part in name for part in _OPENAI) or not self.learn else _PRIOR_RATIO
+            same = [c for (provider, _), c in self._corrections.items() if provider == key[0] and c.reports]
+            found = Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
+            if len(self._corrections) < 256:
+                self._corrections[key] = found
+        return found
+
+    def estimate(self, counted: int, key: Key) -> int:
+        """Tokens the provider will report for a view we counted."""
+        known = self.correction(key)
+        return round(known.offset + known.ratio * counted)
+
+    def room(self, budget: int, key: Key) -> int:
+        """Tokens, as we count them, that a view may hold to stay within `budget` of the provider's."""
+        known = self.correction(key)
+        if known.window is not None:
+            budget = min(budget, known.window)
+        return max(1, int((budget - known.offset) / known.ratio))
+
+    def report(self, counted: int, usage: Usage, key: Key) -> None:
+        """Learn from what the provider reported for a view we counted.
+
+        Args:
+            counted: tokens of the view as we counted them.
+            usage: the provider's report for that view.
+            key: who reported.
+        """
+        measured = usage.input_tokens + usage.cache_write_tokens  # cache reads are inside, Anthropic's writes are not
+        if not self.learn or counted < 1 or measured < 1:
+            return
+        known = self.correction(key)
+        last, known._last = known._last, (counted, measured)
+        if last and abs(counted - last[0]) >= _STEP:
+            seen = (measured - last[1]) / (counted - last[0])
+            if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:
+                known.ratio += _LEARNING * (seen - known.ratio)
+        elif known.reports == 0:
+            known.ratio = 1.0  # the prior was for want of a report; the offset below takes up the difference
+        if measured < known.ratio * counted:  # we count too much: there is no negative offset
+            known.ratio = max(_RATIO_BOUNDS[0], measured / counted)
+        known.offset = min(max(0.0, measured - known.ratio * counted), _OFFSET_BOUND * measured)
+        if measured > (known.offset + known.ratio * counted):
+            known.ratio = min(_RATIO_BOUNDS[1], (measured - known.offset) / counted)
+        known.reports += 1
+        if known.window is not None and measured > known.window:
+            known.window = measured  # it was accepted after all
+
+    def refused(self, counted: int, key: Key) -> int:
+        """Learn that a view was too long for its provider; returns the window believed now (provider's tokens)."""
+        known = self.correction(key)
+        size = self.estimate(counted, key)
+        smaller = int(size * _REFUSED_SHARE)
+        known.window = max(_LEAST_WINDOW, min(smaller, known.window or smaller))
+        return known.window
+
+    def is_measured(self, key: Key) -> bool:
+        """Has this provider and model reported usage?"""
+        return self.correction(key).reports > 0
+
+
+def usage_of(data: object) -> Usage | None:
+    """Usage out of an event's or message's dict; names of older providers are understood. None when there is none."""
+    if not isinstance(data, dict):
+        return None
+    figures: dict[str, int] = {}
+    names = {
+        "input_tokens": ("input_tokens", "input", "prompt_tokens"),
+        "output_tokens": ("output_tokens", "output", "completion_tokens"),
+        "cache_read_tokens": ("cache_read_tokens", "cache_read_input_tokens", "cache_read"),
+        "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens", "cache_write"),
+    }
+    for figure, spellings in names.items():
+        for spelling in spellings:
+            value = data.get(spelling)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                figures[figure] = value
+                break
+    if "input_tokens" not in figures:
+        return None
+    return Usage(**figures)

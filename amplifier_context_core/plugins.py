@@ -1,0 +1,171 @@
+"""Plug-in points (pluggy, project name and entry-point group `amplifier_context`).
+
+A package adds strategies, token counters, stores or search indexes by returning them by name, or watches what happens
+to a history. Observers are synchronous, should be fast, and may not veto: one that fails is named in the log and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import pluggy
+
+from .errors import ConfigError, PluginError
+
+if TYPE_CHECKING:
+    from .search import SearchIndex
+    from .store import Store
+    from .strategies import Strategy
+    from .tokens import TokenCounter
+    from .transcript import Entry
+
+PROJECT = "amplifier_context"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+log = logging.getLogger(__name__)
+
+
+class Specification:
+    """The plug-in points. Implement any of them, marked with `hookimpl`."""
+
+    @hookspec
+    def amplifier_context_strategies(self) -> Mapping[str, Callable[..., Strategy]]:  # pyright: ignore[reportReturnType]
+        """Strategies by the name a `ladder` calls them; each is called with the config's arguments."""
+
+    @hookspec
+    def amplifier_context_token_counters(self) -> Mapping[str, Callable[[], TokenCounter]]:  # pyright: ignore[reportReturnType]
+        """Token counters by the name `token_counter` calls them; each callable makes one."""
+
+    @hookspec
+    def amplifier_context_stores(self) -> Mapping[str, Callable[[str], Store]]:  # pyright: ignore[reportReturnType]
+        """Stores by the scheme of their address; each is called with the whole address."""
+
+    @hookspec
+    def amplifier_context_search_indexes(self) -> Mapping[str, Callable[[], SearchIndex]]:  # pyright: ignore[reportReturnType]
+        """Search indexes by the name `search_index` calls them; each callable makes one."""
+
+    @hookspec
+    def amplifier_context_appended(self, session_id: str, entry: Entry) -> None:
+        """An entry became part of the history."""
+
+    @hookspec
+    def amplifier_context_cleared(self, session_id: str) -> None:
+        """The history was cleared."""
+
+    @hookspec
+    def amplifier_context_folded(self, session_id: str, report: Mapping[str, Any]) -> None:
+        """A compaction was accepted; `report` is the payload of ``context:post_compact``."""
+
+
+class Plugins:
+    """The plug-ins of one process, or of one test."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(Specification)
+
+    def register(self, plugin: object, name: str | None = None) -> None:
+        """Add a plug-in.
+
+        Raises:
+            PluginError: it does not implement the points as specified.
+        """
+        try:
+            self._manager.register(plugin, name)
+            self._manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as problem:
+            raise PluginError(f"plug-in {name or plugin!r} cannot be registered: {problem}") from problem
+
+    def load_installed(self) -> None:
+        """Add the plug-ins of installed packages; one that fails to load is named in the log and left out."""
+        for entry_point in importlib.metadata.entry_points(group=PROJECT):
+            if self._manager.has_plugin(entry_point.name):
+                continue
+            try:
+                self.register(entry_point.load(), entry_point.name)
+            except Exception as problem:
+                log.warning("plug-in %s (%s) is left out: %s", entry_point.name, entry_point.value, problem)
+
+    def find(self, point: str, name: str) -> tuple[str, Callable[..., Any]] | None:
+        """What plug-ins offer under a name at a point: the plug-in's name and the callable; the last registered wins."""
+        for plugin, offers in self._offers(point):
+            if name in offers:
+                return plugin, offers[name]
+        return None
+
+    def make(self, point: str, name: str, key: str, builtin: Mapping[str, Callable[..., Any]], **arguments: Any) -> Any:
+        """Build what config asks for by name: built in, or a plug-in's.
+
+        Args:
+            point: plug-in point, e.g. ``amplifier_context_strategies``.
+            name: the name asked for.
+            key: config key that asked, for errors.
+            builtin: what core has itself.
+            arguments: passed on.
+
+        Raises:
+            ConfigError: nobody offers that name, or the arguments do not fit.
+            PluginError: the plug-in that offers it failed.
+        """
+        if name in builtin:
+            try:
+                return builtin[name](**arguments)
+            except (TypeError, ValueError) as problem:
+                raise ConfigError(key, f"{name!r}: {problem}") from problem
+        offer = self.find(point, name)
+        if offer is None:
+            known = sorted({*builtin, *(known for _, offers in self._offers(point) for known in offers)})
+            raise ConfigError(key, f"{name!r} is not known; known are {', '.join(known)}")
+        plugin, build = offer
+        try:
+            return build(**arguments)
+        except Exception as problem:
+            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {problem}") from problem
+
+    def tell(self, point: str, **data: Any) -> None:
+        """Tell observers; one that fails is named in the log."""
+        hook = getattr(self._manager.hook, point)
+        for implementation in hook.get_hookimpls():
+            try:
+                implementation.function(*(data[name] for name in implementation.argnames))
+            except Exception as problem:
+                log.warning(
+                    "plug-in %s failed in %s (%s); history is not affected",
+                    implementation.plugin_name,
+                    point,
+                    type(problem).__name__,
+                )
+
+    def _offers(self, point: str) -> list[tuple[str, Mapping[str, Callable[..., Any]]]]:
+        offers: list[tuple[str, Mapping[str, Callable[..., Any]]]] = []
+        for implementation in reversed(getattr(self._manager.hook, point).get_hookimpls()):
+            try:
+                offered = implementation.function()
+            except Exception as problem:
+                log.warning("plug-in %s failed in %s: %s", implementation.plugin_name, point, problem)
+                continue
+            if isinstance(offered, Mapping):
+                offers.append((implementation.plugin_name, cast("Mapping[str, Callable[..., Any]]", offered)))
+        return offers
+
+
+_installed: Plugins | None = None
+_loading = threading.Lock()
+
+
+def installed_plugins() -> Plugins:
+    """The plug-ins of installed packages, loaded once a process."""
+    global _installed
+    with _loading:
+        if _installed is None:
+            plugins = Plugins()
+            plugins.load_installed()
+            _installed = plugins
+        return _installed

@@ -1,0 +1,545 @@
+"""Rendering: the messages a round is shown as, valid for every provider.
+
+History holds what hosts stored; providers accept far less. Everything between the two happens here, by rules that are
+deterministic and idempotent and that say what they did (`Rendering.mends`):
+
+- a call without a result gets one that says so; a result without its call becomes a quoted note;
+- ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id);
+- empty texts go or get a placeholder, shapes the kernel's `Message` refuses become shapes it takes;
+- calls on a user message (seen in real data) become words, for only an assistant can call;
+- a tool output above the limit is clipped, at any age, so that one giant cannot evict everything else.
+
+What needs no mending is shown exactly as it is stored, less the bookkeeping that is not for providers.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+
+from .clip import clip_text
+from .media import split_data_uri
+from .messages import (
+    CALL_BLOCKS,
+    INSTRUCTING,
+    THINKING_BLOCKS,
+    Call,
+    Message,
+    Result,
+    block_answers,
+    blocks_of,
+    calls_of,
+    copy_json,
+    metadata_of,
+    results_of,
+    text_of,
+)
+from .rounds import Round
+from .tokens import TokenCounter, count_message_tokens, json_text
+from .transcript import Entry
+
+NO_RESULT = "[no result: the call was not answered]"
+INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
+NO_OUTPUT = "(no output)"
+EMPTY_MESSAGE = "(empty message)"
+OPENING: Message = {"role": "user", "content": "(The conversation begins with the following.)"}
+NOTE_METADATA = {"source": "context-compaction"}  # a mark that no human wrote it (KERNEL.md)
+
+INSTRUCTION = "amplifier:instruction"  # KERNEL.md: rows of newer hosts; providers refuse retired ones
+_RETIRED = frozenset({"retired", "anchor_pruned"})
+_REFERENCE_ONLY = "amplifier_public_reference_only"
+_NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
+RESPONSE_ID = "openai:response_id"  # KERNEL.md: makes the server continue from what it still holds
+_UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One message of a view.
+
+    Attributes:
+        message: what is sent. Shared between views: copied before it is handed out.
+        tokens: its cost.
+        seq: the entry it shows; 0 for text no entry holds (a chapter, the opening line).
+        provider: who wrote it, where known: thinking is kept for that provider only.
+    """
+
+    message: Message
+    tokens: int
+    seq: int = 0
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What a round is shown as, and what had to be mended for that."""
+
+    messages: tuple[Rendered, ...]
+    mends: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its messages."""
+        return sum(shown.tokens for shown in self.messages)
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Renders rounds of one view; knows which call ids are taken in it.
+
+    Attributes:
+        counter: text to tokens, for what is not shown as stored.
+        output_limit: tokens above which a single tool output is clipped.
+        output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
+        interrupted: turns that were interrupted, whose open calls say so.
+        summaries: short forms of tool results registered by call id.
+        compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
+    """
+
+    counter: TokenCounter
+    output_limit: int
+    output_bytes: int = 131_072
+    interrupted: frozenset[int] = frozenset()
+    summaries: Mapping[str, str] = field(default_factory=dict[str, str])
+    compacted_at: int = 0
+    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+
+    def claim(self, entry: Entry) -> None:
+        """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
+        if entry.role == "assistant":
+            for index, call in enumerate(entry.calls):
+                self._owners.setdefault(call, (entry.seq, index))
+
+    def render(self, held: Round) -> Rendering:
+        """The messages of a round, valid next to any other rendered round."""
+        mends: list[str] = []
+        shown: list[Rendered] = []
+        results = [(entry, result) for entry in held.entries for result in results_of(entry.message)]
+        for entry in held.entries:
+            if entry.role == "assistant" and entry.calls:
+                shown.extend(self._calls(entry, results, mends))
+            elif not entry.answers:
+                shown.extend(self._plain(entry, mends))
+        for entry, result in results:  # not taken by a call of this round: orphans
+            mends.append(f"{entry.mark}: a result without its call is shown as a note")
+            shown.append(self._orphan(entry, result))
+        for entry in held.entries:
+            if entry.answers and entry.role != "tool":
+                shown.extend(self._said_beside_results(entry))
+        return Rendering(tuple(shown), tuple(mends))
+
+    # -- calls and results ------------------------------------------------------------------------------------------
+
+    def _calls(self, entry: Entry, results: list[tuple[Entry, Result]], mends: list[str]) -> list[Rendered]:
+        calls = list(calls_of(entry.message))
+        wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
+        if any(wire != call.id for wire, call in zip(wire_ids, calls, strict=True)):
+            mends.append(f"{entry.mark}: a reused call id got a name of its own")
+        answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
+        for wire, call in zip(wire_ids, calls, strict=True):
+            found = next((pair for pair in results if pair[1].call_id == call.id), None)
+            if found:
+                results.remove(found)
+            else:
+                mends.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
+            answers.append((wire, call, found))
+        answers.sort(key=lambda answer: results_order(answer[2]))
+        shown = [self._assistant(entry, calls, wire_ids)]
+        shown.extend(self._result(entry, wire, call, found, mends) for wire, call, found in answers)
+        return shown
+
+    def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> Rendered:
+        source = entry.message
+        message = sendable(source)
+        content, changed = self._content(source.get("content"), "assistant")
+        named: dict[str, list[str]] = {}
+        for call, wire in zip(calls, wire_ids, strict=True):
+            named.setdefault(call.id, []).append(wire)
+        if isinstance(content, list) and any(block.get("type") == "tool_call" for block in content):
+            left = {call_id: list(wires) for call_id, wires in named.items()}
+            for index, block in enumerate(content):
+                if block.get("type") == "tool_call" and left.get(block["id"]):
+                    wire = left[block["id"]].pop(0)
+                    if wire != block["id"]:
+                        content[index] = {**block, "id": wire}
+                        changed = True
+        message["content"] = content
+        listed = source.get("tool_calls")
+        if isinstance(listed, list) and listed:
+            mended = [
+                _sendable_call(item, named[item["id"]].pop(0) if named.get(item["id"]) else item["id"])
+                for item in cast("list[dict[str, Any]]", listed)
+            ]
+            beside = [
+                _kernel_call(call, wire)
+                for call, wire in zip(calls[len(mended) :], wire_ids[len(mended) :], strict=True)
+            ]
+            message["tool_calls"] = mended + beside
+            changed = changed or mended != listed or bool(beside)
+        else:
+            message["tool_calls"] = [_kernel_call(call, wire) for call, wire in zip(calls, wire_ids, strict=True)]
+        return self._rendered(message, entry, changed)
+
+    def _result(
+        self, call_entry: Entry, wire: str, call: Call, found: tuple[Entry, Result] | None, mends: list[str]
+    ) -> Rendered:
+        if found is None:
+            text = INTERRUPTED if call_entry.turn in self.interrupted else NO_RESULT
+            message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
+            if call.name:
+                message["name"] = call.name
+            return self._rendered(message, call_entry, True)
+        entry, result = found
+        content, changed = self._content(result.content, "tool")
+        if isinstance(content, str) and not content.strip():
+            content, changed = NO_OUTPUT, True
+        if entry.role == "tool":
+            message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
+        else:
+            message = {"role": "tool", "tool_call_id": wire, "content": content}
+            changed = True
+        clipped = self._clipped(message, entry, call)
+        if clipped is not None:
+            mends.append(f"{entry.mark}: an output larger than its share is clipped")
+            return clipped
+        return self._rendered(message, entry, changed)
+
+    def _clipped(self, message: Message, entry: Entry, call: Call) -> Rendered | None:
+        """A tool output above the limit, cut to it; None when it is within."""
+        content = message["content"]
+        size = len(text_of(content)) if isinstance(content, list) else len(cast(str, content))
+        if entry.tokens <= self.output_limit and size <= self.output_bytes:
+            return None
+        share = min(1.0, self.output_limit / max(entry.tokens, 1))
+        room = max(200, min(int(size * share * 0.95), self.output_bytes))
+        return self._rendered(short_result(message, entry, call.id, room, self.summaries), entry, True)
+
+    def _orphan(self, entry: Entry, result: Result) -> Rendered:
+        content, _ = self._content(result.content, "tool")
+        label = f" of {result.name}" if result.name else ""
+        head = f"[A tool result{label} whose call is not part of this conversation ({entry.mark}):]"
+        if isinstance(content, str):
+            body: str | list[dict[str, Any]] = f"{head}\n{content if content.strip() else NO_OUTPUT}"
+        else:
+            body = [{"type": "text", "text": head}, *content]
+        message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
+        room = min(self.output_bytes, self.output_limit * 3)
+        text = text_of(body)
+        if len(text) > room:
+            message["content"] = clip_text(text, max(room, 200), entry.mark)
+        return self._rendered(message, entry, True)
+
+    def _said_beside_results(self, entry: Entry) -> list[Rendered]:
+        blocks = [block for block in blocks_of(entry.message) if block.get("type") != "tool_result"]
+        content, _ = self._content(blocks, entry.role)
+        if not content:
+            return []
+        return [self._rendered({**sendable(entry.message), "content": content}, entry, True)]
+
+    def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
+        if self._owners.get(call_id, (entry.seq, index)) == (entry.seq, index):
+            return call_id
+        return f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
+
+    # -- everything else --------------------------------------------------------------------------------------------
+
+    def _plain(self, entry: Entry, mends: list[str]) -> list[Rendered]:
+        if is_left_out(entry.message):
+            return []
+        role = entry.role
+        content, changed = self._content(entry.message.get("content"), role)
+        message = sendable(entry.message)
+        if role == "function":
+            message["role"], role, changed = "user", "user", True
+            message["metadata"] = dict(NOTE_METADATA)
+        if entry.calls:  # on a user message: an assistant's would have been rendered as calls
+            mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
+            content, changed = _calls_in_words(content, list(calls_of(entry.message))), True
+            message.pop("tool_calls", None)
+        elif "tool_calls" in message:
+            del message["tool_calls"]  # null or empty
+        if not content or (role == "assistant" and only_thinking(content)):
+            mends.append(f"{entry.mark}: an empty message is " + ("left out" if role != "user" else "named so"))
+            if role != "user":
+                return []
+            content, changed = EMPTY_MESSAGE, True
+        message["content"] = content
+        return [self._rendered(message, entry, changed)]
+
+    def _content(self, content: object, role: str) -> tuple[str | list[dict[str, Any]], bool]:
+        """Content the kernel's `Message` and the providers take, and whether it differs from what was stored."""
+        if isinstance(content, str):
+            return (content, False) if content.strip() else ("", content != "")
+        if content is None:
+            return "", True
+        if not isinstance(content, list):
+            return json_text(content), True
+        blocks: list[dict[str, Any]] = []
+        changed = False
+        for item in cast("list[object]", content):
+            block = cast("dict[str, Any]", item) if isinstance(item, dict) else {"type": "text", "text": json_text(item)}
+            if block.get("type") == "tool_result" and role != "tool":
+                changed = True  # rendered as a message of its own
+                continue
+            mended = _block(block, role)
+            changed = changed or mended is not item
+            if mended is not None:
+                blocks.append(mended)
+        return (blocks, changed) if blocks else ("", True)
+
+    def _rendered(self, message: Message, entry: Entry, changed: bool) -> Rendered:
+        safe = scrub(message)
+        tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
+        shown = Rendered(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
+        return without_response_id(shown) if entry.seq <= self.compacted_at else shown
+
+
+def results_order(found: tuple[Entry, Result] | None) -> int:
+    """Results in the order they came; stand-ins after them."""
+    return found[0].seq if found else 1 << 62
+
+
+def sendable(message: Message) -> Message:
+    """A shallow copy without what is kept for history's sake only (timestamps, hosts' own originals)."""
+    sent = {key: value for key, value in message.items() if key != "timestamp"}
+    metadata = sent.get("metadata")
+    if isinstance(metadata, dict):
+        kept = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key not in _NOT_SENT}
+        if kept:
+            sent["metadata"] = kept
+        else:
+            del sent["metadata"]
+    elif "metadata" in sent:
+        del sent["metadata"]
+    if "name" in sent and not isinstance(sent["name"], str):
+        del sent["name"]
+    return sent
+
+
+def is_left_out(message: Message) -> bool:
+    """Rows that are history, never request: retired instructions, reference-only originals (KERNEL.md)."""
+    metadata = metadata_of(message)
+    if not metadata:
+        return False
+    instruction = metadata.get(INSTRUCTION)
+    retired = isinstance(instruction, dict) and (
+        cast("dict[str, Any]", instruction).get("disposition") in _RETIRED
+        or cast("dict[str, Any]", instruction).get("retired") is True
+    )
+    return retired or metadata.get(_REFERENCE_ONLY) is True
+
+
+def short_result(
+    message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Mapping[str, str]
+) -> Message:
+    """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
+    summary = summary_of(entry, call_id, summaries)
+    text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
+    short = {**message, "content": text if text.strip() else NO_OUTPUT}
+    return short
+
+
+def summary_of(entry: Entry, call_id: str, summaries: Mapping[str, str]) -> str | None:
+    """The short form somebody made of this result: registered by call id, or its own ``metadata.compact_summary``."""
+    for found in (
+        summaries.get(call_id),
+        metadata_of(entry.message).get("compact_summary"),
+        next(
+            (
+                block.get("compact_summary")
+                for block in blocks_of(entry.message)
+                if block.get("type") == "tool_result" and block_answers(block) == call_id
+            ),
+            None,
+        ),
+    ):
+        if isinstance(found, str) and found.strip():
+            return found
+    return None
+
+
+def only_thinking(content: str | list[dict[str, Any]]) -> bool:
+    """Is there nothing in it but thinking, which no provider takes alone?"""
+    return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
+
+
+def without_thinking(message: Message) -> Message | None:
+    """The message without thinking and sealed provider state, for another provider than its own; None if empty then."""
+    content = message.get("content")
+    kept: Message = dict(message)
+    if isinstance(content, list):
+        blocks = [
+            block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS
+        ]
+        kept["content"] = blocks or ""
+    if not kept.get("content") and not kept.get("tool_calls"):
+        return None
+    return kept
+
+
+def without_response_id(shown: Rendered) -> Rendered:
+    """A message without the handle of what the server still holds: after a compaction that is more than we show."""
+    metadata = shown.message.get("metadata")
+    if not isinstance(metadata, dict) or RESPONSE_ID not in metadata:
+        return shown
+    kept = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key != RESPONSE_ID}
+    message = {key: value for key, value in shown.message.items() if key != "metadata"}
+    if kept:
+        message["metadata"] = kept
+    return Rendered(message, shown.tokens, shown.seq, shown.provider)
+
+
+def scrub(message: Message) -> Message:
+    """The message without lone surrogates, which no provider can be sent; the same object when it has none."""
+    try:
+        orjson.dumps(message)
+        return message
+    except (orjson.JSONEncodeError, UnicodeError, ValueError):
+        return cast(Message, _scrubbed(message))
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_scrubbed(key): _scrubbed(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_scrubbed(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
+    """A content block as the kernel's `Message` takes it; None when nothing of it can be shown."""
+    kind = block.get("type")
+    if kind == "text":
+        text = block.get("text")
+        if isinstance(text, str) and text.strip():
+            return block
+        return None
+    if kind in THINKING_BLOCKS:
+        return _thinking(block) if role == "assistant" else None
+    if kind in CALL_BLOCKS:
+        if role != "assistant":
+            return None
+        name = block.get("name") or block.get("tool")
+        arguments = block.get("input")
+        if kind == "tool_call" and isinstance(name, str) and name and isinstance(arguments, dict):
+            return block
+        call = Call(block["id"], name if isinstance(name, str) else "", cast("str | dict[str, Any]", arguments or {}))
+        kept = {key: value for key, value in block.items() if key not in ("type", "id", "name", "tool", "input")}
+        return {"type": "tool_call", "id": call.id, "name": call.name or "unknown", "input": _object(call), **kept}
+    if kind == "image":
+        return block if isinstance(block.get("source"), dict) else _as_text(block)
+    if kind == "image_url":
+        return _image(block)
+    return _as_text(block)
+
+
+def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
+    kind = block["type"]
+    if kind == "thinking":
+        return block if isinstance(block.get("thinking"), str) else None
+    if kind == "redacted_thinking":
+        return block if isinstance(block.get("data"), str) else None
+    if isinstance(block.get("content"), list) and isinstance(block.get("summary"), list):
+        return block
+    return {**block, "content": block.get("content") or [], "summary": block.get("summary") or []}
+
+
+def _image(block: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's ``image_url`` as the kernel's ``image``."""
+    reference = block.get("image_url")
+    url = cast("dict[str, Any]", reference).get("url") if isinstance(reference, dict) else reference
+    if not isinstance(url, str) or not url:
+        return _as_text(block)
+    data = split_data_uri(url)
+    if data:
+        return {"type": "image", "source": {"type": "base64", "media_type": data[0], "data": data[1]}}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _as_text(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of a type the kernel does not know, in words; carried data by its size only."""
+    shown = json_text(_without_data(block))
+    return {"type": "text", "text": clip_text(f"[{block.get('type')}] {shown}", _UNKNOWN_BLOCK_CHARS)}
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_data(item) for key, item in cast("dict[str, Any]", value).items() if key != "type"}
+    if isinstance(value, list):
+        return [_without_data(item) for item in cast("list[Any]", value)]
+    if isinstance(value, str) and len(value) > 500 and " " not in value[:500]:
+        return f"({len(value):,} characters of data)"
+    return value
+
+
+def _sendable_call(item: dict[str, Any], wire: str) -> dict[str, Any]:
+    """One item of ``tool_calls`` in the shape it has, with the id it is sent under and arguments that parse."""
+    function = item.get("function")
+    if isinstance(function, dict):
+        function = cast("dict[str, Any]", function)
+        arguments = function.get("arguments")
+        name = function.get("name")
+        if not _is_object_text(arguments) or not (isinstance(name, str) and name):
+            call = Call(wire, name if isinstance(name, str) and name else "unknown", _loose(arguments))
+            function = {**function, "name": call.name, "arguments": json_text(_object(call))}
+            item = {**item, "function": function}
+    else:
+        name = item.get("tool") or item.get("name")
+        if not (isinstance(name, str) and name) or not isinstance(item.get("arguments"), dict):
+            call = Call(wire, name if isinstance(name, str) else "", _loose(item.get("arguments", item.get("input"))))
+            item = {**item, "tool": call.name or "unknown", "arguments": _object(call)}
+    return item if item["id"] == wire else {**item, "id": wire}
+
+
+def _kernel_call(call: Call, wire: str) -> dict[str, Any]:
+    return {"id": wire, "tool": call.name or "unknown", "arguments": copy_json(_object(call))}
+
+
+def _loose(arguments: object) -> str | dict[str, Any]:
+    if isinstance(arguments, (str, dict)):
+        return cast("str | dict[str, Any]", arguments)
+    return {} if arguments is None else {"value": arguments}
+
+
+def _is_object_text(arguments: object) -> bool:
+    if not isinstance(arguments, str):
+        return False
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except (orjson.JSONDecodeError, UnicodeError):
+        return False
+
+
+def _object(call: Call) -> dict[str, Any]:
+    """Arguments as an object; text that is none (cut off, malformed) is kept under a name that says so."""
+    if isinstance(call.arguments, dict):
+        return call.arguments
+    if not call.arguments.strip():
+        return {}
+    try:
+        parsed = orjson.loads(call.arguments)
+    except (orjson.JSONDecodeError, UnicodeError):
+        return {"unparsed_arguments": call.arguments}
+    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"value": parsed}
+
+
+def _calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:
+    words = "\n".join(
+        f"[called {call.name or 'unknown'}({call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)})]"
+        for call in calls
+    )
+    if isinstance(content, str):
+        return f"{content}\n{words}" if content else words
+    return [*content, {"type": "text", "text": words}]
+
+
+def is_instructing(entry: Entry) -> bool:
+    """Is it a system or developer message?"""
+    return entry.role in INSTRUCTING

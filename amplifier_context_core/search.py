@@ -1,0 +1,58 @@
+"""Searching a history for originals that were folded away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from .messages import calls_of, results_of, text_of
+from .tokens import json_text
+from .transcript import Entry
+
+_WORD = re.compile(r"[\w./:@#-]+")
+
+
+@runtime_checkable
+class SearchIndex(Protocol):
+    """Finds entries by words."""
+
+    def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
+        """At most `limit` entries that match `query`, best first."""
+        ...
+
+
+class ScanIndex:
+    """Looks through the whole history on every search: no index to keep, right for one session in memory.
+
+    An entry scores by how many of the query's words it holds, rarer words counting more; the query as a whole counts
+    most. Newer entries win ties.
+    """
+
+    def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
+        words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+        if not words or limit < 1:
+            return []
+        hits: list[tuple[Entry, frozenset[str], bool]] = []
+        spread = dict.fromkeys(words, 0)
+        whole = query.strip().lower()
+        for entry in history:
+            text = searchable_text(entry).lower()
+            found = frozenset(word for word in words if word in text)
+            if found:
+                hits.append((entry, found, whole in text))
+                for word in found:
+                    spread[word] += 1
+        ranked = sorted(
+            hits, key=lambda hit: (hit[2], sum(1 / spread[word] for word in hit[1]), hit[0].seq), reverse=True
+        )
+        return [entry for entry, _, _ in ranked[:limit]]
+
+
+def searchable_text(entry: Entry) -> str:
+    """All words of an entry: what it says, its calls and their arguments, what tools returned."""
+    parts = [text_of(entry.message.get("content"))]
+    for call in calls_of(entry.message):
+        parts.append(f"{call.name} {call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)}")
+    parts.extend(json_text(r.content) for r in results_of(entry.message) if isinstance(r.content, dict))
+    return "\n".join(part for part in parts if part)

@@ -1,0 +1,218 @@
+"""Strategies on what tools returned: the bulk of every agent's session, and the part least missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, cast
+
+from ..checkpoint import Draft, Piece, State
+from ..clip import clip_text
+from ..messages import Message, block_answers, calls_of, text_of
+from ..render import Rendered, summary_of
+from ..tokens import TokenCounter, count_message_tokens, json_text
+from ..transcript import Entry
+from .base import Goal, Strategy
+
+Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it, call id) -> text
+
+
+def output_texts(message: Message) -> Iterator[tuple[str, str]]:
+    """Call id and text of each tool output in a message."""
+    if message.get("role") == "tool":
+        yield str(message.get("tool_call_id") or ""), text_of(message.get("content"))
+        return
+    content = message.get("content")
+    for block in cast("list[dict[str, Any]]", content) if isinstance(content, list) else []:
+        if block.get("type") == "tool_result":
+            yield block_answers(block), text_of(block.get("output", block.get("content")))
+
+
+def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
+    """The message with each of its tool outputs put through `shorten(text, call id)`; the same object if none changed."""
+    if message.get("role") == "tool":
+        text = text_of(message.get("content"))
+        short = shorten(text, str(message.get("tool_call_id") or ""))
+        return message if short == text else {**message, "content": short}
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    changed = False
+    blocks: list[dict[str, Any]] = []
+    for block in cast("list[dict[str, Any]]", content):
+        if block.get("type") == "tool_result":
+            key = "output" if "output" in block else "content"
+            text = text_of(block.get(key))
+            short = shorten(text, block_answers(block))
+            if short != text:
+                block, changed = {**block, key: short}, True
+        blocks.append(block)
+    return {**message, "content": blocks} if changed else message
+
+
+def shorten_outputs(piece: Piece, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Piece:
+    """A piece with its tool outputs shortened; the same object when that changes nothing or saves nothing."""
+    entries = {entry.seq: entry for entry in piece.round.entries} if piece.round else {}
+    shown: list[Rendered] = []
+    changed = False
+    for rendered in piece.shown:
+        entry = entries.get(rendered.seq)
+        message = with_outputs(rendered.message, lambda text, call, entry=entry: shorten(text, entry, call))
+        if message is not rendered.message:
+            tokens = count_message_tokens(message, counter)
+            if tokens < rendered.tokens:
+                rendered = Rendered(message, tokens, rendered.seq, rendered.provider)
+                changed = True
+        shown.append(rendered)
+    return piece.showing(shown, state, rule) if changed else piece
+
+
+def holds_outputs(piece: Piece) -> bool:
+    """Is it a tool round that still shows something its tools returned?"""
+    return piece.round is not None and any(True for shown in piece.shown for _ in output_texts(shown.message))
+
+
+class _OutputStrategy(Strategy):
+    """Goes over tool rounds oldest first, sparing the newest, until the goal is met."""
+
+    state: ClassVar[State] = "clipped"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        spared = self._spared(draft.pieces, goal)
+        pieces = list(draft.pieces)
+        tokens = draft.tokens
+        for index, piece in enumerate(pieces):
+            if tokens <= goal.target:
+                break
+            if index in spared or not goal.may_touch(piece) or not holds_outputs(piece):
+                continue
+            shorter = shorten_outputs(piece, goal.counter, self.state, self.name, lambda *a: self.shorten(goal, *a))
+            tokens += shorter.tokens - piece.tokens
+            pieces[index] = shorter
+        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
+
+    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
+        return text
+
+    def _spared(self, pieces: Sequence[Piece], goal: Goal) -> set[int]:
+        keep = self.kept(goal)
+        rounds = [index for index, piece in enumerate(pieces) if holds_outputs(piece)]
+        return set(rounds[len(rounds) - keep :]) if keep else set()
+
+    def kept(self, goal: Goal) -> int:
+        """How many of the newest tool rounds are spared."""
+        return goal.protected_results
+
+
+class ClipToolOutputs(_OutputStrategy):
+    """Older tool outputs become head and tail, or the short form the tool made of them (``compact_summary``).
+
+    Args:
+        max_chars: characters an output keeps.
+    """
+
+    name: ClassVar[str] = "clip"
+
+    def __init__(self, max_chars: int = 250) -> None:
+        self.max_chars = _at_least(1, max_chars, "max_chars")
+
+    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
+        summary = summary_of(entry, call, goal.summaries) if entry else None
+        if summary is not None and len(summary) < len(text):
+            return clip_text(summary, self.max_chars, entry.mark if entry else None)
+        return clip_text(text, self.max_chars, entry.mark if entry else None)
+
+    def __repr__(self) -> str:
+        return f"ClipToolOutputs(max_chars={self.max_chars})"
+
+
+class ClearToolOutputs(_OutputStrategy):
+    """Older tool outputs are replaced by a line that says where they are.
+
+    Args:
+        keep_last: newest tool rounds whose outputs stay; None leaves that to the goal (``protected_tool_results``).
+    """
+
+    name: ClassVar[str] = "clear"
+    state: ClassVar[State] = "cleared"
+
+    def __init__(self, keep_last: int | None = None) -> None:
+        self.keep_last = None if keep_last is None else _at_least(0, keep_last, "keep_last")
+
+    def kept(self, goal: Goal) -> int:
+        return goal.protected_results if self.keep_last is None else self.keep_last
+
+    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
+        summary = summary_of(entry, call, goal.summaries) if entry else None
+        if summary is not None:
+            return summary if len(summary) < len(text) else text
+        return f"[output cleared, {len(text):,} characters{f': {entry.mark}' if entry else ''}]" if text else text
+
+    def __repr__(self) -> str:
+        return f"ClearToolOutputs(keep_last={self.keep_last})"
+
+
+class TruncateToolOutputs(Strategy):
+    """Every tool output longer than `max_chars` is clipped in place, at any age. Idempotent.
+
+    Args:
+        max_chars: characters, at least 1.
+    """
+
+    name: ClassVar[str] = "truncate"
+
+    def __init__(self, max_chars: int) -> None:
+        self.max_chars = _at_least(1, max_chars, "max_chars")
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        def shorten(text: str, entry: Entry | None, call: str) -> str:
+            return clip_text(text, self.max_chars, entry.mark if entry else None)
+
+        pieces = [shorten_outputs(piece, goal.counter, "clipped", self.name, shorten) for piece in draft.pieces]
+        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
+
+    def __repr__(self) -> str:
+        return f"TruncateToolOutputs(max_chars={self.max_chars})"
+
+
+class SupersedeStaleReads(Strategy):
+    """Where the same call was made again later, only the latest result is kept: the older one is stale."""
+
+    name: ClassVar[str] = "supersede"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        latest: dict[str, str] = {}
+        stale: dict[tuple[int, str], str] = {}  # (piece index, call id) -> mark of the later call
+        for index in range(len(draft.pieces) - 1, -1, -1):
+            held = draft.pieces[index].round
+            if held is None or not held.is_tool_round or held.unanswered:
+                continue
+            for entry in held.entries:
+                for call in calls_of(entry.message):
+                    arguments = call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)
+                    key = f"{call.name}\0{arguments}"
+                    if key in latest:
+                        stale[index, call.id] = latest[key]
+                    else:
+                        latest[key] = entry.mark
+        pieces = list(draft.pieces)
+        tokens = draft.tokens
+        for index in sorted({index for index, _ in stale}):
+            piece = pieces[index]
+            if tokens <= goal.target:
+                break
+            if not goal.may_touch(piece):
+                continue
+
+            def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
+                later = stale.get((index, call))
+                return f"[superseded: the same call was made again at {later}]" if later and text else text
+
+            pieces[index] = shorten_outputs(piece, goal.counter, "superseded", self.name, shorten)
+            tokens += pieces[index].tokens - piece.tokens
+        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
+
+
+def _at_least(least: int, value: int, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value

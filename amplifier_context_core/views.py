@@ -1,0 +1,515 @@
+"""Views: what the model is sent, and the compactions that keep it within its budget.
+
+One task at a time works on the lines (`_gate`); no gate and no lock is held while handlers are told. A compaction in
+flight is waited for, not repeated; a handler that asks for a view gets the one there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from .checkpoint import Checkpoint, Piece, chain, content_hash
+from .config import Config
+from .errors import ContextOverflow, PinRefused
+from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, WARNING, Hooks, emit, inside_handler
+from .floor import mark_floor
+from .gate import Gate
+from .history import History
+from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
+from .ladder import Climb, climb
+from .lines import Line, LineBook
+from .meter import Key, Meter
+from .plugins import Plugins
+from .render import Rendered
+from .strategies import Goal, Strategy
+from .tokens import TokenCounter
+from .transcript import Snapshot
+
+log = logging.getLogger(__name__)
+
+_CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
+_LEAST_OUTPUT = 64  # tokens to which outputs of open rounds are clipped at the utmost
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The figures one request is held to, in tokens as we count them.
+
+    Attributes:
+        budget: as asked for, in the provider's tokens.
+        room: what the view may hold.
+        trigger: above this it is compacted.
+        target: what a compaction brings it down to.
+        clear: what a compaction must free.
+    """
+
+    budget: int
+    room: int
+    trigger: int
+    target: int
+    clear: int
+
+
+@dataclass(slots=True)
+class View:
+    """What was handed out last, for the meter, for events and for reports."""
+
+    limits: Limits
+    key: Key
+    system: list[Rendered]
+    messages: list[Rendered]
+    counted: int
+    prefix: int
+    line: Line
+    why: str
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A compaction that is about to happen."""
+
+    reason: str
+    source: Line
+    focus: str | None = None
+    protect: frozenset[int] = field(default_factory=frozenset[int])
+
+
+class Views:
+    """The views of one session.
+
+    Attributes:
+        last: the view handed out last; None before the first.
+        compactions: accepted so far.
+        saved: tokens they freed together.
+        pins: seqs pinned by command.
+        summaries: short forms of tool results by call id.
+        warnings: what was reported once, newest last.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        config: Config,
+        ladder: Sequence[Strategy],
+        meter: Meter,
+        plugins: Plugins,
+        hooks: Hooks | None,
+    ) -> None:
+        self.last: View | None = None
+        self.compactions = 0
+        self.saved = 0
+        self.pins: set[int] = set()
+        self.summaries: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self.focus: str | None = None
+        self._history = history
+        self._config = config
+        self._ladder = ladder
+        self._meter = meter
+        self._plugins = plugins
+        self._hooks = hooks
+        self._gate = Gate()
+        self._book = LineBook()
+        self._in_flight: Future[None] | None = None
+        self._warned: set[str] = set()
+        self._last_climb: Climb | None = None
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        budget: int,
+        system: Sequence[Rendered],
+        key: Key,
+        counter: TokenCounter,
+        *,
+        protect: frozenset[int] = frozenset(),
+    ) -> View:
+        """The view for one request.
+
+        Args:
+            budget: tokens, as the provider counts them.
+            system: the system prompt, sent before the view.
+            key: provider and model.
+            counter: text to tokens.
+            protect: seqs that must stay verbatim in this view.
+
+        Raises:
+            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """
+        limits = self.limits(budget, key)
+        system_tokens = sum(shown.tokens for shown in system)
+        while True:
+            async with self._gate:
+                history = self._history.snapshot()
+                line, reason = await self._choose(history, limits, system_tokens, counter)
+                if reason is None or (inside_handler() and system_tokens + line.tokens <= limits.room):
+                    return self._hand_out(line, limits, key, system, reason or "fits")
+                if inside_handler():  # a handler of ours asks, over the hard limit: compact without telling again
+                    plan = _Plan(reason, line, protect=protect)
+                    await self._compact(plan, limits, system_tokens, counter, history)
+                    continue
+                flight = self._in_flight
+                if flight is None:
+                    flight = self._in_flight = Future()
+                    plan = _Plan(reason, line, protect=protect)
+                else:
+                    plan = None
+            if plan is None:
+                await asyncio.wrap_future(flight)
+                continue
+            try:
+                await self._announced(plan, limits, system_tokens, counter)
+            finally:
+                self._in_flight = None
+                flight.set_result(None)
+
+    def limits(self, budget: int, key: Key) -> Limits:
+        """The figures for a budget, as the meter sees them now."""
+        room = self._meter.room(budget, key)
+        config = self._config
+        trigger = int(room * config.compact_threshold) if config.auto_compact else room
+        clear = config.clear_at_least if config.clear_at_least is not None else int(room * _CLEAR_SHARE)
+        return Limits(budget, room, max(1, trigger), max(1, int(room * config.target_usage)), clear)
+
+    async def compact_now(
+        self, focus: str | None, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
+        async with self._gate:
+            history = self._history.snapshot()
+            line, _ = await self._choose(history, limits, system_tokens, counter)
+        return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
+
+    async def reveal(self, seqs: Collection[int]) -> None:
+        """Bring entries that were folded, clipped or dropped back into the view, verbatim.
+
+        Raises:
+            PinRefused: the history has no such entry.
+        """
+        async with self._gate:
+            history = self._history.snapshot()
+            for seq in seqs:
+                if history.find(seq) is None:
+                    raise PinRefused(f"m{seq}: the history has no such message")
+            for line in self._book.lines:
+                unchanged = self._history.unchanged_since(line.revision)
+                if not await line.take_in(history, unchanged, self._history.interrupted):
+                    self._book.drop(line)
+                    continue
+                for seq in seqs:
+                    line.reveal(seq, history)
+
+    def forget(self) -> None:
+        """The history was cleared: forget everything derived from it."""
+        self._book.clear()
+        self.last = None
+        self.pins.clear()
+        self.summaries.clear()
+        self._warned.clear()
+        self.warnings.clear()
+
+    def pinned_tokens(self, history: Snapshot) -> int:
+        """Tokens of the messages pinned by command."""
+        return sum(entry.tokens for seq in self.pins if (entry := history.find(seq)))
+
+    # -- choosing a line --------------------------------------------------------------------------------------------
+
+    async def _choose(
+        self, history: Snapshot, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> tuple[Line, str | None]:
+        """The line to serve this budget, and why it must be compacted first; None when it need not."""
+        alive: list[Line] = []
+        for line in self._book.candidates(limits.budget):
+            if not await self._brought_up(line, history):
+                continue
+            alive.append(line)
+            if system_tokens + line.tokens <= limits.trigger:
+                self._book.serve(limits.budget, line)
+                return line, None
+        source = self._book.source(limits.budget)
+        if source is not None and source not in alive and not await self._brought_up(source, history):
+            source = None
+        if source is None:
+            source = await self._new_line(history, limits, counter)
+            if system_tokens + source.tokens <= limits.trigger:
+                self._book.serve(limits.budget, source)
+                return source, None
+        tokens = system_tokens + source.tokens
+        reason = "hard limit" if tokens > limits.room else "trigger"
+        if tokens < source.quiet_until and (tokens <= limits.room or source.stuck):
+            self._book.serve(limits.budget, source)
+            return source, None
+        return source, reason
+
+    async def _brought_up(self, line: Line, history: Snapshot) -> bool:
+        unchanged = self._history.unchanged_since(line.revision)
+        if await line.take_in(history, unchanged, self._history.interrupted):
+            return True
+        self._book.drop(line)
+        return False
+
+    async def _new_line(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Line:
+        """A line from the start of the history, or from a checkpoint that a session with the same history has made."""
+        line = self._line(None, limits, counter)
+        if any_checkpoint() and sum(entry.tokens for entry in history[-5_000:]) > limits.trigger:
+            inherited = await self._inherited(history, limits, counter)
+            if inherited:
+                line = self._line(inherited, limits, counter)
+        await line.take_in(history, len(history), self._history.interrupted)
+        return line
+
+    async def _inherited(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Checkpoint | None:
+        digest = b""
+        best: Checkpoint | None = None
+        for index, entry in enumerate(history):
+            digest = chain(digest, (entry,))
+            found = known_checkpoint(repr(counter), digest)
+            # Its marks must name the same messages here, and it must be small enough to be worth having.
+            if found and found.upto == entry.seq and found.covered == index + 1 and found.tokens <= limits.trigger:
+                best = found
+            if index % 2_000 == 1_999:
+                await asyncio.sleep(0)
+        return best
+
+    def _line(self, checkpoint: Checkpoint | None, limits: Limits, counter: TokenCounter) -> Line:
+        return Line(
+            checkpoint,
+            limits.budget,
+            counter,
+            output_limit=max(_LEAST_OUTPUT, int(limits.room * self._config.output_share)),
+            output_bytes=self._config.max_tool_result_bytes,
+            summaries=self.summaries,
+        )
+
+    # -- compaction -------------------------------------------------------------------------------------------------
+
+    async def _announced(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Tell handlers, compact if none objects, tell them what came of it."""
+        line = plan.source
+        tokens = system_tokens + line.tokens
+        figures = {
+            "message_count": len(line.view()),
+            "token_count": self._meter.estimate(tokens, self.last.key if self.last else ("", "")),
+            "budget": limits.budget,
+            "trigger": plan.reason,
+            "threshold": limits.trigger,
+            "target": limits.target,
+            "reason": _because(plan.reason, tokens, limits),
+        }
+        answer = await emit(self._hooks, PRE_COMPACT, figures)
+        if answer.denied and tokens <= limits.room:
+            line.quiet_until = tokens + max(1, limits.clear)
+            self._book.serve(limits.budget, line)
+            log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
+            return None
+        plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
+        started = time.monotonic()
+        async with self._gate:
+            history = self._history.snapshot()
+            # It may have become needless, or another line may serve, while handlers were told.
+            current, reason = await self._choose(history, limits, system_tokens, counter)
+            if plan.reason != "manual":
+                if reason is None:
+                    return None
+                plan.reason = reason
+            plan.source = current
+            before = system_tokens + current.tokens
+            before_messages = len(current.view())
+            accepted = await self._compact(plan, limits, system_tokens, counter, history)
+            done = self._last_climb
+            after_line = self._book.source(limits.budget) or current
+            after = system_tokens + after_line.tokens
+            after_messages = len(after_line.view())
+        report = {
+            **figures,
+            "message_count": after_messages,
+            "token_count": after,
+            "before_messages": before_messages,
+            "after_messages": after_messages,
+            "before_tokens": before,
+            "after_tokens": after,
+            "accepted": accepted is not None,
+            "strategies": [{"name": name, "freed": freed} for name, freed in done.freed] if done else [],
+            "strategy_level": len(done.freed) if done else 0,
+            "floor_tokens": done.floor_tokens if done else 0,
+            "prefix_given_up_tokens": accepted or 0,
+            "target_tokens": limits.target,
+            "duration_ms": round((time.monotonic() - started) * 1000, 3),
+        }
+        if accepted is not None:
+            self.compactions += 1
+            self.saved += before - after
+            self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
+            await emit(self._hooks, COMPACTION, report)
+        await emit(self._hooks, POST_COMPACT, report)
+        await self._report_floor(done, limits)
+        return report if accepted is not None else None
+
+    async def _compact(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter, history: Snapshot
+    ) -> int | None:
+        """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
+        line = plan.source
+        draft, covered, later = await line.draft(system_tokens, history)
+        self._last_climb = None
+        before = draft.tokens
+        if not draft.pieces or not covered:
+            return self._not_worth_it(line, before, limits)
+        goal = Goal(
+            limits.target,
+            limits.room,
+            counter,
+            protected_results=self._config.protected_tool_results,
+            chapter_tokens=int(limits.room * self._config.chapter_share),
+            summaries=dict(self.summaries),
+            focus=plan.focus or self.focus,
+        )
+        done = self._last_climb = await climb(
+            draft,
+            goal,
+            self._ladder,
+            trigger=limits.trigger,
+            pins=self.pins | plan.protect,
+            pin_tokens=int(limits.room * self._config.pin_share),
+            recent_tokens=int(limits.target * self._config.protected_recent),
+            later=later,
+        )
+        after = done.draft.tokens
+        freed = before - after
+        if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
+            return self._not_worth_it(line, before, limits)
+        checkpoint = self._checkpoint(line, done, covered, history, limits, counter)
+        new = self._line(checkpoint, limits, counter)
+        await new.take_in(history, len(history), self._history.interrupted)
+        new.quiet_until = after + max(1, limits.clear)
+        new.stuck = after > limits.room
+        given_up = _given_up(line.view(), new.view())
+        if line.budget == limits.budget:
+            self._book.replace(line, new)
+        self._book.serve(limits.budget, new)
+        return given_up
+
+    def _not_worth_it(self, line: Line, tokens: int, limits: Limits) -> None:
+        """Nothing to gain: the line serves on, and is left alone until it has grown."""
+        line.quiet_until, line.stuck = tokens + max(1, limits.clear), tokens > limits.room
+        self._book.serve(limits.budget, line)
+
+    def _checkpoint(
+        self, line: Line, done: Climb, covered: int, history: Snapshot, limits: Limits, counter: TokenCounter
+    ) -> Checkpoint:
+        base = line.checkpoint
+        start = base.covered if base else 0
+        name = repr(counter)
+        digest = base.digest if base else b""
+        for entry in history[start:covered]:
+            digest = chain(digest, (entry,))
+            remember_count(name, content_hash(entry.message), entry.tokens)
+        checkpoint = Checkpoint(
+            covered,
+            history[covered - 1].seq,
+            digest,
+            done.draft.pieces,
+            sum(piece.tokens for piece in done.draft.pieces),
+            history[-1].seq,
+            limits.budget,
+        )
+        remember_checkpoint(name, checkpoint)
+        return checkpoint
+
+    # -- handing out ------------------------------------------------------------------------------------------------
+
+    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered], why: str) -> View:
+        system_tokens = sum(shown.tokens for shown in system)
+        while system_tokens + line.tokens > limits.room and line.output_limit > _LEAST_OUTPUT and line.has_open_rounds:
+            line.shrink_outputs(max(_LEAST_OUTPUT, line.output_limit // 2))
+        counted = system_tokens + line.tokens
+        if counted > limits.room:
+            self._overflow(line, limits, system, counted)
+        messages = line.view()
+        view = View(limits, key, list(system), messages, counted, 0, line, why)
+        if self.last is not None:
+            view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])
+        self.last = view
+        return view
+
+    def _overflow(self, line: Line, limits: Limits, system: Sequence[Rendered], counted: int) -> None:
+        largest = sorted(line.pieces(), key=lambda piece: piece.tokens, reverse=True)[:3]
+        members = ", ".join(f"{piece.mark} {piece.tokens:,}" for piece in largest)
+        prompt = sum(shown.tokens for shown in system)
+        text = (
+            f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: "
+            f"system prompt {prompt:,}; largest messages {members}"
+        )
+        if self._config.strict:
+            raise ContextOverflow(text)
+        self._warn("overflow", text)
+
+    async def _report_floor(self, done: Climb | None, limits: Limits) -> None:
+        if done is None:
+            return
+        for what, marks in (("clipped", done.clipped_floor), ("pins refused", done.refused_pins)):
+            if marks:
+                self._warn(what, f"{what}: {', '.join(marks[:10])}: together larger than their share of {limits.room:,}")
+        if done.floor_tokens > limits.trigger:
+            text = f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens"
+            if self._warn("floor", text):
+                await emit(self._hooks, WARNING, {"reason": "floor", "message": text, "budget": limits.budget})
+
+    def _warn(self, kind: str, text: str) -> bool:
+        if kind in self._warned:
+            return False
+        self._warned.add(kind)
+        self.warnings.append(text)
+        log.warning("session %s: %s", self._history.session_id, text)
+        return True
+
+    # -- reports ----------------------------------------------------------------------------------------------------
+
+    def pieces(self) -> list[Piece]:
+        """What the last view shows, piece by piece, each with the reason it must stay."""
+        if self.last is None:
+            return []
+        room = self.last.limits.room
+        pieces, _ = mark_floor(
+            self.last.line.pieces(),
+            self.pins,
+            pin_tokens=int(room * self._config.pin_share),
+            newest_is_later=False,
+            human_is_later=False,
+        )
+        return pieces
+
+    def mends(self) -> Mapping[int, tuple[str, ...]]:
+        """What was mended in the tail of the last view, by lowest seq of the round."""
+        return self.last.line.mends if self.last else {}
+
+
+def _because(reason: str, tokens: int, limits: Limits) -> str:
+    if reason == "manual":
+        return "asked for"
+    line = limits.room if reason == "hard limit" else limits.trigger
+    return f"{tokens:,} tokens are above the {'budget' if reason == 'hard limit' else 'threshold'} of {line:,}"
+
+
+def _shared(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
+    """Tokens of the messages at the start that are byte-identical."""
+    shared = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old.message != new.message:
+            break
+        shared += new.tokens
+    return shared
+
+
+def _given_up(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
+    return sum(shown.tokens for shown in before) - _shared(before, after)
+
