@@ -42,7 +42,9 @@ def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
     Stored system and developer messages that a filter left out stay where they are, unless nothing else matches or,
     for those that lead the history, the list brings its own.
     """
-    pairs = _matches([_key(e.message, e.role, e.calls, e.answers) for e in stored], [_key_in(item) for item in incoming])
+    pairs = _matches(
+        [_key(e.message, e.role, e.calls, e.answers) for e in stored], [_key_in(item) for item in incoming]
+    )
     partner = dict(pairs)
     spoken = [index for index, entry in enumerate(stored) if entry.role not in INSTRUCTING]
     filtered = not spoken or any(index in partner for index in spoken)

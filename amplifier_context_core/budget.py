@@ -109,12 +109,12 @@ def _call(provider: object, method: str) -> object:
         return None
     try:
         answer = function()
-    except Exception:  # a provider's own trouble must not stop the request (KERNEL.md)
+    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
         return None
     if inspect.iscoroutine(answer):
         answer.close()
         return None
-    return cast(object, answer)
+    return answer
 
 
 def _tokens(value: object) -> int | None:

@@ -16,10 +16,9 @@ from typing import Literal
 
 import orjson
 
-from .messages import Message
+from .messages import Message, json_text
 from .render import Rendered
 from .rounds import Round
-from .tokens import json_text
 from .transcript import Entry
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]

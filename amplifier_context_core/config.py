@@ -58,7 +58,9 @@ class Config(BaseModel):
         "hybrid", description="estimate: do not learn from reported usage"
     )
     max_tool_result_bytes: int = Field(131_072, ge=200, description="bytes a tool output shows at most, at any age")
-    clear_at_least: int | None = Field(None, ge=0, description="tokens a compaction must free; default 5 % of the budget")
+    clear_at_least: int | None = Field(
+        None, ge=0, description="tokens a compaction must free; default 5 % of the budget"
+    )
     ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
     output_share: float = Field(0.25, gt=0, le=1, description="share one tool output may fill, at any age")
     chapter_share: float = Field(0.40, gt=0, lt=1, description="share chapters may fill")

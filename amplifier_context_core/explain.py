@@ -8,6 +8,7 @@ from .checkpoint import Piece
 
 if TYPE_CHECKING:
     from .manager import ContextManager
+    from .views import View
 
 _MOST_ROUNDS = 5_000  # rounds listed one by one
 
@@ -47,7 +48,7 @@ def explain(manager: ContextManager) -> dict[str, Any]:
             "chapter_tokens": sum(piece.tokens for piece in pieces if piece.chapter),
             "checkpoint": checkpoint.mark if checkpoint else None,
             "figure": figure,
-            "why": _why(manager),
+            "why": _why(manager, view),
         },
         "floor": {
             "tokens": prompt + sum(piece.tokens for piece in floor),
@@ -61,9 +62,7 @@ def explain(manager: ContextManager) -> dict[str, Any]:
     }
 
 
-def _why(manager: ContextManager) -> str:
-    view = manager.views.last
-    assert view is not None
+def _why(manager: ContextManager, view: View) -> str:
     limits = view.limits
     config = manager.config
     if not config.auto_compact:

@@ -17,10 +17,10 @@ import orjson
 from .checkpoint import Draft, Piece
 from .clip import clip_text
 from .media import MEDIA_BLOCKS
-from .messages import INSTRUCTING, THINKING_BLOCKS, Message, metadata_of
+from .messages import INSTRUCTING, THINKING_BLOCKS, Message, json_text, metadata_of
 from .render import Rendered
 from .strategies.base import floored
-from .tokens import TokenCounter, count_message_tokens, json_text
+from .tokens import TokenCounter, count_message_tokens
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps

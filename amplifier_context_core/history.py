@@ -211,7 +211,9 @@ class History:
                 read.append(read_message(incoming[index]))
             except InvalidMessage as problem:
                 field, _, rest = str(problem).partition(": ")
-                raise InvalidMessage(f"messages[{index}].{field}", rest.removesuffix("; the message was not stored")) from None
+                raise InvalidMessage(
+                    f"messages[{index}].{field}", rest.removesuffix("; the message was not stored")
+                ) from None
             if len(read) % _BREATHE == 0:
                 await asyncio.sleep(0)
         return read

@@ -87,9 +87,10 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
         ]
     ladder: list[Strategy] = []
     for index, rung in enumerate(config.ladder):
-        name, arguments = (rung, {}) if isinstance(rung, str) else next(iter(rung.items()), ("", {}))
-        if not isinstance(rung, str) and len(rung) != 1:
+        named = {rung: dict[str, Any]()} if isinstance(rung, str) else rung
+        if len(named) != 1:
             raise ConfigError(f"ladder[{index}]", "must be a name, or one name with its arguments")
+        ((name, arguments),) = named.items()
         if name == "clip" and "max_chars" not in arguments:
             arguments = {"max_chars": config.truncate_chars}
         made: Any = plugins.make("amplifier_context_strategies", name, f"ladder[{index}]", STRATEGIES, **arguments)
@@ -158,7 +159,7 @@ async def _rung(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     """One strategy, held to its contract: it may fail, but not lose the floor or make the view larger."""
     try:
         done = await strategy.apply(draft, goal)
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 - a plug-in's fault must not end the request
         log.warning("strategy %s failed (%s: it is skipped)", strategy.name, type(problem).__name__)
         return draft
     if done is draft:

@@ -171,9 +171,7 @@ class Line:
             pieces.append(piece)
         if not placed:
             pieces.append(fresh)
-        self.checkpoint = replace(
-            self.checkpoint, pieces=tuple(pieces), tokens=sum(piece.tokens for piece in pieces)
-        )
+        self.checkpoint = replace(self.checkpoint, pieces=tuple(pieces), tokens=sum(piece.tokens for piece in pieces))
 
     def pieces(self) -> list[Piece]:
         """Everything the view shows, piece by piece, for reports."""
@@ -258,7 +256,9 @@ class Line:
             seen += history[start].tokens
             if start % 5_000 == 0:
                 await asyncio.sleep(0)
-        while start > 0 and not (history[start].human or (history[start].role == "assistant" and not history[start].calls)):
+        while start > 0 and not (
+            history[start].human or (history[start].role == "assistant" and not history[start].calls)
+        ):
             start -= 1
         if start == 0 or seen < enough:
             return
@@ -286,7 +286,7 @@ class Line:
         self._position = self._start = start
 
     async def _legal_cut(self, history: Snapshot) -> int:
-        """How many leading rounds may be covered: all closed, and every entry of theirs before any entry of the rest."""
+        """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
         rounds = self._rounds.rounds
         first = self.checkpoint.covered if self.checkpoint else self._start
         place: dict[int, int] = {}

@@ -417,4 +417,3 @@ def _newest_user_message(history: Snapshot, text: str) -> Entry:
         if entry.role == "user" and text_of(entry.message.get("content")) == text:
             return entry
     raise ValueError("a text to retain is not in the history")
-

@@ -10,11 +10,14 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+
+import orjson
 
 from .errors import InvalidMessage
 
@@ -111,6 +114,11 @@ def calls_of(message: Message) -> Iterator[Call]:
             yield Call(block["id"], name if isinstance(name, str) else "", _arguments(block.get("input")))
 
 
+def arguments_text(call: Call) -> str:
+    """The arguments of a call as text: what was given, or the JSON of an object."""
+    return call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)
+
+
 def results_of(message: Message) -> Iterator[Result]:
     """The tool results of a message: a ``role: tool`` message, or ``tool_result`` blocks (Anthropic's and kernel's)."""
     blocks = [block for block in blocks_of(message) if block.get("type") == "tool_result"]
@@ -161,6 +169,19 @@ def text_of(content: object) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def json_text(value: object) -> str:
+    """JSON text of checked data, for counting and for showing; integers past 64 bits included."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (orjson.JSONEncodeError, UnicodeError):
+        return json.dumps(value)
+
+
+def result_text(content: object) -> str:
+    """What a tool returned, in words: its text, or the JSON of an object."""
+    return json_text(cast(object, content)) if isinstance(content, dict) else text_of(content)
+
+
 def is_human(message: Message) -> bool:
     """Did a human write it? Not: injected by hooks, ephemeral, a bare reminder block, or only tool results or calls."""
     if message["role"] != "user":
@@ -184,7 +205,7 @@ def is_human(message: Message) -> bool:
 
 
 def is_signed(message: Message) -> bool:
-    """Does the message carry thinking that a provider signed or sealed? Such a message is kept byte-exact or not at all."""
+    """Does it carry thinking that a provider signed or sealed? Then it is kept byte-exact or not at all."""
     for block in blocks_of(message):
         kind = block.get("type")
         if kind == "redacted_thinking" or kind == "reasoning":

@@ -34,13 +34,14 @@ class Correction:
         ratio: provider's tokens for one of ours.
         reports: usage reports learned from.
         window: largest input, in the provider's tokens, that a refusal left believable; None before any.
+        last: tokens counted and tokens measured of the newest report.
     """
 
     offset: float = 0.0
     ratio: float = 1.0
     reports: int = 0
     window: int | None = None
-    _last: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
 
 
 class Meter:
@@ -86,7 +87,7 @@ class Meter:
         if not self.learn or counted < 1 or measured < 1:
             return
         known = self.correction(key)
-        last, known._last = known._last, (counted, measured)
+        last, known.last = known.last, (counted, measured)
         if last and abs(counted - last[0]) >= _STEP:
             seen = (measured - last[1]) / (counted - last[0])
             if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:

@@ -90,11 +90,11 @@ class Plugins:
                 continue
             try:
                 self.register(entry_point.load(), entry_point.name)
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
                 log.warning("plug-in %s (%s) is left out: %s", entry_point.name, entry_point.value, problem)
 
     def find(self, point: str, name: str) -> tuple[str, Callable[..., Any]] | None:
-        """What plug-ins offer under a name at a point: the plug-in's name and the callable; the last registered wins."""
+        """What a plug-in offers under a name at a point, and that plug-in's name; the last registered wins."""
         for plugin, offers in self._offers(point):
             if name in offers:
                 return plugin, offers[name]
@@ -135,7 +135,7 @@ class Plugins:
         for implementation in hook.get_hookimpls():
             try:
                 implementation.function(*(data[name] for name in implementation.argnames))
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
                 log.warning(
                     "plug-in %s failed in %s (%s); history is not affected",
                     implementation.plugin_name,
@@ -148,7 +148,7 @@ class Plugins:
         for implementation in reversed(getattr(self._manager.hook, point).get_hookimpls()):
             try:
                 offered = implementation.function()
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
                 log.warning("plug-in %s failed in %s: %s", implementation.plugin_name, point, problem)
                 continue
             if isinstance(offered, Mapping):

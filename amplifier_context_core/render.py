@@ -31,16 +31,18 @@ from .messages import (
     Call,
     Message,
     Result,
+    arguments_text,
     block_answers,
     blocks_of,
     calls_of,
     copy_json,
+    json_text,
     metadata_of,
     results_of,
     text_of,
 )
 from .rounds import Round
-from .tokens import TokenCounter, count_message_tokens, json_text
+from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
 NO_RESULT = "[no result: the call was not answered]"
@@ -212,7 +214,7 @@ class Renderer:
     def _clipped(self, message: Message, entry: Entry, call: Call) -> Rendered | None:
         """A tool output above the limit, cut to it; None when it is within."""
         content = message["content"]
-        size = len(text_of(content)) if isinstance(content, list) else len(cast(str, content))
+        size = len(text_of(cast(object, content)))
         if entry.tokens <= self.output_limit and size <= self.output_bytes:
             return None
         share = min(1.0, self.output_limit / max(entry.tokens, 1))
@@ -282,7 +284,9 @@ class Renderer:
         blocks: list[dict[str, Any]] = []
         changed = False
         for item in cast("list[object]", content):
-            block = cast("dict[str, Any]", item) if isinstance(item, dict) else {"type": "text", "text": json_text(item)}
+            block = (
+                cast("dict[str, Any]", item) if isinstance(item, dict) else {"type": "text", "text": json_text(item)}
+            )
             if block.get("type") == "tool_result" and role != "tool":
                 changed = True  # rendered as a message of its own
                 continue
@@ -334,14 +338,11 @@ def is_left_out(message: Message) -> bool:
     return retired or metadata.get(_REFERENCE_ONLY) is True
 
 
-def short_result(
-    message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Mapping[str, str]
-) -> Message:
+def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Mapping[str, str]) -> Message:
     """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
     summary = summary_of(entry, call_id, summaries)
     text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
-    short = {**message, "content": text if text.strip() else NO_OUTPUT}
-    return short
+    return {**message, "content": text if text.strip() else NO_OUTPUT}
 
 
 def summary_of(entry: Entry, call_id: str, summaries: Mapping[str, str]) -> str | None:
@@ -373,9 +374,7 @@ def without_thinking(message: Message) -> Message | None:
     content = message.get("content")
     kept: Message = dict(message)
     if isinstance(content, list):
-        blocks = [
-            block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS
-        ]
+        blocks = [block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS]
         kept["content"] = blocks or ""
     if not kept.get("content") and not kept.get("tool_calls"):
         return None
@@ -531,10 +530,7 @@ def _object(call: Call) -> dict[str, Any]:
 
 
 def _calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:
-    words = "\n".join(
-        f"[called {call.name or 'unknown'}({call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)})]"
-        for call in calls
-    )
+    words = "\n".join(f"[called {call.name or 'unknown'}({arguments_text(call)})]" for call in calls)
     if isinstance(content, str):
         return f"{content}\n{words}" if content else words
     return [*content, {"type": "text", "text": words}]

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from .messages import calls_of, results_of, text_of
-from .tokens import json_text
+from .messages import arguments_text, calls_of, result_text, results_of, text_of
 from .transcript import Entry
 
 _WORD = re.compile(r"[\w./:@#-]+")
@@ -52,7 +51,8 @@ class ScanIndex:
 def searchable_text(entry: Entry) -> str:
     """All words of an entry: what it says, its calls and their arguments, what tools returned."""
     parts = [text_of(entry.message.get("content"))]
-    for call in calls_of(entry.message):
-        parts.append(f"{call.name} {call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)}")
-    parts.extend(json_text(r.content) for r in results_of(entry.message) if isinstance(r.content, dict))
+    parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(entry.message))
+    parts.extend(
+        result_text(result.content) for result in results_of(entry.message) if result.content.__class__ is dict
+    )
     return "\n".join(part for part in parts if part)

@@ -16,10 +16,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
-import orjson
-
 from .media import MEDIA_BLOCKS, media_tokens
-from .messages import CALL_BLOCKS, Message, blocks_of, calls_of
+from .messages import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
 
 TokenCounter = Callable[[str], int]
 
@@ -116,12 +114,12 @@ async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
     try:
-        import bpe_openai  # pyright: ignore[reportMissingTypeStubs]
+        import bpe_openai
 
         return VocabularyTokenCounter(cast(_Encoding, bpe_openai.get_encoding(encoding)), encoding)
     except ImportError:
         return None
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 - whatever its trouble, there are other ways to count
         log.debug("bpe-openai has no vocabulary %s: %s", encoding, problem)
         return None
 
@@ -186,7 +184,7 @@ def count_message_tokens(
     if message.get("tool_calls") or content.__class__ is list:
         for call in calls_of(message):
             total += counter(call.name) if call.name else 0
-            arguments = call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)
+            arguments = arguments_text(call)
             total += counter(arguments) if arguments else 0
     return total
 
@@ -229,16 +227,6 @@ def size_of(value: object, enough: int) -> int:
     return total
 
 
-def json_text(value: object) -> str:
-    """JSON text of checked data, for counting and for showing; integers past 64 bits included."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (orjson.JSONEncodeError, UnicodeError):
-        import json
-
-        return json.dumps(value)
-
-
 def _count_blocks(blocks: list[dict[str, Any]], counter: TokenCounter, tokens_per_media: int) -> int:
     total = 0
     for block in blocks:
@@ -252,7 +240,7 @@ def _count_blocks(blocks: list[dict[str, Any]], counter: TokenCounter, tokens_pe
             if isinstance(nested, list) and all(isinstance(item, dict) for item in cast("list[object]", nested)):
                 total += _count_blocks(cast("list[dict[str, Any]]", nested), counter, tokens_per_media)
             elif nested:
-                total += counter(nested if isinstance(nested, str) else json_text(nested))
+                total += counter(nested if isinstance(nested, str) else json_text(cast(object, nested)))
         else:
             total += _count_texts(block, counter)
     return total

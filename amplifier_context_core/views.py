@@ -458,7 +458,9 @@ class Views:
             return
         for what, marks in (("clipped", done.clipped_floor), ("pins refused", done.refused_pins)):
             if marks:
-                self._warn(what, f"{what}: {', '.join(marks[:10])}: together larger than their share of {limits.room:,}")
+                self._warn(
+                    what, f"{what}: {', '.join(marks[:10])}: together larger than their share of {limits.room:,}"
+                )
         if done.floor_tokens > limits.trigger:
             text = f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens"
             if self._warn("floor", text):
@@ -512,4 +514,3 @@ def _shared(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
 
 def _given_up(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
     return sum(shown.tokens for shown in before) - _shared(before, after)
-

@@ -91,9 +91,7 @@ class FoldRounds(Strategy):
                 left_out += piece.chapter.left_out
                 stood_for += piece.chapter.before
             elif piece.round:
-                line = digest_line(
-                    piece.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries
-                )
+                line = digest_line(piece.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
                 lines.append(line)
                 stood_for += piece.before
         added = fresh - known

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, cast
 
 from ..checkpoint import Draft, Piece, State
 from ..clip import clip_text
-from ..messages import Message, block_answers, calls_of, text_of
+from ..messages import Message, arguments_text, block_answers, calls_of, text_of
 from ..render import Rendered, summary_of
-from ..tokens import TokenCounter, count_message_tokens, json_text
+from ..tokens import TokenCounter, count_message_tokens
 from ..transcript import Entry
 from .base import Goal, Strategy
 
@@ -28,7 +28,7 @@ def output_texts(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
-    """The message with each of its tool outputs put through `shorten(text, call id)`; the same object if none changed."""
+    """The message with each tool output put through `shorten(text, call id)`; the same object if none changed."""
     if message.get("role") == "tool":
         text = text_of(message.get("content"))
         short = shorten(text, str(message.get("tool_call_id") or ""))
@@ -80,12 +80,16 @@ class _OutputStrategy(Strategy):
         spared = self._spared(draft.pieces, goal)
         pieces = list(draft.pieces)
         tokens = draft.tokens
+
+        def shorten(text: str, entry: Entry | None, call: str) -> str:
+            return self.shorten(goal, text, entry, call)
+
         for index, piece in enumerate(pieces):
             if tokens <= goal.target:
                 break
             if index in spared or not goal.may_touch(piece) or not holds_outputs(piece):
                 continue
-            shorter = shorten_outputs(piece, goal.counter, self.state, self.name, lambda *a: self.shorten(goal, *a))
+            shorter = shorten_outputs(piece, goal.counter, self.state, self.name, shorten)
             tokens += shorter.tokens - piece.tokens
             pieces[index] = shorter
         return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
@@ -188,8 +192,7 @@ class SupersedeStaleReads(Strategy):
                 continue
             for entry in held.entries:
                 for call in calls_of(entry.message):
-                    arguments = call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)
-                    key = f"{call.name}\0{arguments}"
+                    key = f"{call.name}\0{arguments_text(call)}"
                     if key in latest:
                         stale[index, call.id] = latest[key]
                     else:
