@@ -25,6 +25,26 @@ State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of a chapter: who spoke or which tool ran, how it ended, and names first seen there.
+
+    Attributes:
+        head: one line that begins with the mark.
+        names: identifiers, in the order they appeared.
+        worth: for each name, how likely it is to be needed again; what is condensed loses the least first.
+    """
+
+    head: str
+    names: tuple[str, ...] = ()
+    worth: tuple[float, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As it stands in the chapter."""
+        return f"{self.head}; {' '.join(self.names)}" if self.names else self.head
+
+
+@dataclass(frozen=True, slots=True)
 class DigestLine:
     """What a chapter says of one round.
 
@@ -32,7 +52,7 @@ class DigestLine:
         first: lowest seq of the round.
         last: highest seq.
         turn: its turn id, ``a3``.
-        text: what happened, on one or more lines, each naming its mark and who spoke or which tool ran.
+        facts: what happened, each naming its mark and who spoke or which tool ran.
         tokens: cost of the text.
         before: tokens of the round as it stood in history.
     """
@@ -40,9 +60,14 @@ class DigestLine:
     first: int
     last: int
     turn: str
-    text: str
+    facts: tuple[Fact, ...]
     tokens: int
     before: int
+
+    @property
+    def text(self) -> str:
+        """As it stands in the chapter, on one or more lines."""
+        return "\n".join(fact.text for fact in self.facts)
 
 
 @dataclass(frozen=True, slots=True)

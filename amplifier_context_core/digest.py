@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import orjson
 
-from .checkpoint import Chapter, DigestLine
+from .checkpoint import Chapter, DigestLine, Fact
 from .identifiers import identifiers
-from .messages import Call, Message, Result, calls_of, json_text, result_text, results_of, text_of
+from .messages import Call, Message, Result, blocks_of, calls_of, json_text, result_text, results_of, text_of
 from .render import NOTE_METADATA, Rendered, summary_of
 from .rounds import Round
 from .tokens import TokenCounter, count_message_tokens
@@ -31,7 +31,10 @@ _SCAN_TAIL = 8_000  # and from its end
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
-_MOST_CHARS = 900
+_MOST_CHARS = 3_000
+_LEAST_HEAD = 28  # characters: a mark, a name, and a little of what it was about
+_HEADS_SHARE = 0.55  # of a condensed chapter: what heads may take before they are cut
+_FRESHNESS = 0.5  # worth that the newest line has above the oldest
 _TROUBLE = re.compile(r"\b(?:error|exception|failed|failure|fatal|traceback|denied|not found|cannot|refused)\b", re.I)
 _TAG_IN_TEXT = re.compile(rf"<(/?)(\s*{TAG})", re.I)
 _SPACE = re.compile(r"\s+")
@@ -55,8 +58,16 @@ def digest_line(
         summaries: short forms of tool results registered by call id.
     """
     room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
-    text = "\n".join(_said(held, known, room, summaries or {})) or f"{held.head.mark} {held.head.role}: (nothing said)"
-    return DigestLine(held.first, held.last, held.head.turn_id, text, counter(text) + 1, held.tokens)
+    facts = tuple(_facts(held, known, room, summaries or {}))
+    return line_of(held, facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),), counter)
+
+
+def line_of(held: Round | DigestLine, facts: Sequence[Fact], counter: TokenCounter) -> DigestLine:
+    """The line of a round, or a line once more, with these facts."""
+    tokens = sum(counter(fact.text) + 1 for fact in facts)
+    if isinstance(held, DigestLine):
+        return DigestLine(held.first, held.last, held.turn, tuple(facts), tokens, held.before)
+    return DigestLine(held.first, held.last, held.head.turn_id, tuple(facts), tokens, held.tokens)
 
 
 def render_chapter(lines: Sequence[DigestLine], left_out: int, author: str = "digest") -> Message:
@@ -80,15 +91,52 @@ def chapter_of(
     return Chapter(tuple(lines), total, left_out), Rendered(message, count_message_tokens(message, counter))
 
 
-def shorten(line: DigestLine, max_chars: int, counter: TokenCounter) -> DigestLine:
-    """The same line in at most `max_chars` characters: each of its parts keeps its beginning."""
-    if len(line.text) <= max_chars:
-        return line
-    parts = line.text.split("\n")
-    each = max(30, max_chars // len(parts))
-    kept = [part if len(part) <= each else part[: _word_end(part, each - 2)] + " …" for part in parts]
-    text = "\n".join(kept[: max(1, max_chars // 30)])
-    return DigestLine(line.first, line.last, line.turn, text, counter(text) + 1, line.before)
+def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -> list[DigestLine]:
+    """The lines in about `share` of their characters: heads cut short, the older the shorter, and the names least
+    likely to be needed again left out. A line with nothing left to say goes.
+
+    Args:
+        lines: of neighbouring chapters, in order.
+        share: above 0 and below 1.
+        counter: text to tokens.
+    """
+    room = int(sum(len(line.text) for line in lines) * share)
+    heads = sum(len(fact.head) for line in lines for fact in line.facts)
+    head_share = min(1.0, _HEADS_SHARE * room / max(heads, 1))
+    cut: list[list[str]] = []
+    for place, line in enumerate(lines):
+        age = head_share * (0.6 + 0.8 * place / max(len(lines) - 1, 1)) if head_share < 1 else 1.0
+        cut.append([_cut(fact.head, max(_LEAST_HEAD, int(len(fact.head) * age))) for fact in line.facts])
+    room -= sum(len(head) + 1 for heads_of in cut for head in heads_of)
+    ranked = sorted(
+        (
+            (worth + _FRESHNESS * place / len(lines), place, number, index)
+            for place, line in enumerate(lines)
+            for number, fact in enumerate(line.facts)
+            for index, worth in enumerate(fact.worth)
+        ),
+        reverse=True,
+    )
+    kept: set[tuple[int, int, int]] = set()
+    for _, place, number, index in ranked:
+        room -= len(lines[place].facts[number].names[index]) + 1
+        if room < 0:
+            break
+        kept.add((place, number, index))
+    condensed: list[DigestLine] = []
+    for place, line in enumerate(lines):
+        facts: list[Fact] = []
+        for number, fact in enumerate(line.facts):
+            left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
+            facts.append(
+                Fact(
+                    cut[place][number],
+                    tuple(fact.names[index] for index in left),
+                    tuple(fact.worth[index] for index in left),
+                )
+            )
+        condensed.append(line_of(line, facts, counter))
+    return condensed
 
 
 def one_line(text: str) -> str:
@@ -104,12 +152,11 @@ def quote(text: str, room: int) -> str:
     return flat[: _word_end(flat, room)] + " …"
 
 
-def _said(held: Round, known: set[str], room: int, summaries: Mapping[str, str]) -> Iterable[str]:
+def _facts(held: Round, known: set[str], room: int, summaries: Mapping[str, str]) -> Iterable[Fact]:
     results = [(entry, result) for entry in held.entries for result in results_of(entry.message)]
     calls = sum(len(entry.calls) for entry in held.entries if entry.role == "assistant")
     for entry in held.entries:
-        spoken = text_of([b for b in _blocks(entry) if b.get("type") != "tool_result"]) if not _is_text(entry) else ""
-        spoken = spoken or (cast(str, entry.message["content"]) if _is_text(entry) and not entry.answers else "")
+        spoken = _spoken(entry)
         if spoken.strip():
             yield _speech(entry, spoken, known, room if not calls else max(_LEAST_CHARS, room // 3))
         if entry.role == "assistant":
@@ -120,17 +167,24 @@ def _said(held: Round, known: set[str], room: int, summaries: Mapping[str, str])
                 yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
     for entry, result in results:
         text = result_text(result.content)
-        names = _pick(_candidates(text, 1.0), known, room)
-        yield _join(f"{entry.mark} result of {one_line(result.name or 'an earlier call')}", _size(text), names)
+        head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')} -> {_size(text)}"
+        yield _fact(head, _candidates(text, 1.0), known, room)
 
 
-def _speech(entry: Entry, text: str, known: set[str], room: int) -> str:
+def _spoken(entry: Entry) -> str:
+    """What the message itself says, without the tool results in it."""
+    content = entry.message.get("content")
+    if isinstance(content, str):
+        return "" if entry.answers else content
+    return text_of([block for block in blocks_of(entry.message) if block.get("type") != "tool_result"])
+
+
+def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
     speaker = entry.message.get("name")
     who = one_line(speaker)[:60] if isinstance(speaker, str) and speaker else entry.role
     said = quote(text, room)
     known.update(identifiers(said))
-    names = _pick(_candidates(text[len(said) :], 2.0), known, max(0, room // 2)) if len(text) > len(said) else []
-    return _join(f"{entry.mark} {who}: {said}", "", names)
+    return _fact(f"{entry.mark} {who}: {said}", _candidates(text[len(said) :], 2.0), known, room // 2)
 
 
 def _call(
@@ -140,13 +194,12 @@ def _call(
     known: set[str],
     room: int,
     summaries: Mapping[str, str],
-) -> str:
-    arguments = _arguments(call)
-    shown, hidden = _show_arguments(arguments, max(40, room // 2))
+) -> Fact:
+    shown, hidden = _show_arguments(_arguments(call), max(40, room // 2))
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
     if found is None:
-        return _join(head, "no result", _pick(_candidates(hidden, 1.5), known, room // 2))
+        return _fact(f"{head} -> no result", _candidates(hidden, 1.5), known, room // 2)
     result_entry, result = found
     text = result_text(result.content)
     summary = summary_of(result_entry, call.id, summaries)
@@ -155,13 +208,14 @@ def _call(
     else:
         trouble = _trouble(text)
         outcome = f'{_size(text)}: "{quote(trouble, 140)}"' if trouble else _size(text)
-    candidates = _candidates(outcome, 3.0) + _candidates(hidden, 1.5) + _candidates(text, 1.0)
-    return _join(head, outcome, _pick(candidates, known, max(30, room - len(head) // 2)))
+    known.update(identifiers(outcome))
+    candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
+    return _fact(f"{head} -> {outcome}", candidates, known, max(30, room - len(head) // 2))
 
 
-def _join(head: str, outcome: str, names: Sequence[str]) -> str:
-    line = f"{head} -> {outcome}" if outcome else head
-    return f"{line}; {' '.join(names)}" if names else line
+def _fact(head: str, candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> Fact:
+    chosen = _pick(candidates, known, room)
+    return Fact(head, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
 
 
 def _size(text: str) -> str:
@@ -228,7 +282,7 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
     return ranked
 
 
-def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> list[str]:
+def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> list[tuple[float, str]]:
     """The best candidates not yet known that fit into `room` characters, in the order they appeared."""
     order = sorted(range(len(candidates)), key=lambda index: (-candidates[index][0], index))
     chosen: list[int] = []
@@ -243,18 +297,13 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
         known.add(token)
         chosen.append(index)
         room -= len(token) + 1
-    return [candidates[index][1] for index in sorted(chosen)]
+    return [candidates[index] for index in sorted(chosen)]
+
+
+def _cut(head: str, room: int) -> str:
+    return head if len(head) <= room else head[: _word_end(head, room - 2)] + " …"
 
 
 def _word_end(text: str, end: int) -> int:
     cut = text.rfind(" ", max(0, end - 24), max(0, end))
     return cut if cut > 0 else max(0, end)
-
-
-def _is_text(entry: Entry) -> bool:
-    return isinstance(entry.message.get("content"), str)
-
-
-def _blocks(entry: Entry) -> list[dict[str, Any]]:
-    content = entry.message.get("content")
-    return cast("list[dict[str, Any]]", content) if isinstance(content, list) else []

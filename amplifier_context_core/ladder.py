@@ -78,9 +78,9 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
     """
     if config.ladder is None:
         return [
-            CondenseChapters(),
             SupersedeStaleReads(),
             FoldRounds(),
+            CondenseChapters(),
             ClipToolOutputs(config.truncate_chars),
             ClearToolOutputs(),
             DropChapters(),

@@ -7,16 +7,17 @@ survives it, until together they outgrow their share and are condensed once more
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import ClassVar
 
 from ..checkpoint import DigestLine, Draft, Piece
-from ..digest import chapter_of, digest_line, shorten
+from ..digest import chapter_of, condense, digest_line
 from ..identifiers import identifiers
 from .base import Goal, Strategy
 
 _BREATHE = 200  # rounds digested between two breaths of the event loop
-_CONDENSED = 0.6  # of their share: what chapters are condensed to, so that it is not needed again at once
+_CONDENSED = 0.8  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
 class FoldRounds(Strategy):
@@ -28,7 +29,7 @@ class FoldRounds(Strategy):
 
     name: ClassVar[str] = "fold"
 
-    def __init__(self, line_share: float = 0.18) -> None:
+    def __init__(self, line_share: float = 0.25) -> None:
         if not 0 < line_share <= 1:
             raise ValueError(f"line_share must be above 0 and at most 1, got {line_share}")
         self.line_share = line_share
@@ -111,49 +112,42 @@ class FoldRounds(Strategy):
 
 
 class CondenseChapters(Strategy):
-    """When chapters outgrow their share, neighbours are joined and their lines shortened, the oldest most."""
+    """When chapters outgrow their share, neighbours are joined and all are condensed, the oldest most."""
 
     name: ClassVar[str] = "condense"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        chapters = [piece for piece in draft.pieces if piece.chapter]
-        total = sum(piece.tokens for piece in chapters)
+        total = sum(piece.tokens for piece in draft.pieces if piece.chapter)
         if total <= goal.chapter_tokens:
             return draft
-        ratio = _CONDENSED * goal.chapter_tokens / total
-        lines = sum(len(piece.chapter.lines) for piece in chapters if piece.chapter)
+        share = _CONDENSED * goal.chapter_tokens / total
         done: list[Piece] = []
-        position = 0
-        for piece in draft.pieces:
-            chapter = piece.chapter
-            if chapter is None:
-                done.append(piece)
+        for run in _runs(draft.pieces):
+            chapters = [piece.chapter for piece in run if piece.chapter]
+            if not chapters:
+                done.extend(run)
                 continue
-            kept: list[DigestLine] = []
-            for line in chapter.lines:
-                # From half the mean share for the oldest line to one and a half for the newest.
-                weight = ratio * (0.5 + position / max(lines - 1, 1))
-                position += 1
-                if position % _BREATHE == 0:
-                    await asyncio.sleep(0)
-                room = int(len(line.text) * min(1.0, weight))
-                if room >= 24:
-                    kept.append(shorten(line, room, goal.counter))
-            if not kept:
-                kept = [shorten(chapter.lines[-1], 24, goal.counter)]
-            left_out = chapter.left_out + len(chapter.lines) - len(kept)
+            lines = [line for chapter in chapters for line in chapter.lines]
+            kept = condense(lines, share, goal.counter)
+            await asyncio.sleep(0)
             done.append(
                 chapter_piece(
                     kept,
                     goal,
-                    left_out=left_out,
-                    before=chapter.before,
-                    turn=piece.turn,
+                    left_out=sum(chapter.left_out for chapter in chapters) + len(lines) - len(kept),
+                    before=sum(chapter.before for chapter in chapters),
+                    turn=run[0].turn,
                     rule=self.name,
-                    span=(piece.first, piece.last),
+                    span=(run[0].first, run[-1].last),
                 )
             )
         return draft.with_pieces(done)
+
+
+def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Neighbouring chapters together, and neighbouring other pieces together."""
+    for _, run in groupby(pieces, key=lambda piece: piece.chapter is not None):
+        yield list(run)
 
 
 class DropChapters(Strategy):

@@ -1,0 +1,265 @@
+"""Mount plans: read, checked before the kernel sees them, and changed by the options of the command.
+
+The kernel says of a bad plan that it cannot initialise, and passes over entries without a module in silence. Here every
+fault is told with the key it is at and what to write instead. One key is ours: `prompts`, a list of texts, which is
+taken out before the kernel gets the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+if TYPE_CHECKING:
+    from amplifier_context_testing import Transcript
+
+LISTS = ("providers", "tools", "hooks")
+EXAMPLE = "session: {orchestrator: loop-basic, context: context-simple}"
+SHARE = 4  # a recording is replayed in a quarter of its size: small enough to be compacted a few times
+LEAST = 2_000  # tokens: less leaves no room beside the system prompts of real recordings
+ANSWER = 8_192  # tokens kept free for an answer in the window of a replayed recording
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A mount plan and what to do with it.
+
+    Attributes:
+        title: what is run, for the first line on screen.
+        mounts: what the kernel gets.
+        prompts: what to ask, in order; empty asks the keyboard.
+        opening: messages to be added before the first prompt.
+        notes: what a reader should know, a sentence each.
+        terse: answers are shown on one line (a recording has many).
+    """
+
+    title: str
+    mounts: dict[str, Any]
+    prompts: tuple[str, ...] = ()
+    opening: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    terse: bool = field(default=False)
+
+    @property
+    def context(self) -> str:
+        """Module id of the context."""
+        return module_of(self.mounts["session"]["context"])
+
+    def with_context(self, module: str) -> Plan:
+        """Another context module, with the config of the one it replaces."""
+        mounts = deepcopy(self.mounts)
+        old = mounts["session"]["context"]
+        config: Any = old.get("config") if isinstance(old, dict) else _config_beside(mounts)
+        mounts["session"]["context"] = {"module": module, **({"config": config} if config else {})}
+        return replace(self, mounts=mounts)
+
+    def with_folder(self, folder: Path) -> Plan:
+        """The folder tools point to another folder."""
+        if not folder.is_dir():
+            raise click.ClickException(f"--path: {folder} is not a folder")
+        mounts = deepcopy(self.mounts)
+        tools = [entry for entry in mounts.get("tools") or () if entry["module"] == "tool-folder"]
+        if not tools:
+            raise click.ClickException("--path: this plan mounts no tool-folder that could be pointed there")
+        for entry in tools:
+            entry["config"] = {**(entry.get("config") or {}), "path": str(folder)}
+        return replace(self, mounts=mounts)
+
+    def with_budget(self, tokens: int) -> Plan:
+        """Every request holds at most so many tokens: `max_tokens` of the context, which caps any window."""
+        mounts = deepcopy(self.mounts)
+        old = mounts["session"]["context"]
+        entry: dict[str, Any] = old if isinstance(old, dict) else {"module": old, "config": _config_beside(mounts)}
+        entry["config"] = {**(entry.get("config") or {}), "max_tokens": tokens}
+        mounts["session"]["context"] = entry
+        for provider in mounts.get("providers") or ():
+            if provider["module"] == "provider-replay":  # its window is made up: widen it if need be
+                config = provider["config"] = dict(provider.get("config") or {})
+                needed = tokens + int(config.get("max_output_tokens") or ANSWER) + 1_000
+                config["context_window"] = max(needed, int(config.get("context_window") or 0))
+        return replace(self, mounts=mounts)
+
+    def with_prompts(self, prompts: Sequence[str]) -> Plan:
+        """Other prompts."""
+        return replace(self, prompts=tuple(prompts))
+
+
+def module_of(entry: Any) -> str:
+    """The module id of a plan's entry, which is an id or `{module, source, config}`."""
+    return entry if isinstance(entry, str) else str(entry["module"])
+
+
+def entries_of(mounts: Mapping[str, Any]) -> list[Any]:
+    """All entries of a checked plan, orchestrator and context first."""
+    session = mounts["session"]
+    return [session["orchestrator"], session["context"], *(entry for key in LISTS for entry in mounts.get(key) or ())]
+
+
+def read_plan(path: Path) -> Plan:
+    """Read and check a mount plan.
+
+    Raises:
+        click.ClickException: it cannot be read, is no YAML, or no mount plan.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise click.ClickException(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise click.ClickException(f"{path} is a folder; a mount plan is a YAML file (--path names a folder)") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise click.ClickException(f"{path} cannot be read: {reason}") from None
+    try:
+        found: Any = yaml.safe_load(text)
+    except yaml.YAMLError as problem:
+        raise click.ClickException(f"{path} is not YAML: {_where(problem)}") from None
+    try:
+        mounts, prompts = _checked(found)
+    except _BadPlanError as problem:
+        raise click.ClickException(f"{path} is no mount plan: {problem}") from None
+    return Plan(f"plan {path}", mounts, prompts)
+
+
+def plan_of_recording(
+    file: Path, index: int = 0, *, base: Plan | None = None, context: str | None = None, budget: int | None = None
+) -> Plan:
+    """The plan that replays a recorded session: a loop, a provider and tools that do what was recorded.
+
+    Args:
+        file: transcripts, one a line, or one message a line.
+        index: which transcript of the file.
+        base: a plan whose context is used; context-simple without one.
+        context: context module to use instead.
+        budget: tokens a request may hold; a quarter of the recording when not given.
+
+    Raises:
+        click.ClickException: the file cannot be read, or has no such transcript.
+    """
+    from ..tokens import count_tokens
+
+    transcript = _transcript(file, index)
+    if not transcript.messages:
+        raise click.ClickException(f"{file}: transcript {index} holds no messages")
+    size = count_tokens(transcript.messages)
+    tokens = budget or max(LEAST, size // SHARE)
+    entry: Any = base.mounts["session"]["context"] if base else "context-simple"
+    window = tokens + ANSWER + 1_000
+    prepared = _testing().prepare(transcript, context_window=window, max_output_tokens=ANSWER, check=True)
+    notes = [
+        f"{len(transcript.messages):,} messages of about {size:,} tokens, replayed in requests of at most {tokens:,}"
+        + ("" if budget else "; --budget sets another size"),
+        *_bent(prepared.notes),
+    ]
+    plan = Plan(
+        f"recording {transcript.id} (number {index} of {file.name})",
+        prepared.plan(deepcopy(entry)),
+        prepared.prompts,
+        tuple(prepared.recording.system),
+        tuple(notes),
+        terse=True,
+    )
+    if not plan.prompts:
+        raise click.ClickException(f"{file}: transcript {index} holds no user message to begin with")
+    return (plan.with_context(context) if context else plan).with_budget(tokens)
+
+
+def _transcript(file: Path, index: int) -> Transcript:
+    import zlib
+
+    try:
+        return _testing().read_transcript(file, index=index)
+    except FileNotFoundError:
+        raise click.ClickException(f"{file}: there is no such file") from None
+    except IsADirectoryError:
+        raise click.ClickException(f"{file} is a folder; --transcript names a JSONL file") from None
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{file} cannot be read: it is not UTF-8 text") from None
+    except ValueError as problem:
+        raise click.ClickException(str(problem)) from None
+    except (OSError, EOFError, zlib.error) as problem:
+        raise click.ClickException(f"{file} cannot be read: {problem}") from None
+
+
+def _testing() -> Any:
+    from .session import needed
+
+    return needed("amplifier_context_testing")
+
+
+def _bent(notes: Sequence[str]) -> list[str]:
+    """What had to be bent so that a loop can replay the recording: the first of it, and how much more there is."""
+    shown = [f"bent to fit a loop: {note}" for note in notes[:2]]
+    return [*shown, f"... and {len(notes) - 2} more such places"] if len(notes) > 2 else shown
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+class _BadPlanError(Exception):
+    """What is wrong with a plan, with the key, and what to write instead."""
+
+
+def _checked(found: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The plan as the kernel gets it, and the prompts."""
+    plan = _mapping(found, "the file")
+    session = _mapping(plan.get("session"), "`session`", f"write for example  {EXAMPLE}")
+    for key in ("orchestrator", "context"):
+        if not session.get(key):
+            raise _BadPlanError(f"`session.{key}` is missing; write for example  {EXAMPLE}")
+        _entry(session[key], f"`session.{key}`", also_text=True)
+    for key in LISTS:
+        entries = plan.get(key) or []
+        if not isinstance(entries, list):
+            raise _BadPlanError(f"`{key}` is {_kind(entries)}, it must be a list of entries like  - module: an-id")
+        for place, entry in enumerate(cast("list[Any]", entries)):
+            _entry(entry, f"`{key}[{place}]`")
+    if not plan.get("providers"):
+        raise _BadPlanError("`providers` is missing: a session needs one, like  providers: [{module: provider-openai}]")
+    prompts: Any = plan.pop("prompts", None) or []
+    if not isinstance(prompts, list) or not all(isinstance(p, str) and p.strip() for p in cast("list[Any]", prompts)):
+        raise _BadPlanError("`prompts` must be a list of texts")
+    return plan, tuple(cast("list[str]", prompts))
+
+
+def _entry(value: Any, where: str, *, also_text: bool = False) -> None:
+    if also_text and isinstance(value, str):
+        return
+    entry = _mapping(value, where, "write  module: an-id, and config: below it if needed")
+    module = entry.get("module")
+    if not isinstance(module, str) or not module:
+        raise _BadPlanError(f"{where} has no `module`; write  module: an-id")
+    config = entry.get("config")
+    if config is not None:
+        _mapping(config, f"the config of {module}")
+
+
+def _mapping(value: Any, what: str, advice: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        wrong = "is missing" if value is None and what != "the file" else f"is {_kind(value)}, it must be keys and values"
+        raise _BadPlanError(f"{what} {wrong}{'; ' * bool(advice)}{advice}")
+    return cast("dict[str, Any]", value)
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", str: "a text", type(None): "empty", dict: "keys and values"}.get(type(value), "a value")  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _config_beside(mounts: Mapping[str, Any]) -> dict[str, Any]:
+    """Config of a context named by its id alone: the kernel reads it from `context.config`."""
+    beside: Any = mounts.get("context")
+    return dict(beside.get("config") or {}) if isinstance(beside, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+
+
+def _where(problem: Exception) -> str:
+    """Line, column and fault of a YAML error, without the lines themselves: plans may hold keys."""
+    mark = getattr(problem, "problem_mark", None)
+    fault = str(getattr(problem, "problem", None) or "it cannot be read")
+    return f"{fault} (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else fault

@@ -1,0 +1,228 @@
+"""The session of a run: opened from a plan, fed with prompts, watched, judged.
+
+What can go wrong on the way is told in a sentence with the way out; nothing here shows a traceback unless asked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+import click
+
+from .live import Terminal
+from .narrator import Narrator
+from .plan import Plan, entries_of, module_of
+from .report import Outcome, judge, summary
+from .watch import Watch
+
+EXTRAS = {
+    "amplifier_core": ("amplifier-core", "the kernel that runs the session"),
+    "amplifier_context_testing": ("amplifier-context-testing", "the checks, and the replaying provider and loop"),
+}
+OURS = ("context-simple", "context-persistent", "context-summary")
+INTERRUPTED = 130  # the shell's code for a program stopped by Ctrl-C
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run.
+
+    Attributes:
+        pace: seconds to wait after each request.
+        debug: log everything, let exceptions through.
+    """
+
+    pace: float = 0.0
+    debug: bool = False
+
+
+def needed(module: str) -> Any:
+    """A package this command needs at run time only.
+
+    Raises:
+        click.ClickException: it is not installed; names the `pip install` that mends it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        if problem.name != module:
+            raise
+        package, what = EXTRAS[module]
+        raise click.ClickException(
+            f"{package} is not installed ({what})\nInstall it: pip install {package}"
+        ) from None
+
+
+async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
+    """Run a plan to its end; the exit code.
+
+    Raises:
+        click.ClickException: the session could not be opened, or failed.
+    """
+    needed("amplifier_core")
+    check = needed("amplifier_context_testing").check_request
+    narrator = Narrator(terminal, terse=plan.terse)
+    narrator.opened(plan)
+    watch = Watch(narrator, check, settings.pace)
+    with _warnings_shown(narrator, settings.debug):
+        async with _opened(plan, settings.debug) as session:
+            await watch.begin(session.coordinator)
+            context = session.coordinator.get("context")
+            for message in plan.opening:
+                await context.add_message(dict(message))
+            stopped = await _converse(session, plan, narrator, settings.debug)
+            outcome = await judge(watch, session.coordinator, stopped=stopped)
+    narrator.close(summary(outcome))
+    return _exit_code(outcome)
+
+
+async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -> bool:
+    """Put all prompts; True when the user stopped it."""
+    prompts = iter(plan.prompts) if plan.prompts else _from_keyboard(narrator)
+    for prompt in prompts:
+        narrator.asked(prompt, typed=not plan.prompts)
+        with _stoppable(session.coordinator, narrator):
+            try:
+                answer = await session.execute(prompt)
+            except Exception as problem:
+                if debug:
+                    raise
+                raise click.ClickException(
+                    f"the session failed: {type(problem).__name__}: {problem}\n(--debug shows where)"
+                ) from None
+        if session.coordinator.cancellation.is_cancelled:
+            return True
+        narrator.answered(answer)
+    return False
+
+
+def _from_keyboard(narrator: Narrator) -> Generator[str]:
+    """Prompts typed by the user, until an empty line; what is piped in is one prompt."""
+    if not sys.stdin.isatty():
+        text = sys.stdin.read().strip()
+        if not text:
+            raise click.ClickException('nothing to ask: pass --prompt "...", or give the plan a list `prompts`')
+        yield text
+        return
+    narrator.noted("type what to ask; an empty line ends the session")
+    while (text := _line()).strip():
+        yield text
+
+
+def _line() -> str:
+    """A line from the keyboard; empty at the end of input and on Ctrl-C."""
+    # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits right here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input("> ")
+    except (EOFError, KeyboardInterrupt):
+        return ""
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _stoppable(coordinator: Any, narrator: Narrator) -> Generator[None]:
+    """Ctrl-C ends the session as a host would: once after the running tools, twice at once."""
+
+    def stop() -> None:
+        if coordinator.cancellation.is_cancelled:
+            coordinator.cancellation.request_immediate()
+        else:
+            narrator.noted("stopping after the running step (Ctrl-C again: at once)")
+            coordinator.cancellation.request_graceful()
+
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, stop)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome.stopped:
+        return INTERRUPTED
+    return 0 if outcome.good else 1
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _opened(plan: Plan, debug: bool) -> AsyncGenerator[Any]:
+    """The session of a plan, all its modules mounted."""
+    opening = needed("amplifier_context_testing").session(plan.mounts)
+    try:
+        session = await opening.__aenter__()
+    except Exception as problem:
+        if debug:
+            raise
+        raise click.ClickException(_why_not_opened(plan, problem)) from None
+    try:
+        yield session
+    finally:
+        await opening.__aexit__(None, None, None)
+
+
+def _why_not_opened(plan: Plan, problem: Exception) -> str:
+    """The kernel's error in a sentence; an unknown module is named, with those there are."""
+    text = str(problem)
+    installed = sorted({point.name for point in entry_points(group="amplifier.modules")})
+    for entry in entries_of(plan.mounts):
+        module = module_of(entry)
+        has_source = isinstance(entry, dict) and "source" in entry
+        if has_source or module in installed or f"'{module}' not found" not in text:
+            continue
+        if module in OURS:
+            return f"{module} is not installed\nInstall it: pip install amplifier-{module}"
+        near = difflib.get_close_matches(module, installed, n=1)
+        kin = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return (
+            f"unknown module {module}{meant}\n"
+            f"Installed here: {', '.join(kin or installed) or 'none'}. "
+            "For another one install its package, or give its entry a `source` with its folder."
+        )
+    return f"the session could not be opened: {text}\n(--debug shows where)"
+
+
+@contextmanager
+def _warnings_shown(narrator: Narrator, debug: bool) -> Generator[None]:
+    """Warnings of any logger become notes on screen, in place of raw lines (and the kernel's tracebacks) between rows."""
+    root = logging.getLogger()
+    handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(narrator)
+    handler.setLevel(logging.DEBUG if debug else logging.WARNING)
+    level = root.level
+    root.addHandler(handler)
+    if debug:
+        root.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+class _NoteHandler(logging.Handler):
+    def __init__(self, narrator: Narrator) -> None:
+        super().__init__()
+        self._narrator = narrator
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("amplifier_core"):  # its failures end the run, and are told then
+            self._narrator.noted(record.getMessage())
