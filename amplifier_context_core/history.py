@@ -139,15 +139,11 @@ class History:
         incoming = cast("Sequence[object]", messages)
         async with self._gate:
             stored = self._transcript.snapshot()
-            same = 0
-            while same < len(stored) and same < len(incoming) and stored[same].message == incoming[same]:
-                same += 1
-                if same % _BREATHE == 0:
-                    await asyncio.sleep(0)
+            same, heard = await _echoed(stored, incoming)
             self._replayed = 0
-            if same == len(stored) == len(incoming):
+            if same == len(stored) and heard == len(incoming):
                 return False
-            rest = await self._read_all(incoming, same)
+            rest = await self._read_all(incoming, heard)
             found = align(stored[same:], rest)
             if not found.changed:
                 log.debug("set_messages brought what is there already; own history is kept")
@@ -284,6 +280,27 @@ class History:
         self.interrupted = frozenset()
         self._cancelled = False
         self._replayed = None
+
+
+async def _echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
+    """How far a list is the history itself: entries passed, and messages passed.
+
+    Stored system and developer messages that a filter left out are passed over. Comparing is all this does, so that the
+    echo a host sends every turn costs next to nothing.
+    """
+    place = heard = 0
+    while place < len(stored) and heard < len(incoming):
+        if stored[place].message == incoming[heard]:
+            heard += 1
+        elif stored[place].role not in INSTRUCTING:
+            break
+        place += 1
+        if place % _BREATHE == 0:
+            await asyncio.sleep(0)
+    if heard == len(incoming) and heard:
+        while place < len(stored) and stored[place].role in INSTRUCTING:
+            place += 1
+    return (place, heard) if heard else (0, 0)
 
 
 def stamped(message: Message, now: str) -> Message:

@@ -172,7 +172,7 @@ class ContextManager:
         key = last.key if last else ("", "")
         limits = self.views.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
         system = await self._system(counter)
-        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
+        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), key, counter)
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -249,7 +249,8 @@ class ContextManager:
 
     async def search(self, query: str, limit: int = 10) -> list[str]:
         """Marks of messages that match words, best first."""
-        return [entry.mark for entry in self._index.search(self.history.snapshot(), query, limit)]
+        found = await asyncio.to_thread(self._index.search, self.history.snapshot(), query, limit)
+        return [entry.mark for entry in found]
 
     async def request_retention(
         self,

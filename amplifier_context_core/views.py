@@ -76,6 +76,7 @@ class _Plan:
 
     reason: str
     source: Line
+    key: Key
     focus: str | None = None
     protect: frozenset[int] = field(default_factory=frozenset[int])
 
@@ -152,13 +153,13 @@ class Views:
                 if reason is None or (inside_handler() and system_tokens + line.tokens <= limits.room):
                     return self._hand_out(line, limits, key, system, reason or "fits")
                 if inside_handler():  # a handler of ours asks, over the hard limit: compact without telling again
-                    plan = _Plan(reason, line, protect=protect)
+                    plan = _Plan(reason, line, key, protect=protect)
                     await self._compact(plan, limits, system_tokens, counter, history)
                     continue
                 flight = self._in_flight
                 if flight is None:
                     flight = self._in_flight = Future()
-                    plan = _Plan(reason, line, protect=protect)
+                    plan = _Plan(reason, line, key, protect=protect)
                 else:
                     plan = None
             if plan is None:
@@ -179,13 +180,13 @@ class Views:
         return Limits(budget, room, max(1, trigger), max(1, int(room * config.target_usage)), clear)
 
     async def compact_now(
-        self, focus: str | None, limits: Limits, system_tokens: int, counter: TokenCounter
+        self, focus: str | None, limits: Limits, system_tokens: int, key: Key, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
         async with self._gate:
             history = self._history.snapshot()
             line, _ = await self._choose(history, limits, system_tokens, counter)
-        return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
+        return await self._announced(_Plan("manual", line, key, focus), limits, system_tokens, counter)
 
     async def reveal(self, seqs: Collection[int]) -> None:
         """Bring entries that were folded, clipped or dropped back into the view, verbatim.
@@ -298,7 +299,7 @@ class Views:
         tokens = system_tokens + line.tokens
         figures = {
             "message_count": len(line.view()),
-            "token_count": self._meter.estimate(tokens, self.last.key if self.last else ("", "")),
+            "token_count": self._meter.estimate(tokens, plan.key),
             "budget": limits.budget,
             "trigger": plan.reason,
             "threshold": limits.trigger,
@@ -332,7 +333,7 @@ class Views:
         report = {
             **figures,
             "message_count": after_messages,
-            "token_count": after,
+            "token_count": self._meter.estimate(after, plan.key),
             "before_messages": before_messages,
             "after_messages": after_messages,
             "before_tokens": before,

@@ -243,7 +243,9 @@ def _entry(value: Any, where: str, *, also_text: bool = False) -> None:
 
 def _mapping(value: Any, what: str, advice: str = "") -> dict[str, Any]:
     if not isinstance(value, dict):
-        wrong = "is missing" if value is None and what != "the file" else f"is {_kind(value)}, it must be keys and values"
+        wrong = (
+            "is missing" if value is None and what != "the file" else f"is {_kind(value)}, it must be keys and values"
+        )
         raise _BadPlanError(f"{what} {wrong}{'; ' * bool(advice)}{advice}")
     return cast("dict[str, Any]", value)
 

@@ -12,10 +12,15 @@ DEFAULT_PLAN = Path("examples", "explore.yaml")
 
 @click.command()
 @click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[PLAN]")
-@click.option("--path", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder the agent looks into.")
+@click.option(
+    "--path", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder the agent looks into."
+)
 @click.option("--context", metavar="MODULE_ID", help="Context module to use instead of the plan's; its config is kept.")
 @click.option(
-    "--transcript", type=click.Path(path_type=Path), metavar="FILE", help="Replay a recorded session (JSONL, .gz or not)."
+    "--transcript",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Replay a recorded session (JSONL, .gz or not).",
 )
 @click.option("--index", type=click.IntRange(min=0), default=0, help="Which transcript of FILE; 0 is the first.")
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="What to ask; may be given several times.")

@@ -12,7 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -58,9 +58,7 @@ def needed(module: str) -> Any:
         if problem.name != module:
             raise
         package, what = EXTRAS[module]
-        raise click.ClickException(
-            f"{package} is not installed ({what})\nInstall it: pip install {package}"
-        ) from None
+        raise click.ClickException(f"{package} is not installed ({what})\nInstall it: pip install {package}") from None
 
 
 async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
@@ -166,17 +164,15 @@ def _exit_code(outcome: Outcome) -> int:
 @asynccontextmanager
 async def _opened(plan: Plan, debug: bool) -> AsyncGenerator[Any]:
     """The session of a plan, all its modules mounted."""
-    opening = needed("amplifier_context_testing").session(plan.mounts)
-    try:
-        session = await opening.__aenter__()
-    except Exception as problem:
-        if debug:
-            raise
-        raise click.ClickException(_why_not_opened(plan, problem)) from None
-    try:
-        yield session
-    finally:
-        await opening.__aexit__(None, None, None)
+    session = needed("amplifier_context_testing").session
+    async with AsyncExitStack() as stack:
+        try:
+            running = await stack.enter_async_context(session(plan.mounts))
+        except Exception as problem:
+            if debug:
+                raise
+            raise click.ClickException(_why_not_opened(plan, problem)) from None
+        yield running
 
 
 def _why_not_opened(plan: Plan, problem: Exception) -> str:

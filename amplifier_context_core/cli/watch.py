@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -95,6 +96,7 @@ class Watch:
         over: requests above their budget.
         compactions: the reports of `context:compaction`.
         view: the list handed out last.
+        started: when watching began, on the monotonic clock.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Watch:
         self._inner: Any = None
         self._current: Request | None = None
         self._went_in: list[bytes] = []
+        self.started = time.monotonic()
         self.requests = 0
         self.invalid: list[str] = []
         self.sent = 0
@@ -125,7 +128,6 @@ class Watch:
         for event, react in {
             "tool:pre": self._called,
             "context:compaction": self._compacted,
-            "context:warning": self._warned,
             "provider:error": self._refused,
         }.items():
             coordinator.hooks.register(event, _quietly(react), -1_000, name=f"amplifier-context-run:{event}")
@@ -165,7 +167,9 @@ class Watch:
         if self._pace:
             await asyncio.sleep(self._pace)
 
-    async def _measured(self, view: list[Message], token_budget: int | None, provider: Any, broken: list[str]) -> Request:
+    async def _measured(
+        self, view: list[Message], token_budget: int | None, provider: Any, broken: list[str]
+    ) -> Request:
         """The figures of a request: the context's own where it explains itself, else counted here."""
         explain = self._coordinator.get_capability("context.explain")
         if explain is not None:
@@ -193,9 +197,6 @@ class Watch:
     def _compacted(self, data: Mapping[str, Any]) -> None:
         self.compactions.append(dict(data))
         self._audience.compacted(data)
-
-    def _warned(self, data: Mapping[str, Any]) -> None:
-        self._audience.noted(str(data.get("message") or data.get("reason")))
 
     def _refused(self, data: Mapping[str, Any]) -> None:
         error: Any = data.get("error")

@@ -14,9 +14,11 @@ from typing import ClassVar
 from ..checkpoint import DigestLine, Draft, Piece
 from ..digest import chapter_of, condense, digest_line
 from ..identifiers import identifiers
+from ..messages import text_of
 from .base import Goal, Strategy
 
 _BREATHE = 200  # rounds digested between two breaths of the event loop
+_SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _CONDENSED = 0.8  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
@@ -50,7 +52,7 @@ class FoldRounds(Strategy):
             for piece in draft.pieces
             if piece.chapter or piece.is_human
             for shown in piece.shown
-            for name in identifiers(str(shown.message.get("content")))
+            for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
         }
         done: list[Piece] = []
         run: list[Piece] = []  # rounds, and with humans also chapters, that will stand in one chapter

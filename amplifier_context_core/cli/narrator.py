@@ -1,0 +1,188 @@
+"""The story of a run as lines: one for each request, one for each compaction.
+
+The line of a request is known in two steps: its size before the provider answers, the tools called afterwards. So the
+newest one stands at the bottom of the screen until the next request begins, and only then stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from .live import Line, Terminal, cut
+from .plan import Plan
+from .watch import Request
+
+BAR = 20  # columns
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_TELLING = (
+    "path",
+    "file_path",
+    "command",
+    "query",
+    "text",
+    "pattern",
+    "url",
+    "name",
+)  # arguments worth showing, in order
+
+
+class Narrator:
+    """Tells a terminal what happens; see `watch.Audience`.
+
+    Args:
+        terminal: where to tell it.
+        terse: answers on one line.
+    """
+
+    def __init__(self, terminal: Terminal, *, terse: bool = False) -> None:
+        self._terminal = terminal
+        self._terse = terse
+        self._open: Request | None = None  # its line is not final yet
+        self._headed = False
+        self._digits = 7
+        self._freed = 0
+        self._compactions = 0
+
+    def opened(self, plan: Plan) -> None:
+        """What is run."""
+        self._terminal.say(
+            [("amplifier-context run", "bold"), (f" · {plan.title} · memory: ", ""), (plan.context, "bold")]
+        )
+        for note in plan.notes:
+            self._terminal.say([(note, "dim")])
+
+    def asked(self, prompt: str, *, typed: bool = False) -> None:
+        """A prompt begins. A typed one is on screen already."""
+        self._finish()
+        if not typed:
+            self._terminal.say([])
+            text = cut(prompt, self._terminal.width - 6)
+            self._terminal.say([("user  ", "bold blue"), (text, "")], 6)
+
+    def answered(self, answer: str) -> None:
+        """The loop is done with the prompt."""
+        self._finish()
+        self._terminal.rest()
+        text = cut(answer, self._terminal.width - 7) if self._terse else answer.strip()
+        for place, paragraph in enumerate(text.splitlines() or [""]):
+            self._terminal.say([("agent  " if place == 0 else " " * 7, "bold magenta"), (paragraph, "")], 7)
+
+    def requested(self, request: Request) -> None:
+        """A request is on its way."""
+        self._finish()
+        self._head(request)
+        self._open = request
+        self._redraw()
+
+    def called(self, request: Request) -> None:
+        """One more tool is called."""
+        self._redraw()
+
+    def compacted(self, report: Mapping[str, Any]) -> None:
+        """The next request was too large, and is smaller now."""
+        self._finish()
+        before, after = _number(report, "before_tokens"), _number(report, "after_tokens")
+        self._compactions += 1
+        self._freed += before - after
+        self._terminal.say(compaction_line(report), 10)
+
+    def noted(self, text: str) -> None:
+        """Something a reader should know."""
+        self._terminal.say([("       note  ", "yellow"), (text, "")], 13)
+
+    def close(self, lines: Iterable[Line]) -> None:
+        """The end, and what came of it."""
+        self._finish()
+        self._terminal.rest()
+        for line in lines:
+            self._terminal.say(line, 17)
+
+    # --- the line at the bottom -------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """The newest request is answered: its line stays."""
+        if self._open is not None:
+            self._terminal.say(self._row(self._open))
+            self._open = None
+
+    def _redraw(self) -> None:
+        if self._open is not None:
+            told = f"       {self._compactions} compactions so far took {self._freed:,} tokens out of what is sent"
+            self._terminal.show(self._row(self._open), [(told, "dim")])
+
+    def _head(self, request: Request) -> None:
+        """Headings of the columns, once there is something below them."""
+        if self._headed:
+            return
+        self._headed = True
+        self._digits = max(5, len(f"{request.budget or request.tokens:,}"))
+        sent = f"{'tokens sent':>{self._digits + 11}} of {'allowed':<{self._digits}}"
+        heads = f"   #  {sent:<{BAR + 2 + self._digits * 2 + 4}}  {'cacheable prefix':>{self._digits + 6}}"
+        self._terminal.say([(f"{heads}  tools called", "dim")])
+
+    def _row(self, request: Request) -> Line:
+        digits = self._digits
+        allowed = f"{request.budget:>{digits},}" if request.budget else "?".rjust(digits)
+        share = request.prefix / request.tokens if request.tokens else 0.0
+        line: Line = [
+            (f"{request.number:>4}  ", "bold"),
+            (bar(request.tokens, request.budget or request.tokens), _heat(request)),
+            (f"  {request.tokens:>{digits},}", ""),
+            (f" of {allowed}", "dim"),
+            (f"  {request.prefix:>{digits},} {share:>4.0%}", "green" if share >= 0.5 else "yellow"),
+            ("  ", ""),
+        ]
+        used = sum(len(text) for text, _ in line)
+        if request.broken:
+            line.append((cut(f"INVALID: {request.broken[0]}", self._terminal.width - used), "bold red"))
+        else:
+            line.append((cut(calls_text(request.calls) or "(answers)", self._terminal.width - used), ""))
+        return line
+
+
+def compaction_line(report: Mapping[str, Any]) -> Line:
+    """What a compaction did: tokens before and after, who freed how many, what it cost of the cached prefix."""
+    before, after = _number(report, "before_tokens"), _number(report, "after_tokens")
+    line: Line = [("      └ compacted ", "bold cyan"), (f"{before:,} → {after:,} tokens", "cyan")]
+    for step in report.get("strategies") or ():
+        line.append((f" · {step['name']} freed {step['freed']:,}", ""))
+    if (given_up := report.get("prefix_given_up_tokens")) is not None:
+        line.append((f" · cached prefix given up {given_up:,}", "yellow"))
+    if (took := report.get("duration_ms")) is not None:
+        line.append((f" · {took:.0f} ms", "dim"))
+    return line
+
+
+def calls_text(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """Tools called, each with its most telling argument: `read_file a.py, b.py · search_files draft`."""
+    parts: list[str] = []
+    for name, group in groupby(calls, key=lambda call: call[0]):
+        telling = [_telling(arguments) for _, arguments in group]
+        shown = ", ".join(text for text in telling if text)
+        parts.append(f"{name} {shown}" if shown else f"{name} ×{len(telling)}" if len(telling) > 1 else name)
+    return " · ".join(parts)
+
+
+def bar(part: int, whole: int, width: int = BAR) -> str:
+    """A bar of so many columns, filled to the share `part` has of `whole`."""
+    eighths = min(width * 8, round(width * 8 * part / whole)) if whole else 0
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width, "░")
+
+
+def _heat(request: Request) -> str:
+    if request.budget and request.tokens > request.budget:
+        return "red"
+    return "yellow" if request.trigger and request.tokens > request.trigger * 0.85 else "cyan"
+
+
+def _telling(arguments: Mapping[str, Any]) -> str:
+    texts = [arguments.get(key) for key in (*_TELLING, *arguments)]
+    return next((cut(text, 48) for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def _number(report: Mapping[str, Any], key: str) -> int:
+    value = report.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,174 @@
+"""The end of a run: was every request valid, is the history whole, what did compacting gain, can it be undone?"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..messages import text_of
+from ..tokens import count_tokens
+from .live import Line, cut
+from .watch import Message, Proof, Watch
+
+SHOWN_LINES = 4  # of an original that is read back
+SHOWN_FAULTS = 5
+_WIDTH = 100  # characters of a quoted line
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """One message that was folded away, and its original.
+
+    Attributes:
+        mark: names it.
+        line: what the model sees in its place.
+        original: the message as `context.recall` returns it.
+    """
+
+    mark: str
+    line: str
+    original: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        watch: everything that was seen.
+        invalid: provider rules broken, a sentence each.
+        proof: of the history.
+        history_tokens: what the whole history would weigh in a request.
+        read_back: one folded message; None when nothing was folded, or the context cannot recall.
+        seconds: how long the run took.
+        stopped: the user ended it before its time.
+    """
+
+    watch: Watch
+    invalid: list[str]
+    proof: Proof
+    history_tokens: int
+    read_back: ReadBack | None
+    seconds: float
+    stopped: bool
+
+    @property
+    def good(self) -> bool:
+        """Every request valid, history complete."""
+        return not self.invalid and self.proof.complete
+
+
+async def judge(watch: Watch, coordinator: Any, *, stopped: bool = False) -> Outcome:
+    """Look at a session that has done its work, before it is closed."""
+    providers: Mapping[str, Any] = coordinator.get("providers") or {}
+    # provider-replay checks too, what the loop made of the list; one sentence of both is enough.
+    told = [str(sentence) for one in providers.values() for sentence in getattr(one, "violations", ())]
+    history = await coordinator.get("context").get_messages()
+    return Outcome(
+        watch,
+        list(dict.fromkeys([*watch.invalid, *told])),
+        await watch.prove(),
+        count_tokens(history),
+        await _read_back(watch.view, coordinator),
+        time.monotonic() - watch.started,
+        stopped,
+    )
+
+
+def summary(outcome: Outcome) -> list[Line]:
+    """The last lines of the screen."""
+    watch, proof = outcome.watch, outcome.proof
+    lines: list[Line] = [[], [("Summary", "bold"), (f"  after {outcome.seconds:.1f} s", "dim")]]
+    lines += _requests(outcome)
+    if proof.complete:
+        said = f"{proof.kept:,} messages, complete: what went in is what is kept, sha256 {proof.sha256[:12]}"
+        lines.append(_fact("history", said, "green"))
+    else:
+        said = (
+            f"NOT COMPLETE: {proof.added:,} messages went in, {proof.kept:,} are kept; "
+            f"message {proof.first_difference} is the first that differs (counted from 0)"
+        )
+        lines.append(_fact("history", said, "bold red"))
+    freed = sum(
+        int(report.get("before_tokens", 0)) - int(report.get("after_tokens", 0)) for report in watch.compactions
+    )
+    if watch.compactions:
+        said = (
+            f"{len(watch.compactions)}, together {freed:,} tokens saved: about {outcome.history_tokens:,} tokens of history, "
+            f"never more than {watch.largest:,} in a request"
+        )
+    else:
+        said = f"none: all {outcome.history_tokens:,} tokens fitted; a smaller --budget shows some"
+    lines.append(_fact("compactions", said))
+    if watch.sent:
+        said = f"{watch.cached / watch.sent:.0%} of the {watch.sent:,} tokens sent stood unchanged at the beginning"
+        lines.append(_fact("prompt cache", f"{said}: a provider's cache has them"))
+    if outcome.read_back is not None:
+        lines += _quoted(outcome.read_back)
+    if outcome.stopped:
+        lines.append(_fact("stopped", "by you, before the end", "yellow"))
+    return lines
+
+
+def _requests(outcome: Outcome) -> list[Line]:
+    watch = outcome.watch
+    over = f"; {watch.over} above the budget, because what must be kept is larger" if watch.over else ""
+    if not outcome.invalid:
+        what = f"{watch.requests:,}, all valid by the rules of OpenAI, Anthropic and the kernel{over}"
+        return [_fact("requests", what, "green" if not over else "yellow")]
+    lines = [_fact("requests", f"{watch.requests:,}; {len(outcome.invalid)} provider rules broken{over}", "bold red")]
+    lines += [_fact("", sentence, "red") for sentence in outcome.invalid[:SHOWN_FAULTS]]
+    if (more := len(outcome.invalid) - SHOWN_FAULTS) > 0:
+        lines.append(_fact("", f"... and {more} more", "red"))
+    return lines
+
+
+def _quoted(found: ReadBack) -> list[Line]:
+    text = text_of(found.original.get("content"))
+    shown = [line for line in text.splitlines() if line.strip()][:SHOWN_LINES]
+    who = str(found.original.get("role"))
+    return [
+        _fact("nothing is lost", f"{found.mark} was folded away; the model now sees this line in its place:", "bold"),
+        _fact("", f"  {cut(found.line, _WIDTH)}", "cyan"),
+        _fact("", f"the original is read back with context.recall (role {who}, {len(text):,} characters):"),
+        *(_fact("", f"  {cut(line, _WIDTH)}", "cyan") for line in shown),
+    ]
+
+
+def _fact(name: str, said: str, style: str = "") -> Line:
+    return [(f"  {name:<15}", "dim"), (said, style)]
+
+
+# --- reading back -----------------------------------------------------------------------------------------------------
+
+
+async def _read_back(view: Sequence[Message], coordinator: Any) -> ReadBack | None:
+    """The folded message with most to lose: the longest round a line of a chapter stands for."""
+    explain, recall = (coordinator.get_capability(f"context.{name}") for name in ("explain", "recall"))
+    if explain is None or recall is None:
+        return None
+    rounds = cast("list[dict[str, Any]]", (await explain())["rounds"])
+    lines = _chapter_lines(view)
+    folded = [row for row in rounds if row["state"] == "folded" and row["mark"] in lines]
+    for row in sorted(folded, key=lambda row: row["tokens_before"], reverse=True):
+        # A round is named by its call; what is worth reading back is what the tool returned.
+        for mark in (row["to"], row["mark"]):
+            original = await recall(mark)
+            if original is not None and text_of(original.get("content")).strip():
+                return ReadBack(mark, lines[row["mark"]], original)
+    return None
+
+
+def _chapter_lines(view: Sequence[Message]) -> dict[str, str]:
+    """The lines of the chapters in a view by the mark they begin with; of several, the last: that of the tool's result."""
+    lines: dict[str, str] = {}
+    for message in view:
+        metadata: Any = message.get("metadata")
+        if isinstance(metadata, dict) and cast("dict[str, Any]", metadata).get("source") == "context-compaction":
+            for line in text_of(message.get("content")).splitlines():
+                if found := re.match(r"(m\d+) ", line):
+                    lines[found[1]] = line
+    return lines
