@@ -1,0 +1,49 @@
+"""What tests of context managers need, ours and yours.
+
+* `check_request`, `checked`: would OpenAI, Anthropic and the kernel take this request?
+* `WordCounter`, `EventRecorder`: a token counter to reason with, a record of kernel events.
+* `mount_plan`, `session`: a real kernel session in a test, answered by `provider-replay`, run by `loop-replay`.
+* `conversations`, `coding_session`: self-made histories, odd ones and endless ones.
+* `read_transcripts`, `replay`, `prepare`: recorded histories, message by message or as a session.
+
+Importing this package imports no kernel; what needs the kernel imports it when called.
+"""
+
+from .answers import Answer
+from .checker import check_request, checked
+from .coding_session import coding_session
+from .corpus import Conversation, conversations
+from .counters import WordCounter
+from .fakes import ListContext
+from .kernel import FolderResolver, mount_plan, session
+from .loop_replay import ReplayLoop
+from .provider_replay import ReplayProvider
+from .recorder import Event, EventRecorder
+from .recording import Prepared, Recording, prepare
+from .replay import Replayed, Transcript, read_transcript, read_transcripts, replay
+
+__all__ = [
+    "Answer",
+    "Conversation",
+    "Event",
+    "EventRecorder",
+    "FolderResolver",
+    "ListContext",
+    "Prepared",
+    "Recording",
+    "ReplayLoop",
+    "ReplayProvider",
+    "Replayed",
+    "Transcript",
+    "WordCounter",
+    "check_request",
+    "checked",
+    "coding_session",
+    "conversations",
+    "mount_plan",
+    "prepare",
+    "read_transcript",
+    "read_transcripts",
+    "replay",
+    "session",
+]

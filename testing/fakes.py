@@ -1,0 +1,53 @@
+"""A context manager that does nothing but keep: for tests of loops, providers and tools.
+
+async with session(mount_plan("context-list"), modules={"context-list": mount_list}) as running: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from .shapes import Message
+
+
+class ListContext:
+    """Keeps every message and hands out all of them; compacts nothing, mends nothing.
+
+    Attributes:
+        messages: the history.
+        budgets: the `token_budget` of each request, in order.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.budgets: list[int | None] = []
+
+    async def add_message(self, message: Message) -> None:
+        """Keep a copy."""
+        self.messages.append(deepcopy(message))
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]:
+        """Everything, whatever the budget, in a list of its own."""
+        self.budgets.append(token_budget)
+        return [dict(message) for message in self.messages]
+
+    async def get_messages(self) -> list[Message]:
+        """A copy of everything."""
+        return deepcopy(self.messages)
+
+    async def set_messages(self, messages: list[Message]) -> None:
+        """Replace the history."""
+        self.messages = deepcopy(messages)
+
+    async def clear(self) -> None:
+        """Forget the history."""
+        self.messages.clear()
+
+
+async def mount_list(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+    """Mount a `ListContext` at `context`."""
+    await coordinator.mount("context", ListContext())

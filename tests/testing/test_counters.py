@@ -1,0 +1,36 @@
+"""Counters: exact by definition."""
+
+from __future__ import annotations
+
+from amplifier_context_testing import WordCounter
+from amplifier_context_testing.counters import PER_IMAGE, PER_MESSAGE, quarter_counter, wire_tokens
+from amplifier_context_testing.talk import Talk, image_block
+
+
+def test_the_word_counter_counts_words_and_itself() -> None:
+    counter = WordCounter()
+    assert counter("one two\n three") == 3
+    assert counter("") == 0
+    assert (counter.calls, counter.characters) == (2, 14)
+
+
+def test_the_estimate_is_a_quarter_of_the_characters() -> None:
+    assert quarter_counter("x" * 11) == 2
+
+
+def test_a_call_spelled_twice_is_counted_once() -> None:
+    once, twice = Talk("openai"), Talk("kernel")
+    once.call(("read", {"path": "a"}))
+    twice.call(("read", {"path": "a"}))
+    counter = WordCounter()
+    assert wire_tokens(once.messages[0], counter) == wire_tokens(twice.messages[0], counter)
+
+
+def test_images_count_flat_and_metadata_not_at_all() -> None:
+    message = {"role": "user", "content": [image_block(640, 480)], "metadata": {"note": "many words in here"}}
+    assert wire_tokens(message, WordCounter()) == PER_MESSAGE + PER_IMAGE
+
+
+def test_results_count_by_their_text() -> None:
+    block = {"type": "tool_result", "tool_call_id": "a", "output": "one two three"}
+    assert wire_tokens({"role": "user", "content": [block]}, WordCounter()) == PER_MESSAGE + 3

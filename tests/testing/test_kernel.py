@@ -1,0 +1,150 @@
+"""Real kernel sessions from a mount plan."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_testing import EventRecorder, FolderResolver, Transcript, mount_plan, prepare, session
+from amplifier_context_testing.corpus import conversation
+from amplifier_context_testing.fakes import mount_list
+from amplifier_context_testing.kernel import own_mount
+from amplifier_context_testing.talk import Talk
+
+pytestmark = pytest.mark.kernel
+
+LIST = {"context-list": mount_list}
+
+
+async def test_a_session_answers_from_its_script() -> None:
+    recorder = EventRecorder()
+    async with session(mount_plan("context-list", script=["Hello."]), modules=LIST, recorder=recorder) as running:
+        assert await running.execute("Hi.") == "Hello."
+        assert len(running.coordinator.get("context").messages) == 2
+    assert recorder.names()[0] == "session:start"
+    assert recorder.names()[-1] == "session:end"
+
+
+async def test_the_window_of_the_plan_is_what_the_provider_declares() -> None:
+    async with session(mount_plan("context-list", window=8_000), modules=LIST) as running:
+        defaults = running.coordinator.get("providers")["replay"].get_info().defaults
+    assert (defaults["context_window"], defaults["max_output_tokens"]) == (8_000, 800)
+
+
+async def test_a_module_is_loaded_from_a_folder_as_hosts_do(tmp_path: Path) -> None:
+    folder = tmp_path / "my_list_context"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from amplifier_context_testing.fakes import ListContext\n"
+        "__amplifier_module_type__ = 'context'\n"
+        "async def mount(coordinator, config=None):\n"
+        "    context = ListContext()\n"
+        "    context.config = config\n"
+        "    await coordinator.mount('context', context)\n"
+    )
+    plan = mount_plan({"module": "context-mine", "config": {"max_tokens": 9}}, script=["Hello."])
+    path = list(sys.path)
+    try:
+        async with session(plan, sources={"context-mine": folder}) as running:
+            assert await running.execute("Hi.") == "Hello."
+            assert running.coordinator.get("context").config == {"max_tokens": 9}
+        plan["session"]["context"]["source"] = folder.as_uri()
+        async with session(plan) as running:
+            assert await running.execute("Hi.") == "Hello."
+    finally:
+        sys.path[:] = path
+        sys.modules.pop("my_list_context", None)
+
+
+async def test_an_unknown_context_is_named() -> None:
+    with pytest.raises(RuntimeError, match="context-nowhere"):
+        async with session(mount_plan("context-nowhere")):
+            pass
+
+
+async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
+    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
+    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
+        async with session(plan, modules=LIST):
+            pass
+    async with session(plan, modules=LIST, strict=False) as running:
+        assert await running.execute("Hi.") == "Hello."
+
+
+async def test_options_reach_the_session() -> None:
+    async with session(mount_plan("context-list"), modules=LIST, session_id="s-1", parent_id="p-1") as running:
+        assert (running.session_id, running.parent_id) == ("s-1", "p-1")
+        assert running.coordinator.session_id == "s-1"
+
+
+async def test_a_module_given_as_a_function_is_told_when_the_session_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready: list[Any] = []
+
+    async def on_session_ready(coordinator: Any) -> None:
+        ready.append(coordinator.get("providers"))
+
+    monkeypatch.setattr(sys.modules[mount_list.__module__], "on_session_ready", on_session_ready, raising=False)
+    async with session(mount_plan("context-list"), modules=LIST):
+        assert list(ready[0]) == ["replay"]
+
+
+async def test_a_cancellation_is_completed_once_by_the_loop_and_once_by_the_kernel() -> None:
+    recorder = EventRecorder()
+    plan = mount_plan("context-list", provider={"delay_ms": 30, "script": [{"calls": [{"tool": "none"}]}, "never"]})
+    async with session(plan, modules=LIST, recorder=recorder) as running:
+        turn = asyncio.create_task(running.execute("Go."))
+        await asyncio.sleep(0.01)
+        await running.coordinator.request_cancel(False)
+        assert await turn == ""
+        stored = running.coordinator.get("context").messages
+    assert recorder.count("cancel:completed") == 2
+    assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
+
+
+def test_our_own_modules_are_found_without_entry_points() -> None:
+    assert all(own_mount(name) for name in ("loop-replay", "provider-replay", "tool-folder"))
+    assert own_mount("context-simple") is None
+
+
+def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
+    from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+
+    resolver = FolderResolver({"a": tmp_path})
+    assert resolver.resolve("a").resolve() == tmp_path.resolve()
+    assert resolver.resolve("b", str(tmp_path)).resolve() == tmp_path.resolve()
+    with pytest.raises(SourceNotFoundError):
+        resolver.resolve("b")
+    with pytest.raises(SourceNotFoundError):
+        resolver.resolve("a", "git+https://example.com/a")
+    with pytest.raises(FileNotFoundError):
+        resolver.resolve("b", tmp_path / "none")
+
+
+@pytest.mark.parametrize("style", ["basic", "streaming"])
+async def test_a_recording_becomes_the_session_it_was(style: str) -> None:
+    talk = Talk("kernel").system("You are careful.").user("Go.").work(4, "again").say("Done.")
+    talk.user("More.").work(2, "more").say("All done.")
+    prepared = prepare(Transcript("t", "s", talk.messages), check=True)
+    plan = prepared.plan("context-list", window=1_000_000)
+    plan["session"]["orchestrator"]["config"] = {"style": style}
+    async with session(plan, modules=LIST) as running:
+        assert await prepared.run(running) == ["Done.", "All done."]
+        stored = running.coordinator.get("context").messages
+        assert running.coordinator.get("providers")["replay"].violations == []
+    assert [message["role"] for message in stored] == [message["role"] for message in talk.messages]
+    results = [message["content"] for message in stored if message["role"] == "tool"]
+    assert results == [message["content"] for message in talk.messages if message["role"] == "tool"]
+
+
+@pytest.mark.parametrize(
+    "name", ["late_results", "missing_results", "assistants_in_a_row", "lone_surrogates", "anthropic_blocks"]
+)
+async def test_even_odd_recordings_run_to_their_end(name: str) -> None:
+    prepared = prepare(Transcript(name, "corpus", conversation(name).messages))
+    async with session(prepared.plan("context-list"), modules=LIST) as running:
+        answers: list[Any] = await prepared.run(running)
+    assert len(answers) == len(prepared.prompts)
