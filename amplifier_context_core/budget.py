@@ -83,16 +83,21 @@ def provider_window(provider: object, output_reserve_fraction: float, safety_mar
 
 def model_of(provider: object) -> str | None:
     """The model a provider will ask by default, where it says so."""
-    for source in (_defaults(provider), {"model": getattr(provider, "default_model", None)}):
+    for source in (_defaults(provider), {"model": _attribute(provider, "default_model")}):
         model = source.get("model") or source.get("default_model")
         if isinstance(model, str) and model:
             return model
     return None
 
 
+def name_of(provider: object) -> str:
+    """What a provider calls itself; empty where it does not say so."""
+    name = _attribute(provider, "name")
+    return name if isinstance(name, str) else ""
+
+
 def _defaults(provider: object) -> Mapping[str, Any]:
-    info = _call(provider, "get_info")
-    defaults = getattr(info, "defaults", None)
+    defaults = _attribute(_call(provider, "get_info"), "defaults")
     return cast("Mapping[str, Any]", defaults) if isinstance(defaults, Mapping) else {}
 
 
@@ -100,11 +105,19 @@ def _model_info(provider: object) -> Mapping[str, Any]:
     info = _call(provider, "get_model_info")
     if isinstance(info, Mapping):
         return cast("Mapping[str, Any]", info)
-    return {key: getattr(info, key, None) for key in ("context_window", "max_output_tokens")} if info else {}
+    return {key: _attribute(info, key) for key in ("context_window", "max_output_tokens")} if info else {}
+
+
+def _attribute(thing: object, name: str) -> Any:
+    """An attribute; None where there is none, or where reading it raises."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
+        return None
 
 
 def _call(provider: object, method: str) -> object:
-    function = getattr(provider, method, None)
+    function = _attribute(provider, method)
     if not callable(function):
         return None
     try:

@@ -68,7 +68,7 @@ class History:
         self._gate = Gate()
         self._replayed: int | None = None  # how far a replay of the history through `add` has come
         self._cancelled = False
-        self._settled_at = -1  # last seq when a cancellation was settled: the kernel reports each one twice
+        self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -163,6 +163,11 @@ class History:
         """Take the unfinished current exchange out of the history; returns what was taken."""
         async with self._gate:
             return await self._take_out(finished_too=False)
+
+    def prompted(self) -> None:
+        """Note that a turn begins. Cancelled before its prompt is stored, it must not be taken for the turn before."""
+        if not self._cancelled:
+            self._settled_at = self._transcript.last_seq
 
     def cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""

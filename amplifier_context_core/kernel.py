@@ -87,6 +87,9 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         if kind == OVERFLOW:
             manager.refused()
 
+    async def prompted(data: Mapping[str, Any]) -> None:
+        manager.history.prompted()
+
     async def cancelled(data: Mapping[str, Any]) -> None:
         manager.history.cancelled()
 
@@ -96,6 +99,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
     return {
         "llm:response": quietly(responded),
         "provider:error": quietly(failed),
+        "prompt:submit": quietly(prompted),
         "cancel:completed": quietly(cancelled),
         "orchestrator:complete": quietly(completed),
     }

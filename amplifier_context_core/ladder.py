@@ -147,8 +147,12 @@ async def climb(
             draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal))
         if draft.tokens <= (goal.target + trigger) // 2:
             break
-    if draft.tokens > goal.budget:  # what is left of the rounds that are no floor goes, oldest first
-        draft = _note(freed, "hard limit", draft, _fit(draft, goal.budget))
+    # What is left of the rounds that are no floor goes, oldest first: above the budget, or where the floor is so high
+    # that without room to grow the next request would compact again.
+    floor = floor_tokens(draft)
+    limit = floor + (goal.budget - floor) // 2 if floor > trigger else goal.budget
+    if draft.tokens > limit:
+        draft = _note(freed, "hard limit", draft, _fit(draft, limit))
     draft = draft.with_pieces(
         replace(piece, shown=tuple(without_response_id(shown) for shown in piece.shown)) for piece in draft.pieces
     )

@@ -138,7 +138,8 @@ class Line:
         both = list(zip(self._rounds.rounds, self._renderings, strict=True))
         pieces.extend(_piece(held, rendering) for held, rendering in both[:closed] if rendering.messages)
         later = [_piece(held, rendering) for held, rendering in both[closed:] if rendering.messages]
-        fixed = system_tokens + sum(piece.tokens for piece in later)
+        opening = self._opening.tokens if self._needs_opening() else 0
+        fixed = system_tokens + opening + sum(piece.tokens for piece in later)
         return Draft(tuple(pieces), fixed), covered, later
 
     def shows(self, seq: int) -> bool:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from .budget import Budget, model_of, request_budget
+from .budget import Budget, model_of, name_of, request_budget
 from .config import Config
 from .errors import ConfigError, ContextError, PinRefused
 from .events import Hooks
@@ -311,8 +311,7 @@ class ContextManager:
         self, token_budget: int | None, provider: object, protect: frozenset[int]
     ) -> list[dict[str, Any]]:
         budget = self._budget(token_budget, provider)
-        name = getattr(provider, "name", None)
-        key: Key = (name if isinstance(name, str) else "", model_of(provider) or "")
+        key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self._token_counter()
         system = await self._system(counter)
         view = await self.views.request(budget.tokens, system, key, counter, protect=protect)

@@ -31,6 +31,7 @@ INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks
 LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools vanish for the model
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
 
+_UNCHANGING = frozenset({str, int, bool, type(None)})  # types of JSON data that need no copy and no check
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
 
@@ -217,16 +218,18 @@ def is_signed(message: Message) -> bool:
 
 def copy_message(message: Message) -> Message:
     """An isolated copy of a stored message, for handing out. Texts are shared (they cannot change)."""
-    return {
-        key: value if value.__class__ is str or value is None else copy_json(value) for key, value in message.items()
-    }
+    return copy_json(message)
 
 
 def copy_json(value: Any) -> Any:
     """A deep copy of JSON data that was checked before."""
-    if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
+    kind: type = value.__class__
+    if kind is dict:
+        return {
+            key: item if item.__class__ is str or item is None else copy_json(item)
+            for key, item in cast("dict[str, Any]", value).items()
+        }
+    if kind is list:
         return [copy_json(item) for item in cast("list[Any]", value)]
     return value
 
@@ -255,22 +258,27 @@ def copy_checked(raw: object) -> object:
 
 def _copy_checked(value: Any, depth: int) -> Any:
     kind: type = value.__class__
-    if kind is str or value is None or kind is int or kind is bool:
+    if kind in _UNCHANGING:
         return value
     if depth == 0:
         raise _NotJson(f"nests deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         copied: dict[str, Any] = {}
         for key, item in cast("Mapping[Any, Any]", value).items():
-            if not isinstance(key, str):
-                raise _NotJson(f"keys must be strings, got {type(key).__name__}")
+            if key.__class__ is not str:
+                if not isinstance(key, str):
+                    raise _NotJson(f"keys must be strings, got {type(key).__name__}")
+                key = str.__str__(key)
+            if item.__class__ is str:
+                copied[key] = item
+                continue
             try:
-                copied[str(key)] = _copy_checked(item, depth - 1)
+                copied[key] = _copy_checked(item, depth - 1)
             except _NotJson as problem:
                 problem.path.append(f".{key[:80]}")
                 raise
         return copied
-    if isinstance(value, (list, tuple)):
+    if kind is list or isinstance(value, (list, tuple)):
         items: list[Any] = []
         for index, item in enumerate(cast("list[Any]", value)):
             try:

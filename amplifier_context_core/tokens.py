@@ -214,16 +214,17 @@ async def measure(message: Message, counter: TokenCounter) -> int:
 
 def size_of(value: object, enough: int) -> int:
     """Characters of text in JSON data; stops adding up once there are `enough`."""
-    if isinstance(value, str):
-        return len(value)
     total = 0
-    if isinstance(value, dict):
-        value = list(cast("dict[str, object]", value).values())
-    if isinstance(value, list):
-        for item in cast("list[object]", value):
-            total += size_of(item, enough)
-            if total >= enough:
-                break
+    left: list[object] = [value]
+    while left and total < enough:
+        item = left.pop()
+        kind = item.__class__
+        if kind is str:
+            total += len(cast(str, item))
+        elif kind is dict:
+            left.extend(cast("dict[str, object]", item).values())
+        elif kind is list:
+            left.extend(cast("list[object]", item))
     return total
 
 

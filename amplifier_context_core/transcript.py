@@ -125,8 +125,10 @@ class Snapshot(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
         if isinstance(index, slice):
-            start, stop, step = index.indices(self._length)
-            return self._entries[start:stop:step]
+            places = range(*index.indices(self._length))
+            if places.step != 1:
+                return [self._entries[place] for place in places]
+            return self._entries[places.start : places.stop]
         if not -self._length <= index < self._length:
             raise IndexError("snapshot index out of range")
         return self._entries[index if index >= 0 else index + self._length]

@@ -67,7 +67,6 @@ class View:
     counted: int
     prefix: int
     line: Line
-    why: str
 
 
 @dataclass(slots=True)
@@ -119,6 +118,7 @@ class Views:
         self._book = LineBook()
         self._in_flight: Future[None] | None = None
         self._warned: set[str] = set()
+        self._untold: list[tuple[str, str]] = []
         self._last_climb: Climb | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -150,19 +150,18 @@ class Views:
             async with self._gate:
                 history = self._history.snapshot()
                 line, reason = await self._choose(history, limits, system_tokens, counter)
-                if reason is None or (inside_handler() and system_tokens + line.tokens <= limits.room):
-                    return self._hand_out(line, limits, key, system, reason or "fits")
+                tokens = system_tokens + line.tokens
+                if reason is None or (inside_handler() and tokens <= limits.room):
+                    view = self._hand_out(line, limits, key, system)
+                    break
+                plan = _Plan(reason, line, key, protect=protect)
                 if inside_handler():  # a handler of ours asks, over the hard limit: compact without telling again
-                    plan = _Plan(reason, line, key, protect=protect)
                     await self._compact(plan, limits, system_tokens, counter, history)
                     continue
-                flight = self._in_flight
+                flight, first = self._in_flight, self._in_flight is None
                 if flight is None:
                     flight = self._in_flight = Future()
-                    plan = _Plan(reason, line, key, protect=protect)
-                else:
-                    plan = None
-            if plan is None:
+            if not first:
                 await asyncio.wrap_future(flight)
                 continue
             try:
@@ -170,6 +169,8 @@ class Views:
             finally:
                 self._in_flight = None
                 flight.set_result(None)
+        await self._tell_warnings()
+        return view
 
     def limits(self, budget: int, key: Key) -> Limits:
         """The figures for a budget, as the meter sees them now."""
@@ -308,8 +309,7 @@ class Views:
         }
         answer = await emit(self._hooks, PRE_COMPACT, figures)
         if answer.denied and tokens <= limits.room:
-            line.quiet_until = tokens + max(1, limits.clear)
-            self._book.serve(limits.budget, line)
+            self._not_worth_it(line, tokens, limits)
             log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
             return None
         plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
@@ -352,7 +352,7 @@ class Views:
             self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, COMPACTION, report)
         await emit(self._hooks, POST_COMPACT, report)
-        await self._report_floor(done, limits)
+        self._note_floor(done, limits)
         return report if accepted is not None else None
 
     async def _compact(
@@ -391,8 +391,7 @@ class Views:
         checkpoint = self._checkpoint(line, done, covered, history, limits, counter)
         new = self._line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
-        new.quiet_until = after + max(1, limits.clear)
-        new.stuck = after > limits.room
+        self._quiet(new, system_tokens + new.tokens, limits)
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
             self._book.replace(line, new)
@@ -401,8 +400,12 @@ class Views:
 
     def _not_worth_it(self, line: Line, tokens: int, limits: Limits) -> None:
         """Nothing to gain: the line serves on, and is left alone until it has grown."""
-        line.quiet_until, line.stuck = tokens + max(1, limits.clear), tokens > limits.room
+        self._quiet(line, tokens, limits)
         self._book.serve(limits.budget, line)
+
+    def _quiet(self, line: Line, tokens: int, limits: Limits) -> None:
+        """No other attempt until the view has grown by what an attempt must free."""
+        line.quiet_until, line.stuck = tokens + max(1, limits.clear), tokens > limits.room
 
     def _checkpoint(
         self, line: Line, done: Climb, covered: int, history: Snapshot, limits: Limits, counter: TokenCounter
@@ -428,7 +431,7 @@ class Views:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered], why: str) -> View:
+    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered]) -> View:
         system_tokens = sum(shown.tokens for shown in system)
         while system_tokens + line.tokens > limits.room and line.output_limit > _LEAST_OUTPUT and line.has_open_rounds:
             line.shrink_outputs(max(_LEAST_OUTPUT, line.output_limit // 2))
@@ -436,7 +439,7 @@ class Views:
         if counted > limits.room:
             self._overflow(line, limits, system, counted)
         messages = line.view()
-        view = View(limits, key, list(system), messages, counted, 0, line, why)
+        view = View(limits, key, list(system), messages, counted, 0, line)
         if self.last is not None:
             view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])
         self.last = view
@@ -454,26 +457,29 @@ class Views:
             raise ContextOverflow(text)
         self._warn("overflow", text)
 
-    async def _report_floor(self, done: Climb | None, limits: Limits) -> None:
+    def _note_floor(self, done: Climb | None, limits: Limits) -> None:
+        """Report, once, that what must stay leaves little room, or that pins found none."""
         if done is None:
             return
-        for what, marks in (("clipped", done.clipped_floor), ("pins refused", done.refused_pins)):
-            if marks:
-                self._warn(
-                    what, f"{what}: {', '.join(marks[:10])}: together larger than their share of {limits.room:,}"
-                )
         if done.floor_tokens > limits.trigger:
-            text = f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens"
-            if self._warn("floor", text):
-                await emit(self._hooks, WARNING, {"reason": "floor", "message": text, "budget": limits.budget})
+            clipped = f"; clipped: {', '.join(done.clipped_floor[:10])}" if done.clipped_floor else ""
+            self._warn("floor", f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens{clipped}")
+        if done.refused_pins:
+            share = int(limits.room * self._config.pin_share)
+            self._warn("pins", f"pins larger than their share of {share:,} tokens: {', '.join(done.refused_pins[:10])}")
 
-    def _warn(self, kind: str, text: str) -> bool:
+    def _warn(self, kind: str, text: str) -> None:
         if kind in self._warned:
-            return False
+            return
         self._warned.add(kind)
         self.warnings.append(text)
+        self._untold.append((kind, text))
         log.warning("session %s: %s", self._history.session_id, text)
-        return True
+
+    async def _tell_warnings(self) -> None:
+        while self._untold:
+            kind, text = self._untold.pop(0)
+            await emit(self._hooks, WARNING, {"reason": kind, "message": text})
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -68,18 +67,14 @@ class PlainTerminal:
         self.width = shutil.get_terminal_size((PIPE_WIDTH, 50)).columns
         encoding = getattr(sys.stdout, "encoding", None) or "ascii"
         try:
-            "█▏░└→·…»«×−─".encode(encoding)  # noqa: RUF001 - these very characters
+            "█▏░└→·…»«×−─".encode(encoding)
             self._table: dict[int, str] = {}
         except (UnicodeError, LookupError):
             self._table = {ord(key) if isinstance(key, str) else key: text for key, text in _PLAINER.items()}
 
     def say(self, line: Line, indent: int = 0) -> None:
-        text = "".join(printable(part) for part, _ in line).translate(self._table).rstrip()
-        if len(text) > self.width:
-            text = textwrap.fill(
-                text, self.width, subsequent_indent=" " * indent, break_on_hyphens=False, replace_whitespace=False
-            )
-        click.echo(text)
+        for piece in wrapped(line, self.width, indent):
+            click.echo("".join(text for text, _ in piece).translate(self._table).rstrip())
 
     def show(self, *lines: Line) -> None:
         """Nothing: what is printed stays printed."""
@@ -99,14 +94,14 @@ class RichTerminal:
         self.width = self._console.width
 
     def say(self, line: Line, indent: int = 0) -> None:
-        for part in self._text(line).wrap(self._console, self.width - indent if indent else self.width):
-            self._console.print(part)
+        for piece in wrapped(line, self.width, indent):
+            self._console.print(self._text(piece), soft_wrap=True)
 
     def show(self, *lines: Line) -> None:
         from rich.console import Group
         from rich.live import Live
 
-        texts = [self._text(line) for line in lines]
+        texts = [self._text(wrapped(line, self.width)[0]) for line in lines]
         for text in texts:
             text.no_wrap, text.overflow = True, "ellipsis"
         if self._live is None:
@@ -122,7 +117,39 @@ class RichTerminal:
     def _text(self, line: Line) -> Text:
         from rich.text import Text
 
-        return Text.assemble(*((printable(part), style) for part, style in line))
+        return Text.assemble(*line)
+
+
+def wrapped(line: Line, width: int, indent: int = 0) -> list[Line]:
+    """A line as lines that fit the width, those after the first indented; styles stay with their words."""
+    parts = [(printable(text), style) for text, style in line]
+    whole = "".join(text for text, _ in parts)
+    lines: list[Line] = []
+    start = 0
+    while True:
+        pad = indent if lines else 0
+        end = start + max(width - pad, 1)
+        if end < len(whole):
+            space = whole.rfind(" ", start, end + 1)
+            end = space if space > start and whole[start:space].strip() else end
+        lines.append([(" " * pad, "")] * bool(pad) + _between(parts, start, end))
+        start = end
+        while start < len(whole) and whole[start] == " ":
+            start += 1
+        if start >= len(whole):
+            return lines
+
+
+def _between(parts: Line, start: int, end: int) -> Line:
+    """The characters from start to end, with their styles."""
+    found: Line = []
+    at = 0
+    for text, style in parts:
+        piece = text[max(start - at, 0) : max(end - at, 0)]
+        if piece:
+            found.append((piece, style))
+        at += len(text)
+    return found
 
 
 def printable(text: str) -> str:

@@ -6,15 +6,23 @@ newest one stands at the bottom of the screen until the next request begins, and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
+from ..messages import Call
 from .live import Line, Terminal, cut
 from .plan import Plan
 from .watch import Request
 
-BAR = 20  # columns
+LEGEND = (
+    "A line is a request to the model. When it would outgrow its budget, the memory is compacted (└). "
+    "Cacheable is what stands at its beginning as it did in the request before."
+)
+BAR, NARROW_BAR = 20, 10  # columns
+NARROW = 100  # columns of a screen on which the bars are short
+TELLING_WIDTH = 48  # characters of an argument
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TELLING = (
     "path",
@@ -38,10 +46,11 @@ class Narrator:
 
     def __init__(self, terminal: Terminal, *, terse: bool = False) -> None:
         self._terminal = terminal
+        self._bar = BAR if terminal.width >= NARROW else NARROW_BAR
         self._terse = terse
         self._open: Request | None = None  # its line is not final yet
         self._headed = False
-        self._digits = 7
+        self._digits = 6
         self._freed = 0
         self._compactions = 0
 
@@ -50,7 +59,7 @@ class Narrator:
         self._terminal.say(
             [("amplifier-context run", "bold"), (f" · {plan.title} · memory: ", ""), (plan.context, "bold")]
         )
-        for note in plan.notes:
+        for note in (*plan.notes, LEGEND):
             self._terminal.say([(note, "dim")])
 
     def asked(self, prompt: str, *, typed: bool = False) -> None:
@@ -61,7 +70,7 @@ class Narrator:
             text = cut(prompt, self._terminal.width - 6)
             self._terminal.say([("user  ", "bold blue"), (text, "")], 6)
 
-    def answered(self, answer: str) -> None:
+    def told(self, answer: str) -> None:
         """The loop is done with the prompt."""
         self._finish()
         self._terminal.rest()
@@ -76,8 +85,8 @@ class Narrator:
         self._open = request
         self._redraw()
 
-    def called(self, request: Request) -> None:
-        """One more tool is called."""
+    def answered(self, request: Request) -> None:
+        """Its calls are known."""
         self._redraw()
 
     def compacted(self, report: Mapping[str, Any]) -> None:
@@ -92,12 +101,12 @@ class Narrator:
         """Something a reader should know."""
         self._terminal.say([("       note  ", "yellow"), (text, "")], 13)
 
-    def close(self, lines: Iterable[Line]) -> None:
+    def close(self, lines: Iterable[Line], indent: int) -> None:
         """The end, and what came of it."""
         self._finish()
         self._terminal.rest()
         for line in lines:
-            self._terminal.say(line, 17)
+            self._terminal.say(line, indent)
 
     # --- the line at the bottom -------------------------------------------------------------------------------------
 
@@ -117,21 +126,20 @@ class Narrator:
         if self._headed:
             return
         self._headed = True
-        self._digits = max(5, len(f"{request.budget or request.tokens:,}"))
-        sent = f"{'tokens sent':>{self._digits + 11}} of {'allowed':<{self._digits}}"
-        heads = f"   #  {sent:<{BAR + 2 + self._digits * 2 + 4}}  {'cacheable prefix':>{self._digits + 6}}"
+        self._digits = max(6, len(f"{request.budget or request.tokens:,}"))
+        digits = self._digits
+        heads = f"   #  {'how full':<{self._bar}}  {'tokens':>{digits}} of {'budget':>{digits}}  {'cacheable':>{digits + 5}}"
         self._terminal.say([(f"{heads}  tools called", "dim")])
 
     def _row(self, request: Request) -> Line:
         digits = self._digits
         allowed = f"{request.budget:>{digits},}" if request.budget else "?".rjust(digits)
-        share = request.prefix / request.tokens if request.tokens else 0.0
         line: Line = [
             (f"{request.number:>4}  ", "bold"),
-            (bar(request.tokens, request.budget or request.tokens), _heat(request)),
+            (bar(request.tokens, request.budget or request.tokens, self._bar), _heat(request)),
             (f"  {request.tokens:>{digits},}", ""),
             (f" of {allowed}", "dim"),
-            (f"  {request.prefix:>{digits},} {share:>4.0%}", "green" if share >= 0.5 else "yellow"),
+            (f"  {request.prefix:>{digits},} {request.share:>4.0%}", "green" if request.share >= 0.5 else "yellow"),
             ("  ", ""),
         ]
         used = sum(len(text) for text, _ in line)
@@ -146,26 +154,26 @@ def compaction_line(report: Mapping[str, Any]) -> Line:
     """What a compaction did: tokens before and after, who freed how many, what it cost of the cached prefix."""
     before, after = _number(report, "before_tokens"), _number(report, "after_tokens")
     line: Line = [("      └ compacted ", "bold cyan"), (f"{before:,} → {after:,} tokens", "cyan")]
-    for step in report.get("strategies") or ():
-        line.append((f" · {step['name']} freed {step['freed']:,}", ""))
+    if steps := report.get("strategies"):
+        line.append((" · freed by " + ", ".join(f"{step['name']} {step['freed']:,}" for step in steps), ""))
     if (given_up := report.get("prefix_given_up_tokens")) is not None:
-        line.append((f" · cached prefix given up {given_up:,}", "yellow"))
+        line.append((f" · prefix given up {given_up:,}", "yellow"))
     if (took := report.get("duration_ms")) is not None:
         line.append((f" · {took:.0f} ms", "dim"))
     return line
 
 
-def calls_text(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+def calls_text(calls: Iterable[Call]) -> str:
     """Tools called, each with its most telling argument: `read_file a.py, b.py · search_files draft`."""
     parts: list[str] = []
-    for name, group in groupby(calls, key=lambda call: call[0]):
-        telling = [_telling(arguments) for _, arguments in group]
+    for name, group in groupby(calls, key=lambda call: str(call.name)):
+        telling = [_telling(call) for call in group]
         shown = ", ".join(text for text in telling if text)
         parts.append(f"{name} {shown}" if shown else f"{name} ×{len(telling)}" if len(telling) > 1 else name)
     return " · ".join(parts)
 
 
-def bar(part: int, whole: int, width: int = BAR) -> str:
+def bar(part: int, whole: int, width: int) -> str:
     """A bar of so many columns, filled to the share `part` has of `whole`."""
     eighths = min(width * 8, round(width * 8 * part / whole)) if whole else 0
     full, rest = divmod(eighths, 8)
@@ -178,9 +186,23 @@ def _heat(request: Request) -> str:
     return "yellow" if request.trigger and request.tokens > request.trigger * 0.85 else "cyan"
 
 
-def _telling(arguments: Mapping[str, Any]) -> str:
-    texts = [arguments.get(key) for key in (*_TELLING, *arguments)]
-    return next((cut(text, 48) for text in texts if isinstance(text, str) and text.strip()), "")
+def _telling(call: Call) -> str:
+    arguments: Any = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return cut(arguments, TELLING_WIDTH)
+    if not isinstance(arguments, dict):
+        return ""
+    given = cast("dict[str, Any]", arguments)
+    keys = [key for key in (*_TELLING, *given) if isinstance(given.get(key), str) and given[key].strip()]
+    if not keys:
+        return ""
+    text = str(given[keys[0]])
+    if keys[0].endswith("path") and text.count("/") > 1:
+        text = "…/" + "/".join(text.split("/")[-2:])  # the end of a path tells most
+    return cut(text, TELLING_WIDTH)
 
 
 def _number(report: Mapping[str, Any], key: str) -> int:

@@ -52,18 +52,17 @@ class Plan:
 
     def with_context(self, module: str) -> Plan:
         """Another context module, with the config of the one it replaces."""
-        mounts = deepcopy(self.mounts)
-        old = mounts["session"]["context"]
-        config: Any = old.get("config") if isinstance(old, dict) else _config_beside(mounts)
-        mounts["session"]["context"] = {"module": module, **({"config": config} if config else {})}
-        return replace(self, mounts=mounts)
+        entry: dict[str, Any] = {"module": module}
+        if config := self._context_config():
+            entry["config"] = config
+        return self._with_context_entry(entry)
 
     def with_folder(self, folder: Path) -> Plan:
         """The folder tools point to another folder."""
         if not folder.is_dir():
             raise click.ClickException(f"--path: {folder} is not a folder")
         mounts = deepcopy(self.mounts)
-        tools = [entry for entry in mounts.get("tools") or () if entry["module"] == "tool-folder"]
+        tools: list[dict[str, Any]] = [entry for entry in mounts.get("tools") or () if entry["module"] == "tool-folder"]
         if not tools:
             raise click.ClickException("--path: this plan mounts no tool-folder that could be pointed there")
         for entry in tools:
@@ -72,21 +71,30 @@ class Plan:
 
     def with_budget(self, tokens: int) -> Plan:
         """Every request holds at most so many tokens: `max_tokens` of the context, which caps any window."""
-        mounts = deepcopy(self.mounts)
-        old = mounts["session"]["context"]
-        entry: dict[str, Any] = old if isinstance(old, dict) else {"module": old, "config": _config_beside(mounts)}
-        entry["config"] = {**(entry.get("config") or {}), "max_tokens": tokens}
-        mounts["session"]["context"] = entry
-        for provider in mounts.get("providers") or ():
+        old: Any = self.mounts["session"]["context"]
+        entry: dict[str, Any] = {"module": old} if isinstance(old, str) else dict(old)
+        changed = self._with_context_entry({**entry, "config": {**self._context_config(), "max_tokens": tokens}})
+        for provider in changed.mounts["providers"]:
             if provider["module"] == "provider-replay":  # its window is made up: widen it if need be
-                config = provider["config"] = dict(provider.get("config") or {})
-                needed = tokens + int(config.get("max_output_tokens") or ANSWER) + 1_000
-                config["context_window"] = max(needed, int(config.get("context_window") or 0))
-        return replace(self, mounts=mounts)
+                config: dict[str, Any] = {**(provider.get("config") or {})}
+                needs = tokens + int(config.get("max_output_tokens") or ANSWER) + 1_000
+                provider["config"] = {**config, "context_window": max(needs, int(config.get("context_window") or 0))}
+        return changed
 
     def with_prompts(self, prompts: Sequence[str]) -> Plan:
         """Other prompts."""
         return replace(self, prompts=tuple(prompts))
+
+    def _context_config(self) -> dict[str, Any]:
+        """Config of the context; of one that is named by its id alone the kernel reads it from `context.config`."""
+        entry: Any = self.mounts["session"]["context"]
+        holder: Any = self.mounts.get("context") if isinstance(entry, str) else entry
+        return dict(cast("dict[str, Any]", holder).get("config") or {}) if isinstance(holder, dict) else {}
+
+    def _with_context_entry(self, entry: dict[str, Any]) -> Plan:
+        mounts = deepcopy(self.mounts)
+        mounts["session"]["context"] = entry
+        return replace(self, mounts=mounts)
 
 
 def module_of(entry: Any) -> str:
@@ -216,9 +224,11 @@ def _checked(found: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
             raise _BadPlanError(f"`session.{key}` is missing; write for example  {EXAMPLE}")
         _entry(session[key], f"`session.{key}`", also_text=True)
     for key in LISTS:
-        entries = plan.get(key) or []
+        entries: Any = plan.get(key) or []
         if not isinstance(entries, list):
-            raise _BadPlanError(f"`{key}` is {_kind(entries)}, it must be a list of entries like  - module: an-id")
+            raise _BadPlanError(
+                f"`{key}` is {_kind(cast(object, entries))}, it must be a list of entries like  - module: an-id"
+            )
         for place, entry in enumerate(cast("list[Any]", entries)):
             _entry(entry, f"`{key}[{place}]`")
     if not plan.get("providers"):
@@ -250,14 +260,9 @@ def _mapping(value: Any, what: str, advice: str = "") -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _kind(value: Any) -> str:
-    return {list: "a list", str: "a text", type(None): "empty", dict: "keys and values"}.get(type(value), "a value")  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _config_beside(mounts: Mapping[str, Any]) -> dict[str, Any]:
-    """Config of a context named by its id alone: the kernel reads it from `context.config`."""
-    beside: Any = mounts.get("context")
-    return dict(beside.get("config") or {}) if isinstance(beside, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+def _kind(value: object) -> str:
+    kinds: dict[type, str] = {list: "a list", str: "a text", dict: "keys and values", type(None): "empty"}
+    return kinds.get(type(value), "a single value")
 
 
 def _where(problem: Exception) -> str:

@@ -13,9 +13,9 @@ from ..tokens import count_tokens
 from .live import Line, cut
 from .watch import Message, Proof, Watch
 
-SHOWN_LINES = 4  # of an original that is read back
+SHOWN_LINES = 3  # of an original that is read back
 SHOWN_FAULTS = 5
-_WIDTH = 100  # characters of a quoted line
+INDENT = 16  # columns of what is said, after its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,13 @@ class ReadBack:
     """One message that was folded away, and its original.
 
     Attributes:
+        folded: the round it belongs to.
         mark: names it.
         line: what the model sees in its place.
         original: the message as `context.recall` returns it.
     """
 
+    folded: str
     mark: str
     line: str
     original: Message
@@ -78,8 +80,8 @@ async def judge(watch: Watch, coordinator: Any, *, stopped: bool = False) -> Out
     )
 
 
-def summary(outcome: Outcome) -> list[Line]:
-    """The last lines of the screen."""
+def summary(outcome: Outcome, width: int) -> list[Line]:
+    """The last lines of the screen, which is so many columns wide."""
     watch, proof = outcome.watch, outcome.proof
     lines: list[Line] = [[], [("Summary", "bold"), (f"  after {outcome.seconds:.1f} s", "dim")]]
     lines += _requests(outcome)
@@ -97,17 +99,17 @@ def summary(outcome: Outcome) -> list[Line]:
     )
     if watch.compactions:
         said = (
-            f"{len(watch.compactions)}, together {freed:,} tokens saved: about {outcome.history_tokens:,} tokens of history, "
-            f"never more than {watch.largest:,} in a request"
+            f"{len(watch.compactions)}, {freed:,} tokens saved; the history has about {outcome.history_tokens:,}, "
+            f"the largest request had {watch.largest:,}"
         )
     else:
         said = f"none: all {outcome.history_tokens:,} tokens fitted; a smaller --budget shows some"
     lines.append(_fact("compactions", said))
     if watch.sent:
-        said = f"{watch.cached / watch.sent:.0%} of the {watch.sent:,} tokens sent stood unchanged at the beginning"
-        lines.append(_fact("prompt cache", f"{said}: a provider's cache has them"))
+        said = f"{watch.cached / watch.sent:.0%} of all {watch.sent:,} tokens sent could come from the provider's cache"
+        lines.append(_fact("prompt cache", said))
     if outcome.read_back is not None:
-        lines += _quoted(outcome.read_back)
+        lines += _quoted(outcome.read_back, width - INDENT - 2)
     if outcome.stopped:
         lines.append(_fact("stopped", "by you, before the end", "yellow"))
     return lines
@@ -126,20 +128,19 @@ def _requests(outcome: Outcome) -> list[Line]:
     return lines
 
 
-def _quoted(found: ReadBack) -> list[Line]:
+def _quoted(found: ReadBack, width: int) -> list[Line]:
     text = text_of(found.original.get("content"))
     shown = [line for line in text.splitlines() if line.strip()][:SHOWN_LINES]
-    who = str(found.original.get("role"))
     return [
-        _fact("nothing is lost", f"{found.mark} was folded away; the model now sees this line in its place:", "bold"),
-        _fact("", f"  {cut(found.line, _WIDTH)}", "cyan"),
-        _fact("", f"the original is read back with context.recall (role {who}, {len(text):,} characters):"),
-        *(_fact("", f"  {cut(line, _WIDTH)}", "cyan") for line in shown),
+        _fact("read back", f"{found.folded} were folded away; in their place the model sees this line:"),
+        _fact("", f"  {cut(found.line, width)}", "cyan"),
+        _fact("", f"nothing is lost: context.recall({found.mark!r}) gives the original, {len(text):,} characters:"),
+        *(_fact("", f"  {cut(line, width)}", "cyan") for line in shown),
     ]
 
 
 def _fact(name: str, said: str, style: str = "") -> Line:
-    return [(f"  {name:<15}", "dim"), (said, style)]
+    return [(f"  {name:<{INDENT - 2}}", "dim"), (said, style)]
 
 
 # --- reading back -----------------------------------------------------------------------------------------------------
@@ -153,17 +154,22 @@ async def _read_back(view: Sequence[Message], coordinator: Any) -> ReadBack | No
     rounds = cast("list[dict[str, Any]]", (await explain())["rounds"])
     lines = _chapter_lines(view)
     folded = [row for row in rounds if row["state"] == "folded" and row["mark"] in lines]
-    for row in sorted(folded, key=lambda row: row["tokens_before"], reverse=True):
+    # Of a round with one result it is plain which line stands for what.
+    for row in sorted(folded, key=lambda row: (_results(row) == 1, row["tokens_before"]), reverse=True):
         # A round is named by its call; what is worth reading back is what the tool returned.
         for mark in (row["to"], row["mark"]):
             original = await recall(mark)
             if original is not None and text_of(original.get("content")).strip():
-                return ReadBack(mark, lines[row["mark"]], original)
+                return ReadBack(f"{row['mark']} to {row['to']}", mark, lines[row["mark"]], original)
     return None
 
 
+def _results(row: Mapping[str, Any]) -> int:
+    return int(row["to"][1:]) - int(row["mark"][1:])
+
+
 def _chapter_lines(view: Sequence[Message]) -> dict[str, str]:
-    """The lines of the chapters in a view by the mark they begin with; of several, the last: that of the tool's result."""
+    """The lines of the chapters in a view by the mark they begin with; of several the last, which tells of a result."""
     lines: dict[str, str] = {}
     for message in view:
         metadata: Any = message.get("metadata")

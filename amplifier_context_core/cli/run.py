@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 DEFAULT_PLAN = Path("examples", "explore.yaml")
+WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could follow
 
 
 @click.command()
@@ -72,8 +73,10 @@ def run(
             chosen = chosen.with_budget(budget)
         if prompts:
             chosen = chosen.with_prompts(prompts)
-    with open_terminal(plain=plain or not sys.stdout.isatty()) as terminal:
-        code = asyncio.run(run_session(chosen, terminal, Settings(pace or 0.0, debug)))
+    plain = plain or not sys.stdout.isatty()
+    settings = Settings((0.0 if plain else WATCHED_PACE) if pace is None else pace, debug)
+    with open_terminal(plain=plain) as terminal:
+        code = asyncio.run(run_session(chosen, terminal, settings))
     raise SystemExit(code)
 
 

@@ -22,7 +22,7 @@ import click
 from .live import Terminal
 from .narrator import Narrator
 from .plan import Plan, entries_of, module_of
-from .report import Outcome, judge, summary
+from .report import INDENT, Outcome, judge, summary
 from .watch import Watch
 
 EXTRAS = {
@@ -80,7 +80,7 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
                 await context.add_message(dict(message))
             stopped = await _converse(session, plan, narrator, settings.debug)
             outcome = await judge(watch, session.coordinator, stopped=stopped)
-    narrator.close(summary(outcome))
+    narrator.close(summary(outcome, terminal.width), INDENT)
     return _exit_code(outcome)
 
 
@@ -92,6 +92,8 @@ async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -
         with _stoppable(session.coordinator, narrator):
             try:
                 answer = await session.execute(prompt)
+            except BrokenPipeError:  # nobody reads on: click ends the command quietly
+                raise
             except Exception as problem:
                 if debug:
                     raise
@@ -100,7 +102,7 @@ async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -
                 ) from None
         if session.coordinator.cancellation.is_cancelled:
             return True
-        narrator.answered(answer)
+        narrator.told(answer)
     return False
 
 
@@ -199,7 +201,7 @@ def _why_not_opened(plan: Plan, problem: Exception) -> str:
 
 @contextmanager
 def _warnings_shown(narrator: Narrator, debug: bool) -> Generator[None]:
-    """Warnings of any logger become notes on screen, in place of raw lines (and the kernel's tracebacks) between rows."""
+    """Warnings of any logger become notes on screen, not raw lines (and the kernel's tracebacks) between the rows."""
     root = logging.getLogger()
     handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(narrator)
     handler.setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from ..messages import Call, calls_of
+
 Message = dict[str, Any]
 
 
@@ -25,21 +27,28 @@ class Request:
 
     Attributes:
         number: from 1.
-        tokens: what it weighs.
+        tokens: what it weighs for the provider, as far as is known.
+        counted: what its messages weigh, without what the provider adds.
         budget: what it may weigh; None when nobody says.
         trigger: above this the context compacts; None when nobody says.
-        prefix: tokens at its beginning that are those of the request before: what a provider reads from its cache.
+        prefix: tokens of `counted` at its beginning that stood there in the request before: cached by a provider.
         broken: provider rules it breaks, a sentence each.
-        calls: tools called in answer to it, and with what.
+        calls: tools called in answer to it.
     """
 
     number: int
     tokens: int
+    counted: int
     budget: int | None
     trigger: int | None
     prefix: int
     broken: list[str]
-    calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
+    calls: list[Call] = field(default_factory=list[Call])
+
+    @property
+    def share(self) -> float:
+        """Share of it that is cacheable prefix."""
+        return self.prefix / self.counted if self.counted else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +79,8 @@ class Audience(Protocol):
     def requested(self, request: Request) -> None:
         """A list was handed out."""
 
-    def called(self, request: Request) -> None:
-        """The newest request was answered with one more tool call."""
+    def answered(self, request: Request) -> None:
+        """The newest request was answered; its calls are known."""
 
     def compacted(self, report: Mapping[str, Any]) -> None:
         """The context compacted; the figures of `context:compaction`."""
@@ -126,7 +135,6 @@ class Watch:
         self._went_in = _prints(await self._inner.get_messages())
         await coordinator.mount("context", WatchedContext(self._inner, self))
         for event, react in {
-            "tool:pre": self._called,
             "context:compaction": self._compacted,
             "provider:error": self._refused,
         }.items():
@@ -143,9 +151,13 @@ class Watch:
 
     # --- what the watched context reports ---------------------------------------------------------------------------
 
-    def added(self, message: Mapping[str, Any]) -> None:
-        """A message was taken in."""
+    def added(self, message: Message) -> None:
+        """A message was taken in. An assistant's is the answer to the newest request."""
         self._went_in.append(_print(message))
+        if self._current is not None and message.get("role") == "assistant":
+            self._current.calls.extend(calls_of(message))
+            self._audience.answered(self._current)
+            self._current = None
 
     async def replaced(self) -> None:
         """The host changed the history itself: that is the history now."""
@@ -157,7 +169,7 @@ class Watch:
         broken = self._check(view)
         request = await self._measured(view, token_budget, provider, broken)
         self.invalid += [f"request {request.number}: {sentence}" for sentence in broken]
-        self.sent += request.tokens
+        self.sent += request.counted
         self.cached += request.prefix
         self.largest = max(self.largest, request.tokens)
         self.over += request.budget is not None and request.tokens > request.budget
@@ -174,8 +186,15 @@ class Watch:
         explain = self._coordinator.get_capability("context.explain")
         if explain is not None:
             said: Any = (await explain())["view"]
-            figures = (said["tokens"], said["budget"], said["trigger"], said["prefix_tokens"])
-            return Request(self.requests, *figures, broken)
+            return Request(
+                self.requests,
+                said["tokens"],
+                said["counted"],
+                said["budget"],
+                said["trigger"],
+                said["prefix_tokens"],
+                broken,
+            )
         from ..budget import provider_window
         from ..tokens import count_tokens
 
@@ -183,16 +202,10 @@ class Watch:
         while same < min(len(view), len(self.view)) and view[same] == self.view[same]:
             same += 1
         budget = token_budget or provider_window(provider, 1.0, 1_000)
-        return Request(self.requests, count_tokens(view), budget, None, count_tokens(view[:same]), broken)
+        tokens = count_tokens(view)
+        return Request(self.requests, tokens, tokens, budget, None, count_tokens(view[:same]), broken)
 
     # --- what the session's events tell -----------------------------------------------------------------------------
-
-    def _called(self, data: Mapping[str, Any]) -> None:
-        if self._current is not None:
-            arguments: Any = data.get("tool_input")
-            given = cast("Mapping[str, Any]", arguments) if isinstance(arguments, dict) else {}
-            self._current.calls.append((str(data.get("tool_name")), given))
-            self._audience.called(self._current)
 
     def _compacted(self, data: Mapping[str, Any]) -> None:
         self.compactions.append(dict(data))
