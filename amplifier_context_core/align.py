@@ -12,12 +12,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-from .messages import INSTRUCTING, Message, Reading, blocks_of, metadata_of, text_of
+from .messages import INSTRUCTING, Call, Message, Reading, blocks_of, calls_of, json_text, metadata_of, text_of
 from .transcript import Entry
 
 _EXHAUSTIVE = 4_000_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
+# Metadata that decides how a message is shown: a host that changes it means an edit.
+_TELLING = (
+    "pinned",
+    "ephemeral",
+    "source",
+    "compact_summary",
+    "amplifier:instruction",
+    "amplifier_public_reference_only",
+)
 
 Key = tuple[object, ...]
 Incoming = tuple[Message, Reading]
@@ -42,6 +52,8 @@ def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
     Stored system and developer messages that a filter left out stay where they are, unless nothing else matches or,
     for those that lead the history, the list brings its own.
     """
+    if not stored:
+        return Alignment(list(incoming), bool(incoming))
     pairs = _matches(
         [_key(e.message, e.role, e.calls, e.answers) for e in stored], [_key_in(item) for item in incoming]
     )
@@ -92,8 +104,31 @@ def _key_in(item: Incoming) -> Key:
 
 
 def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
-    other = sum(1 for block in blocks_of(message) if block.get("type") not in _SILENT_BLOCKS)
-    return (role, calls, answers, text_of(message.get("content")).strip(), other)
+    other = [block for block in blocks_of(message) if block.get("type") not in _SILENT_BLOCKS]
+    metadata = metadata_of(message)
+    return (
+        role,
+        calls,
+        answers,
+        text_of(message.get("content")).strip(),
+        tuple(_arguments(call) for call in calls_of(message)) if calls else (),
+        json_text(_without_nulls(other)) if other else "",
+        tuple((name, json_text(metadata[name])) for name in _TELLING if metadata.get(name) is not None),
+    )
+
+
+def _arguments(call: Call) -> str:
+    given = call.arguments
+    return given if isinstance(given, str) else json_text(_without_nulls(given))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _without_nulls(item) for key, item in items if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:

@@ -49,6 +49,7 @@ class Config(BaseModel):
     compact_threshold: float = Field(0.92, gt=0, le=1, description="share at which a view is compacted")
     target_usage: float = Field(0.50, gt=0, lt=1, description="share a compaction brings the view down to")
     protected_recent: float = Field(0.30, ge=0, le=1, description="share of the target kept as it is, newest first")
+    protected_human: float = Field(0.40, ge=0, le=1, description="share of the target that human messages keep")
     protected_tool_results: int = Field(5, ge=0, description="newest tool rounds whose outputs stay")
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")

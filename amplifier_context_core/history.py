@@ -16,7 +16,7 @@ from .align import Alignment, Incoming, align, same_message, timestamp_of
 from .checkpoint import content_hash
 from .errors import InvalidMessage
 from .gate import Gate
-from .kin import known_count
+from .kin import any_count, known_count
 from .messages import INSTRUCTING, Message, Reading, metadata_of, read_message
 from .meter import usage_of
 from .plugins import Plugins
@@ -27,7 +27,7 @@ from .transcript import Entry, Response, Snapshot, Transcript
 log = logging.getLogger(__name__)
 
 OnInterrupt = Literal["keep", "discard", "repair"]
-_BREATHE = 2_000  # messages compared or read in between two breaths of the event loop
+_BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
 
 def utc_now() -> str:
@@ -144,7 +144,9 @@ class History:
             if same == len(stored) and heard == len(incoming):
                 return False
             rest = await self._read_all(incoming, heard)
-            found = align(stored[same:], rest)
+            left = stored[same:]
+            small = len(left) + len(rest) <= _BREATHE
+            found = align(left, rest) if small else await asyncio.to_thread(align, left, rest)
             if not found.changed:
                 log.debug("set_messages brought what is there already; own history is kept")
                 return False
@@ -246,20 +248,21 @@ class History:
         grown = kept == len(stored) - same and order[len(stored) :] == fresh
         if grown:  # nothing but additions at the end
             await self._store.append(self.session_id, fresh)
-            for entry in fresh:
-                self._transcript.append(entry)
+            self._transcript.extend(fresh)
         else:
             log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
             await self._store.replace(self.session_id, order)
             self._transcript.replace(order)
             if not order:
                 self._forget_turns()
-        for entry in fresh:
+        for number, entry in enumerate(fresh, 1):
             self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=entry)
+            if number % _BREATHE == 0:
+                await asyncio.sleep(0)
 
     async def _count(self, message: Message) -> int:
         counter = cast(TokenCounter, await self._counter())
-        known = known_count(repr(counter), content_hash(message))
+        known = known_count(repr(counter), content_hash(message)) if any_count() else None
         return await measure(message, counter) if known is None else known
 
     def _is_replay(self, message: Message, reading: Reading) -> bool:
@@ -290,14 +293,15 @@ class History:
 async def _echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
     """How far a list is the history itself: entries passed, and messages passed.
 
-    Stored system and developer messages that a filter left out are passed over. Comparing is all this does, so that the
-    echo a host sends every turn costs next to nothing.
+    Stored system and developer messages that a filter left out are passed over. Mostly comparing is all this does, so
+    that the echo a host sends every turn costs next to nothing; a message that a filter changed is read and dropped.
     """
     place = heard = 0
     while place < len(stored) and heard < len(incoming):
-        if stored[place].message == incoming[heard]:
+        entry = stored[place]
+        if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
             heard += 1
-        elif stored[place].role not in INSTRUCTING:
+        elif entry.role not in INSTRUCTING:
             break
         place += 1
         if place % _BREATHE == 0:
@@ -306,6 +310,16 @@ async def _echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, in
         while place < len(stored) and stored[place].role in INSTRUCTING:
             place += 1
     return (place, heard) if heard else (0, 0)
+
+
+def _is_filtered(entry: Entry, raw: object) -> bool:
+    """Is it this entry as a host's filter left it (no thinking, no null keys)? What cannot be read is not."""
+    if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:
+        return False
+    try:
+        return same_message(entry, *read_message(cast(object, raw)))
+    except InvalidMessage:
+        return False
 
 
 def stamped(message: Message, now: str) -> Message:

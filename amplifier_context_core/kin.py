@@ -34,6 +34,12 @@ def known_count(counter: str, content: bytes) -> int | None:
         return _counts.get((counter, content))
 
 
+def any_count() -> bool:
+    """Is there any count to be found? If not, hashing a content to look for one is in vain."""
+    with _guard:
+        return len(_counts) > 0
+
+
 def remember_checkpoint(counter: str, checkpoint: Checkpoint) -> None:
     """Let other sessions find a checkpoint by what it covers."""
     with _guard:

@@ -141,8 +141,14 @@ async def climb(
         draft = _note(freed, "floor", draft, fitted)
     # A target below the floor cannot be met: it moves, and all that is not floor is given.
     goal = replace(goal, target=max(goal.target, min(floor_tokens(draft), goal.budget)))
-    for recent in (_recent(draft.pieces, recent_tokens), frozenset[int]()):
-        goal = replace(goal, recent=recent)
+    # Old rounds first, then recent ones, and only then what humans wrote beyond the share it has to itself.
+    nothing = frozenset[int]()
+    for recent, human_tokens in (
+        (_recent(draft.pieces, recent_tokens), goal.human_tokens),
+        (nothing, goal.human_tokens),
+        (nothing, 0),
+    ):
+        goal = replace(goal, recent=recent, human_tokens=human_tokens)
         for strategy in ladder:
             draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal))
         if draft.tokens <= (goal.target + trigger) // 2:

@@ -15,9 +15,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from .checkpoint import Checkpoint, Draft, Piece, piece_of
+from .floor import clip_floor
 from .messages import INSTRUCTING
 from .render import OPENING, Rendered, Renderer, Rendering
 from .rounds import Round, RoundList
+from .strategies.base import floored
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry, Snapshot
 
@@ -184,27 +186,33 @@ class Line:
         )
         return pieces
 
-    def shrink_outputs(self, limit: int) -> None:
-        """Clip tool outputs since the checkpoint to a smaller limit (tokens)."""
-        self._output_limit = limit
-        self._renderer.output_limit = limit
-        self._changed = 0
-        self._render()
+    def fit_open_rounds(self, room: int) -> None:
+        """Clip the rounds still open, which no checkpoint can cover yet, until the view fits `room` (tokens)."""
+        closed = self._rounds.closed
+        pieces = [
+            floored(_piece(held, rendering), "open")
+            for held, rendering in zip(self._rounds.rounds[closed:], self._renderings[closed:], strict=True)
+        ]
+        own = sum(piece.tokens for piece in pieces)
+        limit = max(0, room - (self.tokens - own))
+        fitted = Draft(tuple(pieces))
+        for aim in (
+            1.0,
+            0.9,
+            0.7,
+            0.5,
+        ):  # what cannot be clipped (names, ids) makes the rest come out larger than aimed
+            fitted = clip_floor(fitted, int(limit * aim), self._counter)
+            if fitted.tokens <= limit:
+                break
+        for index, piece in enumerate(fitted.pieces, closed):
+            self._tokens += piece.tokens - self._renderings[index].tokens
+            self._renderings[index] = Rendering(piece.shown, self._renderings[index].mends)
 
     @property
     def revision(self) -> int:
         """The history's revision it was last brought up to."""
         return self._revision
-
-    @property
-    def has_open_rounds(self) -> bool:
-        """Are there rounds that a checkpoint could not cover yet?"""
-        return self._rounds.closed < len(self._rounds)
-
-    @property
-    def output_limit(self) -> int:
-        """Tokens above which one tool output is clipped."""
-        return self._output_limit
 
     @property
     def mends(self) -> dict[int, tuple[str, ...]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast, overload
 
 from .budget import Budget, model_of, name_of, request_budget
 from .config import Config
@@ -124,9 +125,9 @@ class ContextManager:
         """The whole history as it was stored. The messages are the caller's to change."""
         history = self.history.snapshot()
         messages: list[dict[str, Any]] = []
-        for start in range(0, len(history), 5_000):
-            messages.extend(copy_message(entry.message) for entry in history[start : start + 5_000])
-            if start + 5_000 < len(history):
+        for start in range(0, len(history), 1_000):
+            messages.extend(copy_message(entry.message) for entry in history[start : start + 1_000])
+            if start + 1_000 < len(history):
                 await asyncio.sleep(0)
         return messages
 
@@ -191,8 +192,8 @@ class ContextManager:
         return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
 
     def snapshot(self) -> Snapshot:
-        """The history as it is now; it never changes."""
-        return self.history.snapshot()
+        """The history as it is now; it never changes, whatever the caller does to the messages it reads from it."""
+        return _Lent(self.history.snapshot())
 
     @property
     def turn_count(self) -> int:
@@ -409,6 +410,34 @@ class ContextManager:
         if not isinstance(made, SearchIndex):
             raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
         return made
+
+
+class _Lent(Snapshot):
+    """A snapshot for callers: every entry read from it holds a copy of its message."""
+
+    __slots__ = ()
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot._entries, len(snapshot), snapshot.revision)  # pyright: ignore[reportPrivateUsage]
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        found = super().__getitem__(index)
+        return _lent(found) if isinstance(found, Entry) else [_lent(entry) for entry in found]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (_lent(entry) for entry in super().__iter__())
+
+    def find(self, seq: int) -> Entry | None:
+        found = super().find(seq)
+        return None if found is None else _lent(found)
+
+
+def _lent(entry: Entry) -> Entry:
+    return replace(entry, message=copy_message(entry.message))
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

@@ -123,7 +123,7 @@ def arguments_text(call: Call) -> str:
 def results_of(message: Message) -> Iterator[Result]:
     """The tool results of a message: a ``role: tool`` message, or ``tool_result`` blocks (Anthropic's and kernel's)."""
     blocks = [block for block in blocks_of(message) if block.get("type") == "tool_result"]
-    if message["role"] == "tool" and isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]:
+    if message["role"] == "tool" and _is_id(message.get("tool_call_id")):
         name = message.get("name")
         yield Result(message["tool_call_id"], message.get("content"), name if isinstance(name, str) else None)
         return
@@ -337,7 +337,7 @@ def _arguments(value: object) -> str | dict[str, Any]:
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and value.strip() != ""
 
 
 def _kind(value: object) -> str:

@@ -81,6 +81,8 @@ class Plugins:
             self._manager.register(plugin, name)
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as problem:
+            if isinstance(problem, pluggy.PluginValidationError) and self._manager.is_registered(plugin):
+                self._manager.unregister(plugin)  # or its fault would be found again with every later plug-in
             raise PluginError(f"plug-in {name or plugin!r} cannot be registered: {problem}") from problem
 
     def load_installed(self) -> None:

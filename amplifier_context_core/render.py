@@ -16,9 +16,10 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from itertools import count
+from typing import Any, TypeGuard, cast
 
 import orjson
 
@@ -57,6 +58,7 @@ _RETIRED = frozenset({"retired", "anchor_pruned"})
 _REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
 RESPONSE_ID = "openai:response_id"  # KERNEL.md: makes the server continue from what it still holds
+_VISIBILITIES = ("internal", "developer", "user", None)  # what the kernel's blocks allow
 _UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
 
 
@@ -115,14 +117,19 @@ class Renderer:
         """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
         if entry.role == "assistant":
             for index, call in enumerate(entry.calls):
-                self._owners.setdefault(call, (entry.seq, index))
+                for name in _names(entry, index, call):
+                    if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
+                        break
 
     def render(self, held: Round) -> Rendering:
         """The messages of a round, valid next to any other rendered round."""
         mends: list[str] = []
         shown: list[Rendered] = []
-        results = [(entry, result) for entry in held.entries for result in results_of(entry.message)]
-        for entry in held.entries:
+        if held.is_tool_round and is_left_out(held.head.message):
+            return Rendering(())
+        entries = [entry for entry in held.entries if not is_left_out(entry.message)]
+        results = [(entry, result) for entry in entries for result in results_of(entry.message)]
+        for entry in entries:
             if entry.role == "assistant" and entry.calls:
                 shown.extend(self._calls(entry, results, mends))
             elif not entry.answers:
@@ -130,8 +137,8 @@ class Renderer:
         for entry, result in results:  # not taken by a call of this round: orphans
             mends.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
-        for entry in held.entries:
-            if entry.answers and entry.role != "tool":
+        for entry in entries:
+            if entry.answers and entry.role != "tool" and not (entry.role == "assistant" and entry.calls):
                 shown.extend(self._said_beside_results(entry))
         return Rendering(tuple(shown), tuple(mends))
 
@@ -165,12 +172,16 @@ class Renderer:
         if isinstance(content, list) and any(block.get("type") == "tool_call" for block in content):
             left = {call_id: list(wires) for call_id, wires in named.items()}
             for index, block in enumerate(content):
-                if block.get("type") == "tool_call" and left.get(block["id"]):
-                    wire = left[block["id"]].pop(0)
-                    if wire != block["id"]:
-                        content[index] = {**block, "id": wire}
-                        changed = True
-        message["content"] = content
+                if block.get("type") != "tool_call":
+                    continue
+                waiting = left.get(block["id"])
+                wire = waiting.pop(0) if waiting else ""  # one more than `tool_calls` has of this id: said twice
+                if wire != block["id"]:
+                    content[index] = {**block, "id": wire}
+                    changed = True
+            content = [block for block in content if block.get("type") != "tool_call" or block["id"]] or ""
+        content, moved = _thinking_in_place(content, calls=True)
+        message["content"], changed = content, changed or moved
         listed = source.get("tool_calls")
         if isinstance(listed, list) and listed:
             mended = [
@@ -202,6 +213,9 @@ class Renderer:
             content, changed = NO_OUTPUT, True
         if entry.role == "tool":
             message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
+            if "tool_calls" in message:  # only an assistant can call
+                del message["tool_calls"]
+                changed = True
         else:
             message = {"role": "tool", "tool_call_id": wire, "content": content}
             changed = True
@@ -239,14 +253,17 @@ class Renderer:
     def _said_beside_results(self, entry: Entry) -> list[Rendered]:
         blocks = [block for block in blocks_of(entry.message) if block.get("type") != "tool_result"]
         content, _ = self._content(blocks, entry.role)
-        if not content:
+        message = sendable(entry.message)
+        if message.pop("tool_calls", None):
+            content = _calls_in_words(content, list(calls_of(entry.message)))
+        content, _ = _thinking_in_place(content, calls=False)
+        if not content or only_thinking(content):
             return []
-        return [self._rendered({**sendable(entry.message), "content": content}, entry, True)]
+        return [self._rendered({**message, "content": content}, entry, True)]
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
-        if self._owners.get(call_id, (entry.seq, index)) == (entry.seq, index):
-            return call_id
-        return f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
+        me = (entry.seq, index)
+        return next(name for name in _names(entry, index, call_id) if self._owners.get(name, me) == me)
 
     # -- everything else --------------------------------------------------------------------------------------------
 
@@ -265,6 +282,8 @@ class Renderer:
             message.pop("tool_calls", None)
         elif "tool_calls" in message:
             del message["tool_calls"]  # null or empty
+        content, moved = _thinking_in_place(content, calls=False)
+        changed = changed or moved
         if not content or (role == "assistant" and only_thinking(content)):
             mends.append(f"{entry.mark}: an empty message is " + ("left out" if role != "user" else "named so"))
             if role != "user":
@@ -320,9 +339,19 @@ def sendable(message: Message) -> Message:
             del sent["metadata"]
     elif "metadata" in sent:
         del sent["metadata"]
-    if "name" in sent and not isinstance(sent["name"], str):
-        del sent["name"]
+    for key in ("name", "tool_call_id"):
+        if key in sent and not isinstance(sent[key], str):
+            del sent[key]
     return sent
+
+
+def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
+    """Names a call may be sent under: its own id, and where that is taken those that say which message it is of."""
+    yield call_id
+    other = f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
+    yield other
+    for number in count(2):
+        yield f"{other}_{number}"
 
 
 def is_left_out(message: Message) -> bool:
@@ -367,6 +396,23 @@ def summary_of(entry: Entry, call_id: str, summaries: Mapping[str, str]) -> str 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
     """Is there nothing in it but thinking, which no provider takes alone?"""
     return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
+
+
+def _thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> tuple[str | list[dict[str, Any]], bool]:
+    """The content, without its thinking where that stands where no provider takes it; and whether that was so.
+
+    Signed thinking begins its message, and something follows it (Anthropic). Anywhere else it is dropped as a whole.
+    """
+    if isinstance(content, str):
+        return content, False
+    thoughts = [index for index, block in enumerate(content) if block.get("type") in THINKING_BLOCKS]
+    if not thoughts or len(thoughts) == len(content):
+        return content, False
+    closes = thoughts[-1] == len(content) - 1 and not calls
+    signed = any(content[index].get("signature") or "data" in content[index] for index in thoughts)
+    if not closes and (not signed or content[0].get("type") in ("thinking", "redacted_thinking")):
+        return content, False
+    return [block for block in content if block.get("type") not in THINKING_BLOCKS], True
 
 
 def without_thinking(message: Message) -> Message | None:
@@ -415,6 +461,8 @@ def _scrubbed(value: Any) -> Any:
 def _block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
     """A content block as the kernel's `Message` takes it; None when nothing of it can be shown."""
     kind = block.get("type")
+    if block.get("visibility") not in _VISIBILITIES:
+        block = {key: value for key, value in block.items() if key != "visibility"}
     if kind == "text":
         text = block.get("text")
         if isinstance(text, str) and text.strip():
@@ -427,27 +475,38 @@ def _block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
             return None
         name = block.get("name") or block.get("tool")
         arguments = block.get("input")
-        if kind == "tool_call" and isinstance(name, str) and name and isinstance(arguments, dict):
+        if kind == "tool_call" and _is_name(block.get("name")) and isinstance(arguments, dict):
             return block
-        call = Call(block["id"], name if isinstance(name, str) else "", cast("str | dict[str, Any]", arguments or {}))
+        name = name if isinstance(name, str) and name.strip() else ""
+        call = Call(block["id"], name, cast("str | dict[str, Any]", arguments or {}))
         kept = {key: value for key, value in block.items() if key not in ("type", "id", "name", "tool", "input")}
         return {"type": "tool_call", "id": call.id, "name": call.name or "unknown", "input": _object(call), **kept}
-    if kind == "image":
-        return block if isinstance(block.get("source"), dict) else _as_text(block)
     if kind == "image_url":
-        return _image(block)
-    return _as_text(block)
+        block = _image(block)
+    if block.get("type") == "image" and role in ("user", "tool", "function") and _has_source(block.get("source")):
+        return block
+    return _as_text(block) if block.get("type") != "text" else block
 
 
 def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
     kind = block["type"]
     if kind == "thinking":
-        return block if isinstance(block.get("thinking"), str) else None
+        whole = isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str | None)
+        return block if whole and isinstance(block.get("content"), list | None) else None
     if kind == "redacted_thinking":
         return block if isinstance(block.get("data"), str) else None
     if isinstance(block.get("content"), list) and isinstance(block.get("summary"), list):
         return block
     return {**block, "content": block.get("content") or [], "summary": block.get("summary") or []}
+
+
+def _has_source(source: object) -> bool:
+    """Does an image say where its data is?"""
+    if not isinstance(source, dict):
+        return False
+    source = cast("dict[str, Any]", source)
+    needed = {"base64": ("media_type", "data"), "url": ("url",)}.get(str(source.get("type")), ())
+    return bool(source) and all(isinstance(source.get(key), str) and source[key].strip() for key in needed)
 
 
 def _image(block: dict[str, Any]) -> dict[str, Any]:
@@ -485,26 +544,32 @@ def _sendable_call(item: dict[str, Any], wire: str) -> dict[str, Any]:
         function = cast("dict[str, Any]", function)
         arguments = function.get("arguments")
         name = function.get("name")
-        if not _is_object_text(arguments) or not (isinstance(name, str) and name):
-            call = Call(wire, name if isinstance(name, str) and name else "unknown", _loose(arguments))
-            function = {**function, "name": call.name, "arguments": json_text(_object(call))}
-            item = {**item, "function": function}
+        if not _is_object_text(arguments) or not _is_name(name) or item.get("type") != "function":
+            call = Call(wire, name if _is_name(name) else "unknown", _loose(arguments))
+            if not _is_object_text(arguments):
+                arguments = json_text(_object(call))
+            function = {**function, "name": call.name, "arguments": arguments}
+            item = {**item, "type": "function", "function": function}
     else:
         name = item.get("tool") or item.get("name")
-        if not (isinstance(name, str) and name) or not isinstance(item.get("arguments"), dict):
-            call = Call(wire, name if isinstance(name, str) else "", _loose(item.get("arguments", item.get("input"))))
-            item = {**item, "tool": call.name or "unknown", "arguments": _object(call)}
+        if not _is_name(name) or not isinstance(item.get("arguments"), dict):
+            call = Call(wire, name if _is_name(name) else "unknown", _loose(item.get("arguments", item.get("input"))))
+            item = {**item, "tool": call.name, "arguments": _object(call)}
     return item if item["id"] == wire else {**item, "id": wire}
 
 
 def _kernel_call(call: Call, wire: str) -> dict[str, Any]:
-    return {"id": wire, "tool": call.name or "unknown", "arguments": copy_json(_object(call))}
+    return {"id": wire, "tool": call.name if call.name.strip() else "unknown", "arguments": copy_json(_object(call))}
 
 
 def _loose(arguments: object) -> str | dict[str, Any]:
     if isinstance(arguments, (str, dict)):
         return cast("str | dict[str, Any]", arguments)
     return {} if arguments is None else {"value": arguments}
+
+
+def _is_name(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and name.strip() != ""
 
 
 def _is_object_text(arguments: object) -> bool:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from .messages import LOADED_TOOLS, metadata_of
 from .transcript import Entry
 
+_PATIENCE = 32  # rounds a call is waited for: far more than any loop starts before it has all results of the first
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -75,8 +77,9 @@ class Round:
 class RoundList:
     """Rounds of a growing list of entries, kept up as entries come; O(1) an entry.
 
-    A call stays open, able to receive its result, until a newer human message has itself been answered by an
-    assistant. Before that a compaction must not cover its round; after that it counts as interrupted.
+    A call is waited for until a newer human message has itself been answered by an assistant, or for many rounds:
+    so long no compaction may cover its round, but a call that nobody answers must not stop compactions for ever. A
+    result that comes later still finds its call.
     """
 
     __slots__ = ("_asked", "_at", "_open", "_settled", "rounds")
@@ -107,8 +110,8 @@ class RoundList:
                     self._open.setdefault(call, []).append(changed)
         if entry.human:
             self._asked = changed
-        elif entry.role == "assistant" and self._settled < self._asked:
-            self._settle()
+        elif entry.role == "assistant":
+            self._settle(max(self._asked, len(self.rounds) - _PATIENCE))
         return changed
 
     @property
@@ -159,17 +162,11 @@ class RoundList:
         self._asked = moved.get(self._asked, self._asked)
         self._settled = moved.get(self._settled, self._settled)
 
-    def _settle(self) -> None:
-        for index in range(self._settled, self._asked):
-            if index in self._at:
-                self._at.discard(index)
-                for call in self.rounds[index].unanswered:
-                    waiting = self._open.get(call, [])
-                    if index in waiting:
-                        waiting.remove(index)
-                    if not waiting:
-                        self._open.pop(call, None)
-        self._settled = self._asked
+    def _settle(self, before: int) -> None:
+        """Rounds before this index wait no longer: no compaction has to spare them. A result may still come."""
+        if before > self._settled:
+            self._at = {index for index in self._at if index >= before}
+            self._settled = before
 
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:

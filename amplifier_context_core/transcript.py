@@ -162,44 +162,44 @@ class Transcript:
 
     Attributes:
         session_id: written into new entries.
-        revision: rises with every change that is not an append.
+        turn_count: exchanges so far.
     """
 
-    __slots__ = (
-        "_borrowed",
-        "_edits",
-        "_entries",
-        "_length",
-        "_next_seq",
-        "_turn",
-        "revision",
-        "session_id",
-        "turn_count",
-    )
+    __slots__ = ("_borrowed", "_edits", "_live", "_next_seq", "_turn", "session_id", "turn_count")
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
-        self.revision = 0
         self.turn_count = 0
-        self._entries: list[Entry] = []
+        # Entries, how many of them are the history, and the revision: one tuple, so that a reader in another thread
+        # never sees the one of before a change with the other of after it.
+        self._live: tuple[list[Entry], int, int] = ([], 0, 0)
         self._borrowed = False  # the list belongs to the transcript this one was forked from
-        self._length = 0
         self._edits: list[tuple[int, int]] = []  # (revision, entries at the start that it left as they were)
         self._next_seq = 1
         self._turn = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self._live[1]
+
+    @property
+    def revision(self) -> int:
+        """Rises with every change that is not an append."""
+        return self._live[2]
 
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        return self._entries[self._length - 1] if self._length else None
+        entries, length, _ = self._live
+        return entries[length - 1] if length else None
 
     @property
     def last_seq(self) -> int:
         """The highest seq ever given, also to entries that are gone; 0 before the first."""
         return self._next_seq - 1
+
+    def snapshot(self) -> Snapshot:
+        """The history as it is now."""
+        return Snapshot(*self._live)
 
     def draft(
         self,
@@ -244,49 +244,48 @@ class Transcript:
 
     def append(self, entry: Entry) -> None:
         """Make a drafted entry the newest of the history."""
-        if self._borrowed:
-            self._entries, self._borrowed = self._entries[: self._length], False
-        self._entries.append(entry)
-        self._length += 1
-        if entry.human:
-            self.turn_count += 1
-            self._turn = max(self._turn, entry.turn)
+        self.extend((entry,))
 
-    def snapshot(self) -> Snapshot:
-        """The history as it is now."""
-        return Snapshot(self._entries, self._length, self.revision)
+    def extend(self, added: Sequence[Entry]) -> None:
+        """Make drafted entries the newest of the history, in their order."""
+        entries, length, revision = self._live
+        if self._borrowed:
+            entries, self._borrowed = entries[:length], False
+        entries.extend(added)
+        self._live = (entries, length + len(added), revision)
+        turns = [entry.turn for entry in added if entry.human]
+        self.turn_count += len(turns)
+        self._turn = max((self._turn, *turns))
 
     def fork(self, session_id: str = "") -> Transcript:
         """A transcript that begins with this history and goes its own way; the prefix is shared, not copied."""
         child = Transcript(session_id or self.session_id)
-        child._entries = self._entries
+        child._live = self._live
         child._borrowed = True
-        child._length = self._length
         child._next_seq = self._next_seq
         child._turn = self._turn
         child.turn_count = self.turn_count
-        child.revision = self.revision
         return child
 
     def replace(self, entries: Iterable[Entry]) -> None:
         """Make these entries (old ones and drafted ones) the history. Snapshots keep showing the old one."""
-        before, length = self._entries, self._length
-        self._entries, self._borrowed = list(entries), False
-        self._length = len(self._entries)
+        before, length, revision = self._live
+        after = list(entries)
         same = 0
-        for old, new in zip(before, self._entries, strict=False):
+        for old, new in zip(before, after, strict=False):
             if old is not new or same == length:
                 break
             same += 1
-        self.revision += 1
-        self._edits = [*self._edits[-63:], (self.revision, same)]
-        self.turn_count = sum(1 for entry in self._entries if entry.human)
-        self._turn = max((entry.turn for entry in self._entries), default=self._turn)
+        self._borrowed = False
+        self._edits = [*self._edits[-63:], (revision + 1, same)]
+        self._live = (after, len(after), revision + 1)
+        self.turn_count = sum(1 for entry in after if entry.human)
+        self._turn = max((entry.turn for entry in after), default=self._turn)
 
     def unchanged_since(self, revision: int) -> int:
         """How many entries at the start are the same ones, in the same place, as they were at a revision."""
         if revision == self.revision:
-            return self._length
+            return len(self)
         if not self._edits or revision < self._edits[0][0] - 1:
             return 0
         return min(same for edit, same in self._edits if edit > revision)
@@ -301,14 +300,15 @@ class Transcript:
 
         Before the first human message that is everything but the leading instructions (system, developer).
         """
-        start = self._length
-        while start > 0 and not self._entries[start - 1].human:
+        history = self.snapshot()
+        start = len(history)
+        while start > 0 and not history[start - 1].human:
             start -= 1
         if start > 0:
-            return self._entries[start - 1 : self._length]
-        while start < self._length and self._entries[start].role in INSTRUCTING:
+            return history[start - 1 :]
+        while start < len(history) and history[start].role in INSTRUCTING:
             start += 1
-        return self._entries[start : self._length]
+        return history[start:]
 
     def interrupt(self, *, finished_too: bool = False) -> list[Entry]:
         """Take the current exchange out of the history if it is unfinished; returns what was taken.
@@ -321,5 +321,5 @@ class Transcript:
         turn = self.current_turn()
         if not turn or (turn[-1].role == "assistant" and not turn[-1].calls and not finished_too):
             return []
-        self.replace(self._entries[: self._length - len(turn)])
+        self.replace(self.snapshot()[: -len(turn)])
         return turn

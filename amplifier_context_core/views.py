@@ -34,7 +34,7 @@ from .transcript import Snapshot
 log = logging.getLogger(__name__)
 
 _CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
-_LEAST_OUTPUT = 64  # tokens to which outputs of open rounds are clipped at the utmost
+_LEAST_OUTPUT = 64  # tokens a tool output may always show
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Views:
         self._book = LineBook()
         self._in_flight: Future[None] | None = None
         self._warned: set[str] = set()
-        self._untold: list[tuple[str, str]] = []
+        self._untold: list[dict[str, Any]] = []
         self._last_climb: Climb | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Views:
                 if flight is None:
                     flight = self._in_flight = Future()
             if not first:
-                await asyncio.wrap_future(flight)
+                await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
                 continue
             try:
                 await self._announced(plan, limits, system_tokens, counter)
@@ -369,6 +369,7 @@ class Views:
             limits.target,
             limits.room,
             counter,
+            human_tokens=int(limits.target * self._config.protected_human),
             protected_results=self._config.protected_tool_results,
             chapter_tokens=int(limits.room * self._config.chapter_share),
             summaries=dict(self.summaries),
@@ -433,8 +434,8 @@ class Views:
 
     def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered]) -> View:
         system_tokens = sum(shown.tokens for shown in system)
-        while system_tokens + line.tokens > limits.room and line.output_limit > _LEAST_OUTPUT and line.has_open_rounds:
-            line.shrink_outputs(max(_LEAST_OUTPUT, line.output_limit // 2))
+        if system_tokens + line.tokens > limits.room:
+            line.fit_open_rounds(limits.room - system_tokens)
         counted = system_tokens + line.tokens
         if counted > limits.room:
             self._overflow(line, limits, system, counted)
@@ -447,39 +448,45 @@ class Views:
 
     def _overflow(self, line: Line, limits: Limits, system: Sequence[Rendered], counted: int) -> None:
         largest = sorted(line.pieces(), key=lambda piece: piece.tokens, reverse=True)[:3]
-        members = ", ".join(f"{piece.mark} {piece.tokens:,}" for piece in largest)
-        prompt = sum(shown.tokens for shown in system)
-        text = (
-            f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: "
-            f"system prompt {prompt:,}; largest messages {members}"
-        )
+        members = [{"mark": piece.mark, "tokens": piece.tokens} for piece in largest]
+        if system:
+            members.insert(0, {"mark": "system prompt", "tokens": sum(shown.tokens for shown in system)})
+        named = ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members)
+        text = f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: {named}"
         if self._config.strict:
             raise ContextOverflow(text)
-        self._warn("overflow", text)
+        self._warn("overflow", text, limits, members)
 
     def _note_floor(self, done: Climb | None, limits: Limits) -> None:
-        """Report, once, that what must stay leaves little room, or that pins found none."""
-        if done is None:
+        """Report, once, that what must stay leaves little room, or that pins found none in their share."""
+        if done is None or not (done.floor_tokens > limits.trigger or done.refused_pins):
             return
+        parts: list[str] = []
         if done.floor_tokens > limits.trigger:
-            clipped = f"; clipped: {', '.join(done.clipped_floor[:10])}" if done.clipped_floor else ""
-            self._warn("floor", f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens{clipped}")
+            parts.append(f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens")
+        if done.clipped_floor:
+            parts.append(f"clipped: {', '.join(done.clipped_floor[:10])}")
         if done.refused_pins:
             share = int(limits.room * self._config.pin_share)
-            self._warn("pins", f"pins larger than their share of {share:,} tokens: {', '.join(done.refused_pins[:10])}")
+            parts.append(f"pins without room in their share of {share:,}: {', '.join(done.refused_pins[:10])}")
+        members = [
+            {"mark": piece.mark, "tokens": piece.before, "why": piece.floor}
+            for piece in sorted(done.draft.pieces, key=lambda piece: piece.before, reverse=True)
+            if piece.floor
+        ]
+        self._warn("floor", "; ".join(parts), limits, members[:5])
 
-    def _warn(self, kind: str, text: str) -> None:
+    def _warn(self, kind: str, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
         if kind in self._warned:
             return
         self._warned.add(kind)
         self.warnings.append(text)
-        self._untold.append((kind, text))
+        self._untold.append({"reason": kind, "message": text, "budget": limits.budget, "members": members})
         log.warning("session %s: %s", self._history.session_id, text)
 
     async def _tell_warnings(self) -> None:
         while self._untold:
-            kind, text = self._untold.pop(0)
-            await emit(self._hooks, WARNING, {"reason": kind, "message": text})
+            await emit(self._hooks, WARNING, self._untold.pop(0))
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ newest one stands at the bottom of the screen until the next request begins, and
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, cast
@@ -17,8 +18,8 @@ from .plan import Plan
 from .watch import Request
 
 LEGEND = (
-    "A line is a request to the model. When it would outgrow its budget, the memory is compacted (└). "
-    "Cacheable is what stands at its beginning as it did in the request before."
+    "Each line is a request to the model. When one would outgrow its budget, the memory is compacted (└).",
+    "Cacheable: tokens at its beginning that are the same as in the request before, so the provider has them cached.",
 )
 BAR, NARROW_BAR = 20, 10  # columns
 NARROW = 100  # columns of a screen on which the bars are short
@@ -59,7 +60,7 @@ class Narrator:
         self._terminal.say(
             [("amplifier-context run", "bold"), (f" · {plan.title} · memory: ", ""), (plan.context, "bold")]
         )
-        for note in (*plan.notes, LEGEND):
+        for note in plan.notes:
             self._terminal.say([(note, "dim")])
 
     def asked(self, prompt: str, *, typed: bool = False) -> None:
@@ -101,6 +102,11 @@ class Narrator:
         """Something a reader should know."""
         self._terminal.say([("       note  ", "yellow"), (text, "")], 13)
 
+    def failed(self) -> None:
+        """There will be no answer."""
+        self._finish()
+        self._terminal.rest()
+
     def close(self, lines: Iterable[Line], indent: int) -> None:
         """The end, and what came of it."""
         self._finish()
@@ -118,7 +124,7 @@ class Narrator:
 
     def _redraw(self) -> None:
         if self._open is not None:
-            told = f"       {self._compactions} compactions so far took {self._freed:,} tokens out of what is sent"
+            told = f"      compactions so far: {self._compactions}, tokens saved: {self._freed:,}"
             self._terminal.show(self._row(self._open), [(told, "dim")])
 
     def _head(self, request: Request) -> None:
@@ -128,8 +134,10 @@ class Narrator:
         self._headed = True
         self._digits = max(6, len(f"{request.budget or request.tokens:,}"))
         digits = self._digits
-        heads = f"   #  {'how full':<{self._bar}}  {'tokens':>{digits}} of {'budget':>{digits}}  {'cacheable':>{digits + 5}}"
-        self._terminal.say([(f"{heads}  tools called", "dim")])
+        for text in LEGEND:
+            self._terminal.say([(text, "dim")])
+        sizes = f"{'tokens':>{digits}} of {'budget':>{digits}}  {'cacheable':>{digits + 5}}"
+        self._terminal.say([(f"   #  {'how full':<{self._bar}}  {sizes}  tools called", "dim")])
 
     def _row(self, request: Request) -> Line:
         digits = self._digits
@@ -146,7 +154,8 @@ class Narrator:
         if request.broken:
             line.append((cut(f"INVALID: {request.broken[0]}", self._terminal.width - used), "bold red"))
         else:
-            line.append((cut(calls_text(request.calls) or "(answers)", self._terminal.width - used), ""))
+            told = (calls_text(request.calls) or "(answers)") if request.answered else "…"
+            line.append((cut(told, self._terminal.width - used), ""))
         return line
 
 
@@ -154,8 +163,11 @@ def compaction_line(report: Mapping[str, Any]) -> Line:
     """What a compaction did: tokens before and after, who freed how many, what it cost of the cached prefix."""
     before, after = _number(report, "before_tokens"), _number(report, "after_tokens")
     line: Line = [("      └ compacted ", "bold cyan"), (f"{before:,} → {after:,} tokens", "cyan")]
-    if steps := report.get("strategies"):
-        line.append((" · freed by " + ", ".join(f"{step['name']} {step['freed']:,}" for step in steps), ""))
+    freed: Counter[str] = Counter()  # a strategy may have had several turns
+    for step in report.get("strategies") or ():
+        freed[step["name"]] += step["freed"]
+    if freed:
+        line.append((" · freed by " + ", ".join(f"{name} {tokens:,}" for name, tokens in freed.items()), ""))
     if (given_up := report.get("prefix_given_up_tokens")) is not None:
         line.append((f" · prefix given up {given_up:,}", "yellow"))
     if (took := report.get("duration_ms")) is not None:

@@ -157,10 +157,10 @@ def plan_of_recording(
     if not transcript.messages:
         raise click.ClickException(f"{file}: transcript {index} holds no messages")
     size = count_tokens(transcript.messages)
-    tokens = budget or max(LEAST, size // SHARE)
+    prepared = _testing().prepare(transcript, max_output_tokens=ANSWER, check=True)
+    # Half of a request at most for the system prompt, which no memory can make smaller.
+    tokens = budget or max(LEAST, size // SHARE, 2 * count_tokens(prepared.recording.system))
     entry: Any = base.mounts["session"]["context"] if base else "context-simple"
-    window = tokens + ANSWER + 1_000
-    prepared = _testing().prepare(transcript, context_window=window, max_output_tokens=ANSWER, check=True)
     notes = [
         f"{len(transcript.messages):,} messages of about {size:,} tokens, replayed in requests of at most {tokens:,}"
         + ("" if budget else "; --budget sets another size"),

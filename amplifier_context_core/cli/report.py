@@ -23,7 +23,7 @@ class ReadBack:
     """One message that was folded away, and its original.
 
     Attributes:
-        folded: the round it belongs to.
+        folded: the round it belongs to, and the verb for it.
         mark: names it.
         line: what the model sees in its place.
         original: the message as `context.recall` returns it.
@@ -132,7 +132,7 @@ def _quoted(found: ReadBack, width: int) -> list[Line]:
     text = text_of(found.original.get("content"))
     shown = [line for line in text.splitlines() if line.strip()][:SHOWN_LINES]
     return [
-        _fact("read back", f"{found.folded} were folded away; in their place the model sees this line:"),
+        _fact("read back", f"{found.folded} folded away; the model now sees this line in that place:"),
         _fact("", f"  {cut(found.line, width)}", "cyan"),
         _fact("", f"nothing is lost: context.recall({found.mark!r}) gives the original, {len(text):,} characters:"),
         *(_fact("", f"  {cut(line, width)}", "cyan") for line in shown),
@@ -160,7 +160,8 @@ async def _read_back(view: Sequence[Message], coordinator: Any) -> ReadBack | No
         for mark in (row["to"], row["mark"]):
             original = await recall(mark)
             if original is not None and text_of(original.get("content")).strip():
-                return ReadBack(f"{row['mark']} to {row['to']}", mark, lines[row["mark"]], original)
+                folded = f"{mark} was" if row["to"] == row["mark"] else f"{row['mark']} to {row['to']} were"
+                return ReadBack(folded, mark, lines[row["mark"]], original)
     return None
 
 

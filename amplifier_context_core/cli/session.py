@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import errno
 import importlib
 import logging
+import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -30,6 +32,12 @@ EXTRAS = {
     "amplifier_context_testing": ("amplifier-context-testing", "the checks, and the replaying provider and loop"),
 }
 OURS = ("context-simple", "context-persistent", "context-summary")
+_SESSION = re.compile(r"^session [0-9a-f-]{36}: ")  # there is only one here
+_KERNELS_WORDS = re.compile(
+    r"^(RuntimeError: Execution failed: )?(Session initialization failed: RuntimeError: )?"
+    r"(Cannot initialize without [a-z ]+: )?"
+)
+_NOT_THERE = ("not found", "no folder is known")  # the kernel's loader, and the resolver of folders
 INTERRUPTED = 130  # the shell's code for a program stopped by Ctrl-C
 
 
@@ -92,14 +100,15 @@ async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -
         with _stoppable(session.coordinator, narrator):
             try:
                 answer = await session.execute(prompt)
-            except BrokenPipeError:  # nobody reads on: click ends the command quietly
-                raise
             except Exception as problem:
+                narrator.failed()
                 if debug:
                     raise
-                raise click.ClickException(
-                    f"the session failed: {type(problem).__name__}: {problem}\n(--debug shows where)"
-                ) from None
+                # The kernel hands on the text of an exception, not the exception.
+                text = _KERNELS_WORDS.sub("", f"{type(problem).__name__}: {problem}")
+                if text.startswith("BrokenPipeError"):  # nobody reads on, as in `... | head`: click ends quietly
+                    raise BrokenPipeError(errno.EPIPE, "nobody reads on") from None
+                raise click.ClickException(f"the session failed: {text}") from None
         if session.coordinator.cancellation.is_cancelled:
             return True
         narrator.told(answer)
@@ -178,17 +187,19 @@ async def _opened(plan: Plan, debug: bool) -> AsyncGenerator[Any]:
 
 
 def _why_not_opened(plan: Plan, problem: Exception) -> str:
-    """The kernel's error in a sentence; an unknown module is named, with those there are."""
-    text = str(problem)
+    """The kernel's error in a sentence; a module that is not there is named, with those that are."""
+    text = _KERNELS_WORDS.sub("", str(problem))
     installed = sorted({point.name for point in entry_points(group="amplifier.modules")})
     for entry in entries_of(plan.mounts):
         module = module_of(entry)
-        has_source = isinstance(entry, dict) and "source" in entry
-        if has_source or module in installed or f"'{module}' not found" not in text:
+        if module in installed or f"'{module}'" not in text or not any(words in text for words in _NOT_THERE):
             continue
+        source: Any = entry.get("source") if isinstance(entry, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if source:
+            return f"{module} is not installed, and nothing is fetched here\nInstall it: pip install '{source}'"
         if module in OURS:
             return f"{module} is not installed\nInstall it: pip install amplifier-{module}"
-        near = difflib.get_close_matches(module, installed, n=1)
+        near = difflib.get_close_matches(module, installed, n=1, cutoff=0.8)
         kin = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
         meant = f"; did you mean {near[0]}?" if near else ""
         return (
@@ -223,4 +234,4 @@ class _NoteHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith("amplifier_core"):  # its failures end the run, and are told then
-            self._narrator.noted(record.getMessage())
+            self._narrator.noted(_SESSION.sub("", record.getMessage()))

@@ -33,7 +33,8 @@ class Request:
         trigger: above this the context compacts; None when nobody says.
         prefix: tokens of `counted` at its beginning that stood there in the request before: cached by a provider.
         broken: provider rules it breaks, a sentence each.
-        calls: tools called in answer to it.
+        answered: the answer is in.
+        calls: tools called in it.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Request:
     trigger: int | None
     prefix: int
     broken: list[str]
+    answered: bool = False
     calls: list[Call] = field(default_factory=list[Call])
 
     @property
@@ -155,6 +157,7 @@ class Watch:
         """A message was taken in. An assistant's is the answer to the newest request."""
         self._went_in.append(_print(message))
         if self._current is not None and message.get("role") == "assistant":
+            self._current.answered = True
             self._current.calls.extend(calls_of(message))
             self._audience.answered(self._current)
             self._current = None

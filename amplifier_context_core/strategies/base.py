@@ -30,6 +30,7 @@ class Goal:
         budget: tokens it must not exceed.
         counter: text to tokens.
         recent: lowest seqs of the rounds that are recent: touched only when nothing older is left to give.
+        human_tokens: tokens that messages humans wrote keep for themselves, whatever else must go.
         protected_results: how many of the newest tool rounds keep their outputs.
         chapter_tokens: tokens that all chapters together may fill.
         summaries: short forms of tool results registered by call id.
@@ -40,6 +41,7 @@ class Goal:
     budget: int
     counter: TokenCounter = approx_token_counter
     recent: frozenset[int] = frozenset()
+    human_tokens: int = 0
     protected_results: int = 0
     chapter_tokens: int = 1 << 62
     summaries: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -23,7 +23,10 @@ _CONDENSED = 0.8  # of their share: what chapters are condensed to, so that it i
 
 
 class FoldRounds(Strategy):
-    """Old rounds become chapters between the messages humans wrote; those are folded only when that was not enough.
+    """Old rounds become chapters between the messages humans wrote, oldest first, until the goal is met.
+
+    Messages humans wrote are folded too, into the chapters around them, when that was not enough and they hold more
+    than the goal leaves them.
 
     Args:
         line_share: of a round's tokens that its line in the chapter may cost.
@@ -37,80 +40,118 @@ class FoldRounds(Strategy):
         self.line_share = line_share
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        for with_humans in (False, True):
-            if goal.met_by(draft):
-                break
-            draft = await self._fold(draft, goal, with_humans)
+        if not goal.met_by(draft):
+            draft = await self._fold(draft, goal, _Rounds(goal))
+        if not goal.met_by(draft):
+            draft = await self._fold(draft, goal, _Humans(goal, draft))
         return draft
 
-    async def _fold(self, draft: Draft, goal: Goal, with_humans: bool) -> Draft:
-        def foldable(piece: Piece) -> bool:
-            return goal.may_touch(piece) and (with_humans or not piece.is_human or piece.chapter is not None)
-
-        known: set[str] = {
-            name
-            for piece in draft.pieces
-            if piece.chapter or piece.is_human
-            for shown in piece.shown
-            for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
-        }
+    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
         done: list[Piece] = []
-        run: list[Piece] = []  # rounds, and with humans also chapters, that will stand in one chapter
+        run: list[Piece] = []  # what will stand in one chapter
         tokens = draft.tokens
-        seen = 0
-        rest = iter(draft.pieces)
-        for piece in rest:
-            if not foldable(piece) or (piece.chapter and not with_humans):
-                tokens += self._close(run, done, goal, known)
+        known: set[str] | None = None
+        for seen, piece in enumerate(draft.pieces, 1):
+            if tokens > goal.target and choice.takes(piece):
+                known = _names_shown(draft.pieces) if known is None else known
+                run.append(piece)
+                # About what folding the run will free: all but the share of it that lines may cost.
+                freed = sum(p.tokens for p in run if not p.chapter) * (1 - self.line_share)
+                if tokens - freed > goal.target:
+                    continue
+                piece = None
+            tokens += self._finish(run, done, goal, known, choice)
+            if piece is not None:
                 done.append(piece)
-                continue
-            run.append(piece)
-            seen += 1
             if seen % _BREATHE == 0:
                 await asyncio.sleep(0)
-            # What folding this run will leave, about: the share of it that lines may cost.
-            expected = sum(p.tokens if p.chapter else p.tokens * (1 - self.line_share) for p in run if not p.chapter)
-            if tokens - expected <= goal.target:
-                tokens += self._close(run, done, goal, known)
-                if tokens <= goal.target:
-                    done.extend(rest)
-        self._close(run, done, goal, known)
-        if len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True)):
-            return draft
-        return draft.with_pieces(done)
+        self._finish(run, done, goal, known, choice)
+        same = len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True))
+        return draft if same else draft.with_pieces(done)
 
-    def _close(self, run: list[Piece], done: list[Piece], goal: Goal, known: set[str]) -> int:
-        """Fold what was gathered; returns by how many tokens that changed the view (never above 0)."""
-        if not run:
-            return 0
+    def _finish(
+        self, run: list[Piece], done: list[Piece], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
+    ) -> int:
+        """Fold what was gathered, if it is worth it; returns by how many tokens that changed the view."""
+        gathered = list(run)
+        run.clear()
+        if known is not None and choice.worth(gathered):
+            return self._close(gathered, done, goal, known)
+        done.extend(gathered)
+        return 0
+
+    def _close(self, run: Sequence[Piece], done: list[Piece], goal: Goal, known: set[str]) -> int:
         before = sum(piece.tokens for piece in run)
-        added: set[str] = set()
-        lines: list[DigestLine] = []
         fresh = set(known)
-        left_out = stood_for = 0
+        lines: list[DigestLine] = []
         for piece in run:
             if piece.chapter:
                 lines.extend(piece.chapter.lines)
-                left_out += piece.chapter.left_out
-                stood_for += piece.chapter.before
             elif piece.round:
-                line = digest_line(piece.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
-                lines.append(line)
-                stood_for += piece.before
-        added = fresh - known
-        folded = chapter_piece(lines, goal, left_out=left_out, before=stood_for, turn=run[0].turn, rule=self.name)
-        if folded.tokens < before:
-            known |= added
-            done.append(folded)
-            change = folded.tokens - before
-        else:  # short messages: a chapter would cost more than they do
+                lines.append(
+                    digest_line(piece.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
+                )
+        folded = chapter_piece(
+            lines,
+            goal,
+            left_out=sum(piece.chapter.left_out for piece in run if piece.chapter),
+            before=sum(piece.before for piece in run),
+            turn=run[0].turn,
+            rule=self.name,
+            span=(min(piece.first for piece in run), max(piece.last for piece in run)),
+        )
+        if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
-            change = 0
-        run.clear()
-        return change
+            return 0
+        known |= fresh
+        done.append(folded)
+        return folded.tokens - before
 
     def __repr__(self) -> str:
         return f"FoldRounds(line_share={self.line_share})"
+
+
+class _Rounds:
+    """Fold what no human wrote; chapters that are there stay byte-identical."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
+
+    def takes(self, piece: Piece) -> bool:
+        return self._goal.may_touch(piece) and not piece.is_human and piece.chapter is None
+
+    def worth(self, run: Sequence[Piece]) -> bool:
+        return bool(run)
+
+
+class _Humans:
+    """Fold the oldest messages humans wrote, with the chapters around them, down to what the goal leaves them."""
+
+    def __init__(self, goal: Goal, draft: Draft) -> None:
+        self._goal = goal
+        self._left = sum(piece.tokens for piece in draft.pieces if piece.is_human)
+
+    def takes(self, piece: Piece) -> bool:
+        if piece.chapter:
+            return not piece.floor
+        if not piece.is_human or not self._goal.may_touch(piece) or self._left <= self._goal.human_tokens:
+            return False
+        self._left -= piece.tokens
+        return True
+
+    def worth(self, run: Sequence[Piece]) -> bool:
+        return any(piece.chapter is None for piece in run)
+
+
+def _names_shown(pieces: Sequence[Piece]) -> set[str]:
+    """Identifiers that stand in chapters, or in messages humans wrote: they need not be said again."""
+    return {
+        name
+        for piece in pieces
+        if piece.chapter or piece.is_human
+        for shown in piece.shown
+        for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
+    }
 
 
 class CondenseChapters(Strategy):
