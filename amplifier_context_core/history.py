@@ -116,7 +116,7 @@ class History:
                 stamped(message, now),
                 reading,
                 tokens,
-                created=asked or created if reading.role == "assistant" else created,
+                created=min(asked or created, created) if reading.role == "assistant" else created,
                 completed=created,
                 response=response_of(message, heard) if reading.role == "assistant" else None,
             )

@@ -23,8 +23,8 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
     ``_``, ``.`` or a change from lower to upper case: what plain prose does not.
     """
     found: dict[str, None] = {}
-    for match in _TOKEN.finditer(text):
-        token = match.group().strip(_EDGES)
+    for run in dict.fromkeys(_TOKEN.findall(text)):  # most names come many times: each is looked at once
+        token = run.strip(_EDGES)
         if 5 <= len(token) <= _LONGEST and token not in found and is_identifier(token):
             found[token] = None
             if len(found) >= limit:

@@ -19,7 +19,7 @@ from .events import Hooks
 from .history import History, utc_now
 from .ladder import build_ladder
 from .messages import INSTRUCTING, copy_message, metadata_of, text_of
-from .meter import Key, Meter
+from .meter import LEAST_RATIO, Key, Meter, measured
 from .plugins import Plugins, installed_plugins
 from .render import Rendered, is_left_out, scrub, sendable, without_thinking
 from .search import ScanIndex, SearchIndex
@@ -371,18 +371,20 @@ class ContextManager:
         return [self._prompt, *stored]
 
     def _response_heard(self) -> Response | None:
-        """The response that belongs to the view handed out: with side calls between, the one nearest its size."""
+        """The response that belongs to the view handed out: with side calls between, the one nearest its size.
+
+        One that reports far less than the view holds was a side call, even when it is the only one.
+        """
         last = self.views.last
-        if not self._heard or last is None or self._asked is None:
+        if last is None or self._asked is None:
             return None
         expected = self.meter.estimate(last.counted, last.key)
 
         def distance(response: Response) -> int:
-            if response.usage is None:
-                return 1 << 60
-            return abs(response.usage.input_tokens + response.usage.cache_write_tokens - expected)
+            return 1 << 60 if response.usage is None else abs(measured(response.usage) - expected)
 
-        return min(self._heard, key=distance)
+        heard = [r for r in self._heard if r.usage is None or measured(r.usage) >= LEAST_RATIO * last.counted]
+        return min(heard, key=distance, default=None)
 
     @property
     def counter(self) -> TokenCounter | None:

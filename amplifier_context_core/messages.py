@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,7 +31,7 @@ LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools 
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
 
 _UNCHANGING = frozenset({str, int, bool, type(None)})  # types of JSON data that need no copy and no check
-_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+_REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +199,16 @@ def is_human(message: Message) -> bool:
         content = "\n".join(str(block.get("text", "")) for block in said)
     if not isinstance(content, str) or not content.strip():
         return not message.get("tool_calls")
-    if content.lstrip().startswith("<system-reminder>"):
-        return _REMINDER.sub("", content).strip() != ""
-    return True
+    return not content.lstrip().startswith(_REMINDER) or _says_more_than_reminders(content)
+
+
+def _says_more_than_reminders(text: str) -> bool:
+    place = 0
+    while (start := text.find(_REMINDER, place)) >= 0 and (end := text.find(_REMINDER_END, start)) >= 0:
+        if text[place:start].strip():
+            return True
+        place = end + len(_REMINDER_END)
+    return text[place:].strip() != ""
 
 
 def is_signed(message: Message) -> bool:

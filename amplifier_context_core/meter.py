@@ -15,7 +15,8 @@ from .transcript import Usage
 
 Key = tuple[str, str]  # (provider, model); empty where unknown
 
-_RATIO_BOUNDS = (0.5, 3.0)
+LEAST_RATIO = 0.5  # provider's tokens for one of ours, at the least
+_RATIO_BOUNDS = (LEAST_RATIO, 3.0)
 _OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
 _STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
 _LEARNING = 0.5  # weight of a new ratio against the old one
@@ -83,25 +84,25 @@ class Meter:
             usage: the provider's report for that view.
             key: who reported.
         """
-        measured = usage.input_tokens + usage.cache_write_tokens  # cache reads are inside, Anthropic's writes are not
-        if not self.learn or counted < 1 or measured < 1:
+        size = measured(usage)
+        if not self.learn or counted < 1 or size < 1:
             return
         known = self.correction(key)
-        last, known.last = known.last, (counted, measured)
+        last, known.last = known.last, (counted, size)
         if last and abs(counted - last[0]) >= _STEP:
-            seen = (measured - last[1]) / (counted - last[0])
+            seen = (size - last[1]) / (counted - last[0])
             if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:
                 known.ratio += _LEARNING * (seen - known.ratio)
         elif known.reports == 0:
             known.ratio = 1.0  # the prior was for want of a report; the offset below takes up the difference
-        if measured < known.ratio * counted:  # we count too much: there is no negative offset
-            known.ratio = max(_RATIO_BOUNDS[0], measured / counted)
-        known.offset = min(max(0.0, measured - known.ratio * counted), _OFFSET_BOUND * measured)
-        if measured > (known.offset + known.ratio * counted):
-            known.ratio = min(_RATIO_BOUNDS[1], (measured - known.offset) / counted)
+        if size < known.ratio * counted:  # we count too much: there is no negative offset
+            known.ratio = max(_RATIO_BOUNDS[0], size / counted)
+        known.offset = min(max(0.0, size - known.ratio * counted), _OFFSET_BOUND * size)
+        if size > (known.offset + known.ratio * counted):
+            known.ratio = min(_RATIO_BOUNDS[1], (size - known.offset) / counted)
         known.reports += 1
-        if known.window is not None and measured > known.window:
-            known.window = measured  # it was accepted after all
+        if known.window is not None and size > known.window:
+            known.window = size  # it was accepted after all
 
     def refused(self, counted: int, key: Key) -> int:
         """Learn that a view was too long for its provider; returns the window believed now (provider's tokens)."""
@@ -114,6 +115,11 @@ class Meter:
     def is_measured(self, key: Key) -> bool:
         """Has this provider and model reported usage?"""
         return self.correction(key).reports > 0
+
+
+def measured(usage: Usage) -> int:
+    """Tokens of the whole input: cache reads are inside the gross figure, Anthropic's cache writes are not."""
+    return usage.input_tokens + usage.cache_write_tokens
 
 
 def usage_of(data: object) -> Usage | None:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
@@ -114,9 +115,12 @@ async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
     try:
-        import bpe_openai
+        with warnings.catch_warnings():
+            # bpe-openai reads its data by a deprecated function; where warnings are errors that must cost no exactness.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import bpe_openai
 
-        return VocabularyTokenCounter(cast(_Encoding, bpe_openai.get_encoding(encoding)), encoding)
+            return VocabularyTokenCounter(cast(_Encoding, bpe_openai.get_encoding(encoding)), encoding)
     except ImportError:
         return None
     except Exception as problem:  # noqa: BLE001 - whatever its trouble, there are other ways to count

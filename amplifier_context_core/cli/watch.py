@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -136,11 +136,22 @@ class Watch:
         self._inner = coordinator.get("context")
         self._went_in = _prints(await self._inner.get_messages())
         await coordinator.mount("context", WatchedContext(self._inner, self))
+        retain = coordinator.get_capability("context.request_retention")
+        if retain is not None:  # newer loops get their lists this way
+            coordinator.register_capability("context.request_retention", self._seen(retain))
         for event, react in {
             "context:compaction": self._compacted,
             "provider:error": self._refused,
         }.items():
             coordinator.hooks.register(event, _quietly(react), -1_000, name=f"amplifier-context-run:{event}")
+
+    def _seen(self, retain: Callable[..., Awaitable[list[Message]]]) -> Callable[..., Awaitable[list[Message]]]:
+        async def request_retention(**options: Any) -> list[Message]:
+            view = await retain(**options)
+            await self.handed_out(view, options.get("token_budget"), options.get("provider"))
+            return view
+
+        return request_retention
 
     async def prove(self) -> Proof:
         """Compare what went in with what the history holds now."""
@@ -176,7 +187,7 @@ class Watch:
         self.cached += request.prefix
         self.largest = max(self.largest, request.tokens)
         self.over += request.budget is not None and request.tokens > request.budget
-        self.view = view
+        self.view = list(view)  # the loop may add to its own
         self._current = request
         self._audience.requested(request)
         if self._pace:
@@ -232,12 +243,11 @@ class WatchedContext:
         await self._inner.add_message(message)
         self._watch.added(message)
 
-    async def get_messages_for_request(
-        self, token_budget: int | None = None, provider: Any | None = None
-    ) -> list[Message]:
+    async def get_messages_for_request(self, *given: Any, **options: Any) -> list[Message]:
         """Hand on; the list is checked and measured."""
-        view = await self._inner.get_messages_for_request(token_budget=token_budget, provider=provider)
-        await self._watch.handed_out(view, token_budget, provider)
+        view = await self._inner.get_messages_for_request(*given, **options)
+        asked = dict(zip(("token_budget", "provider"), given, strict=False)) | options
+        await self._watch.handed_out(view, asked.get("token_budget"), asked.get("provider"))
         return view
 
     async def set_messages(self, messages: list[Message]) -> None:

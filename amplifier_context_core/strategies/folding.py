@@ -19,7 +19,7 @@ from .base import Goal, Strategy
 
 _BREATHE = 200  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
-_CONDENSED = 0.8  # of their share: what chapters are condensed to, so that it is not needed again at once
+_CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
 class FoldRounds(Strategy):
