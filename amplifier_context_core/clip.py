@@ -19,7 +19,7 @@ def clip_text(text: str, max_chars: int, mark: str | None = None) -> str:
     """At most `max_chars` characters of `text`: its head, a mark, its tail. Unchanged when it is short enough.
 
     Clipping again to the same or a larger size changes nothing. Where `max_chars` has no room for the mark, the bare
-    head is returned.
+    head is returned. What says something does not become white space, which providers refuse.
 
     Args:
         text: any text.
@@ -31,7 +31,7 @@ def clip_text(text: str, max_chars: int, mark: str | None = None) -> str:
     note = "\n" + cut_mark(len(text), mark) + "\n"
     room = max_chars - len(note)
     if room < 2:
-        return text[:max_chars]
+        return text[:max_chars] if text[:max_chars].strip() else text.lstrip()[:max_chars] or text[:max_chars]
     head = text[: _line_end(text, int(room * _HEAD_SHARE))]
     rest = room - len(head)
     tail = text[_line_start(text, len(text) - rest) :]

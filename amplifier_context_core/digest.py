@@ -33,8 +33,9 @@ _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _MOST_CHARS = 3_000
 _LEAST_HEAD = 28  # characters: a mark, a name, and a little of what it was about
-_HEADS_SHARE = 0.55  # of a condensed chapter: what heads may take before they are cut
-_FRESHNESS = 0.5  # worth that the newest line has above the oldest
+_HEADS_SHARE = 0.4  # of a condensed chapter: what heads may take before they are cut
+_HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
+_FRESHNESS = 0.2  # worth that the newest line has above the oldest
 _TROUBLE = re.compile(r"\b(?:error|exception|failed|failure|fatal|traceback|denied|not found|cannot|refused)\b", re.I)
 _TAG_IN_TEXT = re.compile(rf"<(/?)(\s*{TAG})", re.I)
 _SPACE = re.compile(r"\s+")
@@ -103,38 +104,38 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
     room = int(sum(len(line.text) for line in lines) * share)
     heads = sum(len(fact.head) for line in lines for fact in line.facts)
     head_share = min(1.0, _HEADS_SHARE * room / max(heads, 1))
-    cut: list[list[str]] = []
+    cut: list[list[Fact]] = []
     for place, line in enumerate(lines):
         age = head_share * (0.6 + 0.8 * place / max(len(lines) - 1, 1)) if head_share < 1 else 1.0
-        cut.append([_cut(fact.head, max(_LEAST_HEAD, int(len(fact.head) * age))) for fact in line.facts])
-    room -= sum(len(head) + 1 for heads_of in cut for head in heads_of)
+        cut.append([_behead(fact, max(_LEAST_HEAD, int(len(fact.head) * age))) for fact in line.facts])
+    room -= sum(len(fact.head) + 1 for facts in cut for fact in facts)
     ranked = sorted(
         (
             (worth + _FRESHNESS * place / len(lines), place, number, index)
-            for place, line in enumerate(lines)
-            for number, fact in enumerate(line.facts)
+            for place, facts in enumerate(cut)
+            for number, fact in enumerate(facts)
             for index, worth in enumerate(fact.worth)
         ),
         reverse=True,
     )
     kept: set[tuple[int, int, int]] = set()
+    said: set[str] = set()
     for _, place, number, index in ranked:
-        room -= len(lines[place].facts[number].names[index]) + 1
+        name = cut[place][number].names[index]
+        if name in said:
+            continue
+        room -= len(name) + 1
         if room < 0:
             break
+        said.add(name)
         kept.add((place, number, index))
     condensed: list[DigestLine] = []
     for place, line in enumerate(lines):
         facts: list[Fact] = []
-        for number, fact in enumerate(line.facts):
+        for number, fact in enumerate(cut[place]):
             left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
-            facts.append(
-                Fact(
-                    cut[place][number],
-                    tuple(fact.names[index] for index in left),
-                    tuple(fact.worth[index] for index in left),
-                )
-            )
+            names = tuple(fact.names[index] for index in left)
+            facts.append(Fact(fact.head, names, tuple(fact.worth[index] for index in left)))
         condensed.append(line_of(line, facts, counter))
     return condensed
 
@@ -300,8 +301,13 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
     return [candidates[index] for index in sorted(chosen)]
 
 
-def _cut(head: str, room: int) -> str:
-    return head if len(head) <= room else head[: _word_end(head, room - 2)] + " …"
+def _behead(fact: Fact, room: int) -> Fact:
+    """The fact with its head cut to `room` characters; identifiers in what was cut off become names."""
+    if len(fact.head) <= room:
+        return fact
+    end = _word_end(fact.head, room - 2)
+    lost = [name for name in identifiers(fact.head[end:]) if name not in fact.names]
+    return Fact(fact.head[:end] + " …", (*lost, *fact.names), (*(_HEAD_WORTH for _ in lost), *fact.worth))
 
 
 def _word_end(text: str, end: int) -> int:

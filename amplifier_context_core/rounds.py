@@ -100,14 +100,15 @@ class RoundList:
         """Put the next entry in its round; returns the lowest index of a round that is new or changed."""
         changed = len(self.rounds)
         homes = self._homes(entry)
+        waiting = _waiting(entry, homes)
         if homes:
-            changed = self._join(entry, homes)
+            changed = self._join(entry, homes, waiting)
         else:
-            self.rounds.append(Round((entry,), entry.calls if entry.role == "assistant" else ()))
-            if entry.calls and entry.role == "assistant":
-                self._at.add(changed)
-                for call in entry.calls:
-                    self._open.setdefault(call, []).append(changed)
+            self.rounds.append(Round((entry,), waiting))
+        if waiting:
+            self._at.add(changed)
+            for call in waiting:
+                self._open.setdefault(call, []).append(changed)
         if entry.human:
             self._asked = changed
         elif entry.role == "assistant":
@@ -129,7 +130,7 @@ class RoundList:
                     del self._open[call]
         return homes
 
-    def _join(self, entry: Entry, homes: list[tuple[int, str]]) -> int:
+    def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
         indices = sorted({index for index, _ in homes})
         target = indices[0]
         for index, call in homes:
@@ -139,7 +140,7 @@ class RoundList:
             self.rounds[index] = Round(held.entries, tuple(left))
         # One message may answer calls of several rounds (Anthropic's form): they become one.
         members = [member for index in indices for member in self.rounds[index].entries]
-        left_open = tuple(call for index in indices for call in self.rounds[index].unanswered)
+        left_open = (*(call for index in indices for call in self.rounds[index].unanswered), *waiting)
         self.rounds[target] = Round((*members, entry), left_open)
         if len(indices) > 1:
             self._drop(indices[1:], target)
@@ -167,6 +168,20 @@ class RoundList:
         if before > self._settled:
             self._at = {index for index in self._at if index >= before}
             self._settled = before
+
+
+def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
+    """The calls an assistant's message leaves open: those it does not answer itself."""
+    if not entry.calls or entry.role != "assistant":
+        return ()
+    own = list(entry.answers)
+    for _, call in homes:
+        own.remove(call)
+    left = list(entry.calls)
+    for call in own:
+        if call in left:
+            left.remove(call)
+    return tuple(left)
 
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:

@@ -62,7 +62,8 @@ def open_store(address: str, plugins: Plugins | None = None) -> Store:
     """
     scheme, colon, _ = address.partition(":")
     if not colon:
-        raise ConfigError("store", f"{address!r} is no address; an address begins with a scheme, like 'memory:'")
+        # Not quoted: what was meant for an address may hold a password.
+        raise ConfigError("store", "is no address; an address begins with a scheme, like 'memory:'")
     builtin: Mapping[str, type[MemoryStore]] = {"memory": MemoryStore}
     if scheme in builtin:
         return builtin[scheme]()

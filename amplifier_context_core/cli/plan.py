@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,7 +43,7 @@ class Plan:
     prompts: tuple[str, ...] = ()
     opening: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
-    terse: bool = field(default=False)
+    terse: bool = False
 
     @property
     def context(self) -> str:
@@ -151,15 +151,15 @@ def plan_of_recording(
     Raises:
         click.ClickException: the file cannot be read, or has no such transcript.
     """
-    from ..tokens import count_tokens
+    from .watch import weigh
 
     transcript = _transcript(file, index)
     if not transcript.messages:
         raise click.ClickException(f"{file}: transcript {index} holds no messages")
-    size = count_tokens(transcript.messages)
+    size = weigh(transcript.messages)
     prepared = _testing().prepare(transcript, max_output_tokens=ANSWER, check=True)
     # Half of a request at most for the system prompt, which no memory can make smaller.
-    tokens = budget or max(LEAST, size // SHARE, 2 * count_tokens(prepared.recording.system))
+    tokens = budget or max(LEAST, size // SHARE, 2 * weigh(prepared.recording.system))
     entry: Any = base.mounts["session"]["context"] if base else "context-simple"
     notes = [
         f"{len(transcript.messages):,} messages of about {size:,} tokens, replayed in requests of at most {tokens:,}"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ..messages import text_of
-from ..tokens import count_tokens
 from .live import Line, cut
-from .watch import Message, Proof, Watch
+from .watch import Message, Proof, Watch, weigh
 
 SHOWN_LINES = 3  # of an original that is read back
 SHOWN_FAULTS = 5
@@ -73,7 +72,7 @@ async def judge(watch: Watch, coordinator: Any, *, stopped: bool = False) -> Out
         watch,
         list(dict.fromkeys([*watch.invalid, *told])),
         await watch.prove(),
-        count_tokens(history),
+        weigh(history),
         await _read_back(watch.view, coordinator),
         time.monotonic() - watch.started,
         stopped,

@@ -16,7 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from ..messages import Call, calls_of
+from ..errors import InvalidMessage
+from ..messages import Call, calls_of, read_message
+from ..tokens import count_tokens
 
 Message = dict[str, Any]
 
@@ -169,7 +171,7 @@ class Watch:
         self._went_in.append(_print(message))
         if self._current is not None and message.get("role") == "assistant":
             self._current.answered = True
-            self._current.calls.extend(calls_of(message))
+            self._current.calls.extend(calls_of(message) if _is_sound(message) else ())
             self._audience.answered(self._current)
             self._current = None
 
@@ -210,14 +212,13 @@ class Watch:
                 broken,
             )
         from ..budget import provider_window
-        from ..tokens import count_tokens
 
         same = 0
         while same < min(len(view), len(self.view)) and view[same] == self.view[same]:
             same += 1
         budget = token_budget or provider_window(provider, 1.0, 1_000)
-        tokens = count_tokens(view)
-        return Request(self.requests, tokens, tokens, budget, None, count_tokens(view[:same]), broken)
+        tokens = weigh(view)
+        return Request(self.requests, tokens, tokens, budget, None, weigh(view[:same]), broken)
 
     # --- what the session's events tell -----------------------------------------------------------------------------
 
@@ -262,6 +263,21 @@ class WatchedContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+def weigh(messages: Sequence[Message]) -> int:
+    """About how many tokens messages have, sound or not."""
+    sound = [message for message in messages if _is_sound(message)]
+    return count_tokens(sound) + sum(len(str(message)) // 4 for message in messages if not _is_sound(message))
+
+
+def _is_sound(message: Message) -> bool:
+    """May it be read by the core's functions, which trust what they are given? Other contexts take anything."""
+    try:
+        read_message(message)
+    except InvalidMessage:
+        return False
+    return True
 
 
 def _prints(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
