@@ -7,7 +7,6 @@ Explicit `token_budget`, else the provider's window less what its answer needs, 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -133,6 +132,6 @@ def _call(provider: object, method: str) -> object:
 def _tokens(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if not math.isfinite(value) or not 0 < value <= _LARGEST_WINDOW:
+    if not 0 < value <= _LARGEST_WINDOW:  # not true of NaN either
         return None
     return int(value)

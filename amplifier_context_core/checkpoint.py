@@ -29,19 +29,22 @@ class Fact:
     """One line of a chapter: who spoke or which tool ran, how it ended, and names first seen there.
 
     Attributes:
-        head: one line that begins with the mark.
+        head: begins with the mark; who spoke and what, or which tool was called on what.
+        outcome: how a call ended; empty for speech.
         names: identifiers, in the order they appeared.
         worth: for each name, how likely it is to be needed again; what is condensed loses the least first.
     """
 
     head: str
+    outcome: str = ""
     names: tuple[str, ...] = ()
     worth: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:
-        """As it stands in the chapter."""
-        return f"{self.head}; {' '.join(self.names)}" if self.names else self.head
+        """As it stands in the chapter: one line."""
+        said = f"{self.head} -> {self.outcome}" if self.outcome else self.head
+        return f"{said}; {' '.join(self.names)}" if self.names else said
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from .errors import ConfigError
 
@@ -37,6 +37,7 @@ WITHOUT_MEANING = frozenset(
         "truncate_boundary",
     }
 )
+_OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
 
 
@@ -73,6 +74,13 @@ class Config(BaseModel):
     token_counter: str = Field("o200k_base", min_length=1, description="vocabulary, `heuristic`, or a plug-in's name")
     search_index: str = Field("scan", min_length=1, description="how recall searches; `scan` or a plug-in's name")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in (int, float, int | None):
+            raise ValueError("must be a number")
+        return value
+
     @model_validator(mode="after")
     def _target_below_threshold(self) -> Config:
         if self.target_usage >= self.compact_threshold:
@@ -101,11 +109,15 @@ def load_config(
     Raises:
         ConfigError: a known key has an impossible value, or, under `strict_config`, a key is unknown.
     """
-    given: dict[str, Any] = {}
-    for key, value in (raw or {}).items():
-        if value is not None:
-            given.setdefault(SPELLINGS.get(key, key), value)
-    strict = given.get("strict_config") is True
+    if raw is not None and not isinstance(raw, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("config", f"must be keys with values, got {type(raw).__name__}")
+    # YAML reads a bare `on:` or `5:` as no text at all: a key all the same, if an unknown one.
+    written = {str(key): value for key, value in (raw or {}).items() if value is not None}
+    given = {key: value for key, value in written.items() if key not in SPELLINGS}
+    for spelling, key in SPELLINGS.items():
+        if spelling in written:
+            given.setdefault(key, written[spelling])
+    config = _validated({**(defaults or {}), **given}, given)
     idle: list[str] = []
     for key in given:
         if key in Config.model_fields or key in meaningful:
@@ -116,17 +128,42 @@ def load_config(
         known = sorted({*Config.model_fields, *meaningful, *WITHOUT_MEANING, *SPELLINGS})
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        if strict:
+        if config.strict_config:
             raise ConfigError(key, f"unknown key of {module}{hint}")
         log.warning("%s: unknown config key %r is ignored%s", module, key, hint)
     if idle:
         log.info("%s: accepted, without meaning here: %s", module, ", ".join(sorted(idle)))
+    return config
+
+
+def _validated(values: dict[str, Any], given: Mapping[str, Any]) -> Config:
+    threshold = given.get("compact_threshold")
+    target: float = Config.model_fields["target_usage"].default
+    # Who set the threshold alone, low, did not ask for a target above it.
+    if "target_usage" not in values and isinstance(threshold, (int, float)) and 0 < threshold <= target:
+        values["target_usage"] = threshold * target
     try:
-        return Config.model_validate({**(defaults or {}), **given})
+        return Config.model_validate(values)
     except ValidationError as problem:
         first = problem.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            key, _, said = said.partition(": ")
+            raise ConfigError(key, said) from None
+        name = str(first["loc"][0])
+        field = Config.model_fields.get(name)
+        wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
+        said = said[:1].lower() + said[1:]
+        if wanted and first["type"] in _OUT_OF_RANGE:
+            said = f"must be {wanted}"
+        elif wanted:
+            said = f"{said}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
-        if not key:
-            key, _, text = first["msg"].removeprefix("Value error, ").partition(": ")
-            raise ConfigError(key, text) from None
-        raise ConfigError(key, f"{first['input']!r} is impossible: {first['msg'].lower()}") from None
+        raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {said}") from None
+
+
+def _bounds(constraint: object) -> Iterator[str]:
+    for name, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
+        bound = getattr(constraint, name, None)
+        if bound is not None:
+            yield f"{words} {bound}"

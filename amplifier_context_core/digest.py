@@ -32,8 +32,9 @@ _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _MOST_CHARS = 3_000
-_LEAST_HEAD = 28  # characters: a mark, a name, and a little of what it was about
-_HEADS_SHARE = 0.4  # of a condensed chapter: what heads may take before they are cut
+_LEAST_HEAD = 36  # characters: a mark, a name, and a little of what it was about
+_LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
+_HEADS_SHARE = 0.5  # of a condensed chapter: what heads may take before they are cut
 _HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
 _FRESHNESS = 0.2  # worth that the newest line has above the oldest
 _TROUBLE = re.compile(r"\b(?:error|exception|failed|failure|fatal|traceback|denied|not found|cannot|refused)\b", re.I)
@@ -102,13 +103,13 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
         counter: text to tokens.
     """
     room = int(sum(len(line.text) for line in lines) * share)
-    heads = sum(len(fact.head) for line in lines for fact in line.facts)
+    heads = sum(len(fact.head) + len(fact.outcome) for line in lines for fact in line.facts)
     head_share = min(1.0, _HEADS_SHARE * room / max(heads, 1))
     cut: list[list[Fact]] = []
     for place, line in enumerate(lines):
         age = head_share * (0.6 + 0.8 * place / max(len(lines) - 1, 1)) if head_share < 1 else 1.0
-        cut.append([_behead(fact, max(_LEAST_HEAD, int(len(fact.head) * age))) for fact in line.facts])
-    room -= sum(len(fact.head) + 1 for facts in cut for fact in facts)
+        cut.append([_brief(fact, int((len(fact.head) + len(fact.outcome)) * age)) for fact in line.facts])
+    room -= sum(len(fact.head) + len(fact.outcome) + 1 for facts in cut for fact in facts)
     ranked = sorted(
         (
             (worth + _FRESHNESS * place / len(lines), place, number, index)
@@ -135,7 +136,7 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
         for number, fact in enumerate(cut[place]):
             left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
             names = tuple(fact.names[index] for index in left)
-            facts.append(Fact(fact.head, names, tuple(fact.worth[index] for index in left)))
+            facts.append(Fact(fact.head, fact.outcome, names, tuple(fact.worth[index] for index in left)))
         condensed.append(line_of(line, facts, counter))
     return condensed
 
@@ -168,8 +169,8 @@ def _facts(held: Round, known: set[str], room: int, summaries: Mapping[str, str]
                 yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
     for entry, result in results:
         text = result_text(result.content)
-        head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')} -> {_size(text)}"
-        yield _fact(head, _candidates(text, 1.0), known, room)
+        head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')}"
+        yield _fact(head, _size(text), _candidates(text, 1.0), known, room)
 
 
 def _spoken(entry: Entry) -> str:
@@ -185,7 +186,7 @@ def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
     who = one_line(speaker)[:60] if isinstance(speaker, str) and speaker else entry.role
     said = quote(text, room)
     known.update(identifiers(said))
-    return _fact(f"{entry.mark} {who}: {said}", _candidates(text[len(said) :], 2.0), known, room // 2)
+    return _fact(f"{entry.mark} {who}: {said}", "", _candidates(text[len(said) :], 2.0), known, room // 2)
 
 
 def _call(
@@ -200,7 +201,7 @@ def _call(
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
     if found is None:
-        return _fact(f"{head} -> no result", _candidates(hidden, 1.5), known, room // 2)
+        return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
     result_entry, result = found
     text = result_text(result.content)
     summary = summary_of(result_entry, call.id, summaries)
@@ -211,12 +212,12 @@ def _call(
         outcome = f'{_size(text)}: "{quote(trouble, 140)}"' if trouble else _size(text)
     known.update(identifiers(outcome))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
-    return _fact(f"{head} -> {outcome}", candidates, known, max(30, room - len(head) // 2))
+    return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
 
 
-def _fact(head: str, candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> Fact:
+def _fact(head: str, outcome: str, candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> Fact:
     chosen = _pick(candidates, known, room)
-    return Fact(head, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
+    return Fact(head, outcome, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
 
 
 def _size(text: str) -> str:
@@ -301,15 +302,24 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
     return [candidates[index] for index in sorted(chosen)]
 
 
-def _behead(fact: Fact, room: int) -> Fact:
-    """The fact with its head cut to `room` characters; identifiers in what was cut off become names."""
-    if len(fact.head) <= room:
-        return fact
-    end = _word_end(fact.head, room - 2)
-    lost = [name for name in identifiers(fact.head[end:]) if name not in fact.names]
-    return Fact(fact.head[:end] + " …", (*lost, *fact.names), (*(_HEAD_WORTH for _ in lost), *fact.worth))
+def _brief(fact: Fact, room: int) -> Fact:
+    """The fact with head and outcome in about `room` characters; identifiers in what was cut off become names."""
+    outcome_room = max(_LEAST_OUTCOME, room // 3)
+    head_room = max(_LEAST_HEAD, room - min(len(fact.outcome), outcome_room))
+    head, lost = _cut(fact.head, head_room)
+    outcome, lost_too = _cut(fact.outcome, outcome_room)
+    names = [name for name in identifiers(f"{lost} {lost_too}") if name not in fact.names]
+    return Fact(head, outcome, (*names, *fact.names), (*(_HEAD_WORTH for _ in names), *fact.worth))
 
 
-def _word_end(text: str, end: int) -> int:
-    cut = text.rfind(" ", max(0, end - 24), max(0, end))
+def _cut(text: str, room: int) -> tuple[str, str]:
+    """The beginning of a text up to a word's end, and what was cut off."""
+    if len(text) <= room:
+        return text, ""
+    end = _word_end(text, room - 2, reach=room)
+    return text[:end] + " …", text[end:]
+
+
+def _word_end(text: str, end: int, reach: int = 24) -> int:
+    cut = text.rfind(" ", max(0, end - reach), max(0, end))
     return cut if cut > 0 else max(0, end)

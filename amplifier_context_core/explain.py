@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from .checkpoint import Piece
+from .messages import INSTRUCTING
+from .transcript import Snapshot
 
 if TYPE_CHECKING:
     from .manager import ContextManager
@@ -28,7 +31,7 @@ def explain(manager: ContextManager) -> dict[str, Any]:
     rounds: list[dict[str, Any]] = []
     for piece in pieces:
         rounds.extend(_rows(piece, mends.get(piece.first, ())))
-    rounds.extend(_dropped(pieces, history[0].seq if len(history) else 1, checkpoint.upto if checkpoint else 0))
+    rounds.extend(_dropped(pieces, history, checkpoint.upto if checkpoint else 0))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     floor = [piece for piece in pieces if piece.floor]
     prompt = sum(shown.tokens for shown in view.system)
@@ -100,23 +103,28 @@ def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int
     }
 
 
-def _dropped(pieces: list[Piece], first: int, upto: int) -> list[dict[str, Any]]:
-    """Stretches before the checkpoint's end that no piece stands for."""
-    rows: list[dict[str, Any]] = []
-    spans = sorted((piece.first, piece.last) for piece in pieces)
-    at = first
-    for start, end in [*spans, (upto + 1, upto + 1)]:
-        if at < start <= upto + 1:
-            rows.append(
-                {
-                    "mark": f"m{at}",
-                    "to": f"m{start - 1}",
-                    "turn": "",
-                    "state": "dropped",
-                    "rule": "not shown",
-                    "tokens_before": 0,
-                    "tokens_after": 0,
-                }
-            )
-        at = max(at, end + 1)
-    return rows
+def _dropped(pieces: list[Piece], history: Snapshot, upto: int) -> list[dict[str, Any]]:
+    """Stretches before the checkpoint's end that no piece stands for; the system prompt before them is none."""
+    start = next((entry.seq for entry in history if entry.role not in INSTRUCTING), upto + 1)
+    gaps: list[tuple[int, int]] = []
+    for first, last in [*sorted((piece.first, piece.last) for piece in pieces), (upto + 1, upto + 1)]:
+        if start < first <= upto + 1:
+            gaps.append((start, first - 1))
+        start = max(start, last + 1)
+    before = [0] * len(gaps)
+    for entry in history if gaps else ():
+        place = bisect_right(gaps, (entry.seq, upto)) - 1
+        if place >= 0 and entry.seq <= gaps[place][1]:
+            before[place] += entry.tokens
+    return [
+        {
+            "mark": f"m{first}",
+            "to": f"m{last}",
+            "turn": "",
+            "state": "dropped",
+            "rule": "not shown",
+            "tokens_before": tokens,
+            "tokens_after": 0,
+        }
+        for (first, last), tokens in zip(gaps, before, strict=True)
+    ]

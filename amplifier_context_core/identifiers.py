@@ -24,11 +24,11 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
     """
     found: dict[str, None] = {}
     for run in dict.fromkeys(_TOKEN.findall(text)):  # most names come many times: each is looked at once
+        if len(found) >= limit:
+            break
         token = run.strip(_EDGES)
         if 5 <= len(token) <= _LONGEST and token not in found and is_identifier(token):
             found[token] = None
-            if len(found) >= limit:
-                break
     return list(found)
 
 

@@ -223,7 +223,10 @@ class ContextManager:
         last = self.views.last
         room = last.limits.room if last else self._budget(None, None).tokens
         share = int(room * self.config.pin_share)
+        already = {entry.seq, *self.views.pins}
+        asking = (e for e in history if metadata_of(e.message).get("pinned") is True and e.seq not in already)
         held = self.views.pinned_tokens(history) - (entry.tokens if entry.seq in self.views.pins else 0)
+        held += sum(other.tokens for other in asking)
         if held + entry.tokens > share:
             raise PinRefused(
                 f"{mark} has {entry.tokens:,} tokens; pins hold {held:,} of the {share:,} they may fill "

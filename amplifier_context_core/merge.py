@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from .messages import Message
+from .messages import THINKING_BLOCKS, Message
 
 _MERGED = frozenset({"user", "assistant"})
 
@@ -31,11 +31,13 @@ def _joins(message: Message) -> bool:
 
 def _join(first: object, second: object) -> str | list[dict[str, Any]]:
     if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return [*_blocks(first), *_blocks(second)]
+        return f"{first}\n\n{second}" if first and second else first or second
+    # Signed thinking may only begin a message, and who demands alternation signs none.
+    after = [block for block in _blocks(second) if block.get("type") not in THINKING_BLOCKS]
+    return [*_blocks(first), *after]
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+        return [{"type": "text", "text": content}] if content else []
     return cast("list[dict[str, Any]]", content)

@@ -18,6 +18,7 @@ Key = tuple[str, str]  # (provider, model); empty where unknown
 LEAST_RATIO = 0.5  # provider's tokens for one of ours, at the least
 _RATIO_BOUNDS = (LEAST_RATIO, 3.0)
 _OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
+_OFFSET_OF_BUDGET = 0.9  # and of a budget: one odd report must not leave a view without room
 _STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
 _LEARNING = 0.5  # weight of a new ratio against the old one
 _PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same text; corrected by the first report
@@ -74,7 +75,7 @@ class Meter:
         known = self.correction(key)
         if known.window is not None:
             budget = min(budget, known.window)
-        return max(1, int((budget - known.offset) / known.ratio))
+        return max(1, int((budget - min(known.offset, _OFFSET_OF_BUDGET * budget)) / known.ratio))
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
         """Learn from what the provider reported for a view we counted.
@@ -97,7 +98,9 @@ class Meter:
             known.ratio = 1.0  # the prior was for want of a report; the offset below takes up the difference
         if size < known.ratio * counted:  # we count too much: there is no negative offset
             known.ratio = max(_RATIO_BOUNDS[0], size / counted)
-        known.offset = min(max(0.0, size - known.ratio * counted), _OFFSET_BOUND * size)
+        # A short first prompt says nothing of the ratio: beside it tools and instructions may be nearly all there is.
+        bound = _OFFSET_BOUND if counted >= _STEP else 1.0
+        known.offset = min(max(0.0, size - known.ratio * counted), bound * size)
         if size > (known.offset + known.ratio * counted):
             known.ratio = min(_RATIO_BOUNDS[1], (size - known.offset) / counted)
         known.reports += 1

@@ -495,9 +495,8 @@ def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
         return block if whole and isinstance(block.get("content"), list | None) else None
     if kind == "redacted_thinking":
         return block if isinstance(block.get("data"), str) else None
-    if isinstance(block.get("content"), list) and isinstance(block.get("summary"), list):
-        return block
-    return {**block, "content": block.get("content") or [], "summary": block.get("summary") or []}
+    lists = {key: block[key] for key in ("content", "summary") if isinstance(block.get(key), list)}
+    return block if len(lists) == 2 else {**block, "content": [], "summary": [], **lists}
 
 
 def _has_source(source: object) -> bool:

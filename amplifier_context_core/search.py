@@ -10,6 +10,7 @@ from .messages import arguments_text, calls_of, result_text, results_of, text_of
 from .transcript import Entry
 
 _WORD = re.compile(r"[\w./:@#-]+")
+_PUNCTUATION = ".:-"  # at the end of a word these belong to the sentence around it
 
 
 @runtime_checkable
@@ -29,7 +30,8 @@ class ScanIndex:
     """
 
     def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+        found_words = (word.rstrip(_PUNCTUATION) or word for word in _WORD.findall(query))
+        words = list(dict.fromkeys(word.lower() for word in found_words))
         if not words or limit < 1:
             return []
         hits: list[tuple[Entry, frozenset[str], bool]] = []

@@ -298,13 +298,18 @@ class Views:
         """Tell handlers, compact if none objects, tell them what came of it."""
         line = plan.source
         tokens = system_tokens + line.tokens
+
+        def sent(counted: int) -> int:
+            """Tokens as the provider will count them, like the budget."""
+            return self._meter.estimate(counted, plan.key)
+
         figures = {
             "message_count": len(line.view()),
-            "token_count": self._meter.estimate(tokens, plan.key),
+            "token_count": sent(tokens),
             "budget": limits.budget,
             "trigger": plan.reason,
-            "threshold": limits.trigger,
-            "target": limits.target,
+            "threshold": sent(limits.trigger),
+            "target": sent(limits.target),
             "reason": _because(plan.reason, tokens, limits),
         }
         answer = await emit(self._hooks, PRE_COMPACT, figures)
@@ -333,22 +338,24 @@ class Views:
         report = {
             **figures,
             "message_count": after_messages,
-            "token_count": self._meter.estimate(after, plan.key),
+            "token_count": sent(after),
             "before_messages": before_messages,
             "after_messages": after_messages,
-            "before_tokens": before,
-            "after_tokens": after,
+            "before_tokens": sent(before),
+            "after_tokens": sent(after),
             "accepted": accepted is not None,
-            "strategies": [{"name": name, "freed": freed} for name, freed in done.freed] if done else [],
+            "strategies": [{"name": name, "freed": sent(freed) - sent(0)} for name, freed in done.freed]
+            if done
+            else [],
             "strategy_level": len(done.freed) if done else 0,
-            "floor_tokens": done.floor_tokens if done else 0,
-            "prefix_given_up_tokens": accepted or 0,
-            "target_tokens": limits.target,
+            "floor_tokens": sent(done.floor_tokens) if done else 0,
+            "prefix_given_up_tokens": sent(accepted) - sent(0) if accepted else 0,
+            "target_tokens": sent(limits.target),
             "duration_ms": round((time.monotonic() - started) * 1000, 3),
         }
         if accepted is not None:
             self.compactions += 1
-            self.saved += before - after
+            self.saved += sent(before) - sent(after)
             self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, COMPACTION, report)
         await emit(self._hooks, POST_COMPACT, report)

@@ -213,13 +213,16 @@ class ExploreScript:
                     self.huge.append(path)
                 else:
                     small.append(path)
+        small.sort(key=lambda path: not PurePosixPath(path).name.lower().startswith("readme"))
         # Folders take turns: the first files of a new folder go before the later files of an old one.
         self.files = deque([*small[:3], *self.files, *small[3:]])
 
     def _note_file(self, path: str, output: str) -> None:
         counts = Counter(name for name in _NAME.findall(output) if name.lower() not in _COMMON)
-        # The telling names are those that look made up: with an underscore or a capital inside, and not everywhere.
-        telling = [name for name in counts if "_" in name.strip("_") or name[1:] != name[1:].lower()]
+        # The telling names look made up: with an underscore or a capital inside. Words all in capitals are prose.
+        telling = [
+            name for name in counts if "_" in name.strip("_") or (name[1:] != name[1:].lower() and not name.isupper())
+        ]
         names = sorted(telling or counts, key=lambda name: (-counts[name], name))[:8]
         known = next((seen for seen in self.seen if seen.path == path), None)
         if known is not None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 SKIPPED_FOLDERS = frozenset(
-    {"__pycache__", "node_modules", ".git", ".hg", ".svn", ".venv", "venv", ".tox", ".mypy_cache"}
+    {"__pycache__", "node_modules", ".git", ".hg", ".svn", ".venv", "venv", ".tox"}
+    | {".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"}
 )
 """Not searched: large, generated, and never what was meant. They can still be listed and read."""
 

@@ -19,7 +19,7 @@ from .watch import Request
 
 LEGEND = (
     "Each line is a request to the model. When one would outgrow its budget, the memory is compacted (└).",
-    "Cacheable: tokens at its beginning that are the same as in the request before, so the provider has them cached.",
+    "Cacheable: tokens at its beginning that are as in the request before, so the provider has them cached.",
 )
 BAR, NARROW_BAR = 20, 10  # columns
 NARROW = 100  # columns of a screen on which the bars are short

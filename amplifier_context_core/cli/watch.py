@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 from ..errors import InvalidMessage
 from ..messages import Call, calls_of, read_message
-from ..tokens import count_tokens
+from ..tokens import count_message_tokens
 
 Message = dict[str, Any]
 
@@ -267,8 +267,7 @@ class WatchedContext:
 
 def weigh(messages: Sequence[Message]) -> int:
     """About how many tokens messages have, sound or not."""
-    sound = [message for message in messages if _is_sound(message)]
-    return count_tokens(sound) + sum(len(str(message)) // 4 for message in messages if not _is_sound(message))
+    return sum(count_message_tokens(message) if _is_sound(message) else len(str(message)) // 4 for message in messages)
 
 
 def _is_sound(message: Message) -> bool:

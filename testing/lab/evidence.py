@@ -1,0 +1,48 @@
+"""Questions about earlier messages: is what answers them still there, and does searching find it?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ..shapes import Message, as_list, as_mapping
+from .scale import Scale
+from .sessions import Question, Session, folded
+
+FIRST = 3  # results of a search that count
+
+
+def in_view(question: Question, view_text: str) -> tuple[bool, bool]:
+    """Is the evidence in a view, word for word? Is at least a gold answer? The text is folded."""
+    return (
+        any(folded(quote) in view_text for quote in question.evidence),
+        any(folded(answer) in view_text for answer in question.answers or question.evidence),
+    )
+
+
+async def in_search(question: Question, session: Session, context: Any, scale: Scale) -> bool | None:
+    """Is a message with the evidence among the first results of the manager's `search`? None when it has none."""
+    search = getattr(context, "search", None)
+    if search is None:
+        return None
+    found = search(question.text, FIRST)
+    if inspect.isawaitable(found):
+        found = await found
+    wanted = {scale.number(session.messages[index]) for index in question.indices}
+    for result in (as_list(found) or [])[:FIRST]:
+        message = await _original(result, context)
+        if message is not None and scale.number(message) in wanted:
+            return True
+    return False
+
+
+async def _original(result: object, context: Any) -> Mapping[str, Any] | None:
+    """The message a search result names: itself, or what `recall` gives for its mark."""
+    if isinstance(result, str):
+        recall = getattr(context, "recall", None)
+        if recall is None:
+            return None
+        told = recall(result)
+        return cast("Message | None", await told if inspect.isawaitable(told) else told)
+    return as_mapping(result)

@@ -1,0 +1,200 @@
+"""Reference recall: of the identifiers an agent said next, how many were still before its eyes?
+
+Only identifiers count that stood in the history before, in few messages (what stands everywhere is not recalled, it is
+spoken). *Far* are those last mentioned outside the newest quarter of the budget. *Located* is the strict reading: in a
+chapter a hit counts only on a line that also names the tool, the file or the speaker it came from, so that a bag of
+words scores nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ..shapes import INJECTED_SOURCES, SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
+from .identifiers import identifiers
+from .scale import Scale
+from .text import decoded, leaves, said
+
+FAR = 0.25  # of the budget: what was last mentioned before the newest so many tokens is far
+_FEW = 3  # messages, at least; else a fifth of the history
+_LINE = 2_000  # characters; of a longer line only what stands near a hit can locate it
+_FILE = re.compile(r"[\w.@+-]*[./][\w./@+-]*\w")
+_KNOWN_BY = 40  # characters: by so much of its start a clipped message is known for what it was
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An identifier of the next recorded message, to be looked for in the view.
+
+    Attributes:
+        name: the identifier.
+        last: index of the message that mentioned it last.
+        far: that lies outside the newest quarter of the budget.
+        origins: what it came from: tools, files, speakers.
+    """
+
+    name: str
+    last: int
+    far: bool
+    origins: frozenset[str]
+
+
+class References:
+    """The identifiers of one session: which message said what, and where it came from.
+
+    Args:
+        messages: as recorded.
+        tokens: of each.
+    """
+
+    def __init__(self, messages: Sequence[Message], tokens: Sequence[int]) -> None:
+        self._tokens = tokens
+        self._names = [identifiers(said(message)) for message in messages]
+        self._spoken = [message.get("role") not in SYSTEM_ROLES for message in messages]
+        self._origins = list(_origins(messages))
+
+    def targets(self, budget: int) -> dict[int, list[Target]]:
+        """Targets by the index of the message that says them again; for every message, whoever wrote it."""
+        last: dict[str, int] = {}
+        spread: dict[str, int] = {}
+        origins: dict[str, frozenset[str]] = {}
+        found: dict[int, list[Target]] = {}
+        before = 0
+        for index, names in enumerate(self._names):
+            near = self._near(index, budget)
+            few = max(_FEW, before / 5)
+            found[index] = [
+                Target(name, last[name], last[name] < near, origins[name])
+                for name in sorted(names)
+                if name in last and spread[name] <= few
+            ]
+            if self._spoken[index]:
+                before += 1
+                for name in names:
+                    last[name] = index
+                    spread[name] = spread.get(name, 0) + 1
+                    origins[name] = origins.get(name, frozenset()) | self._origins[index]
+        return found
+
+    def _near(self, index: int, budget: int) -> int:
+        """The first message of the newest quarter of the budget before `index`."""
+        held = 0
+        while index > 0 and held < FAR * budget:
+            index -= 1
+            held += self._tokens[index]
+        return index
+
+
+@dataclass(slots=True)
+class Sight:
+    """A view as it can be searched.
+
+    Attributes:
+        verbatim: text of the messages that stand as they were, or clipped.
+        chapters: texts that stand for others.
+        chapter_tokens: tokens of those.
+    """
+
+    verbatim: str
+    chapters: list[str]
+    chapter_tokens: int
+
+    def holds(self, name: str) -> bool:
+        """Does it stand anywhere?"""
+        return name in self.verbatim or any(name in chapter for chapter in self.chapters)
+
+    def locates(self, name: str, origins: Iterable[str]) -> bool:
+        """Does it stand in a message as it was, or on a line that says where it came from?"""
+        if name in self.verbatim:
+            return True
+        wanted = _any_of(frozenset(origins))
+        if wanted is None:
+            return False
+        return any(
+            wanted.search(around.replace(name, " ")) is not None
+            for chapter in self.chapters
+            for around in _lines_with(chapter, name)
+        )
+
+
+@dataclass(slots=True)
+class Seer:
+    """Tells chapters from recorded messages: what nobody said or recorded is a chapter."""
+
+    scale: Scale
+    _starts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def learn(self, message: Message) -> None:
+        """A message was recorded."""
+        self._starts.add(_start(message, self.scale))
+
+    def sight(self, view: Sequence[Message]) -> Sight:
+        """A view, taken apart."""
+        verbatim: list[str] = []
+        chapters: list[str] = []
+        weight = 0
+        for message in view:
+            text = self.scale.text(message)
+            if self.is_chapter(message):
+                chapters.append(text)
+                weight += self.scale.tokens(message)
+            else:
+                verbatim.append(text)
+        return Sight("\n".join(verbatim), chapters, weight)
+
+    def is_chapter(self, message: Message) -> bool:
+        """Does this message stand for others?"""
+        if message.get("role") in ("tool", "function"):
+            return False  # whatever it shows, it stands right after its call
+        metadata = as_mapping(message.get("metadata")) or {}
+        if metadata.get("source") in INJECTED_SOURCES:
+            return True
+        return _start(message, self.scale) not in self._starts
+
+
+def _start(message: Mapping[str, Any], scale: Scale) -> tuple[str, str]:
+    return str(message.get("role")), scale.text(message).strip()[:_KNOWN_BY]
+
+
+def _lines_with(chapter: str, name: str) -> Iterator[str]:
+    at = chapter.find(name)
+    while at >= 0:
+        start = max(chapter.rfind("\n", 0, at) + 1, at - _LINE // 2)
+        end = chapter.find("\n", at)
+        end = len(chapter) if end < 0 else end
+        yield chapter[start : min(end, at + _LINE // 2)]
+        at = chapter.find(name, max(end, at + len(name)) if end - at <= _LINE // 2 else at + len(name))
+
+
+@lru_cache(maxsize=100_000)
+def _any_of(origins: frozenset[str]) -> re.Pattern[str] | None:
+    if not origins:
+        return None
+    return re.compile(r"(?<!\w)(?:" + "|".join(re.escape(name) for name in sorted(origins)) + r")(?!\w)", re.IGNORECASE)
+
+
+def _origins(messages: Sequence[Message]) -> Iterator[frozenset[str]]:
+    """For each message what a name in it came from: the tools it calls or that answer in it, their files, the speaker."""
+    called: dict[str, frozenset[str]] = {}
+    for message in messages:
+        found: set[str] = set()
+        for result in results_of(message):
+            found |= called.get(str(result.id), frozenset())
+        for call in calls_of(message):
+            names = {str(call.name)} if call.name else set[str]()
+            for value in leaves(decoded(call.arguments)):
+                if len(value) <= 300:
+                    names |= {match.rsplit("/", 1)[-1] for match in _FILE.findall(value)}
+            called[str(call.id)] = frozenset(names)
+            found |= names
+        if message.get("role") in ("user", "assistant"):
+            found.add(str(message["role"]))
+        if message.get("role") == "user":
+            found.add("human")
+        if message.get("name"):
+            found.add(str(message["name"]))
+        yield frozenset(name for name in found if len(name) > 1)

@@ -1,0 +1,116 @@
+"""Messages as text, for looking things up in them.
+
+Arguments of calls are decoded first: in raw JSON a tab or a line feed is a backslash and a letter, which would glue
+itself to the name behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from ..shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
+
+
+def said(message: Mapping[str, Any]) -> str:
+    """What a message says: its text, the results in it, the arguments of its calls. Neither thinking nor tool names."""
+    return "\n".join([*_contents(message.get("content"), thinking=False), *_arguments(message)])
+
+
+def shown(message: Mapping[str, Any]) -> str:
+    """All a model can read in a message of a view: what it says, thinking, and the names of its tools."""
+    names = [str(call.name) for call in calls_of(message) if call.name]
+    return "\n".join([*_contents(message.get("content"), thinking=True), *names, *_arguments(message)])
+
+
+def decoded(arguments: object) -> object:
+    """Arguments as data, when they are JSON text; else as they are."""
+    if isinstance(arguments, str):
+        try:
+            return json.loads(arguments)
+        except ValueError:
+            return arguments
+    return arguments
+
+
+def leaves(value: object) -> Iterator[str]:
+    """Keys and values of a piece of JSON, as text, in order."""
+    mapping = as_mapping(value)
+    items = as_list(value)
+    if mapping is not None:
+        for key, item in mapping.items():
+            yield str(key)
+            yield from leaves(item)
+    elif items is not None:
+        for item in items:
+            yield from leaves(item)
+    elif value is not None:
+        yield str(value)
+
+
+def plain(message: Mapping[str, Any]) -> list[Message]:
+    """A message as OpenAI-shaped ones with text for content: what every peer can read.
+
+    Thinking is left out; results inside a user message become tool messages before it.
+    """
+    role = str(message.get("role"))
+    content = message.get("content")
+    if not isinstance(content, list):
+        kept = {key: message[key] for key in ("name", "tool_call_id") if message.get(key) is not None}
+        calls = _openai_calls(message)
+        text = content if isinstance(content, str) else ""
+        return [{"role": role, "content": text, **kept, **({"tool_calls": calls} if calls else {})}]
+    results: list[Message] = []
+    texts: list[str] = []
+    for _, block in blocks_of(cast("object", content)):
+        if block.get("type") == "tool_result":
+            body = "\n".join(_contents(block.get("output", block.get("content")), thinking=False))
+            call_id = block.get("tool_call_id", block.get("tool_use_id"))
+            results.append({"role": "tool", "tool_call_id": call_id, "content": body})
+        elif block.get("type") not in CALL_BLOCKS | THINKING_BLOCKS:
+            texts.append(str(block.get("text") or ""))
+    if role == "tool":
+        text = "\n".join([*texts, *(str(result["content"]) for result in results)])
+        return [{"role": role, "tool_call_id": message.get("tool_call_id"), "content": text}]
+    calls = _openai_calls(message)
+    text = "\n\n".join(text for text in texts if text)
+    if not text and not calls and results:
+        return results
+    return [*results, {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}]
+
+
+def _openai_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {}),
+            },
+        }
+        for call in calls_of(message)
+    ]
+
+
+def _arguments(message: Mapping[str, Any]) -> Iterator[str]:
+    for call in calls_of(message):
+        yield from leaves(decoded(call.arguments))
+
+
+def _contents(content: object, *, thinking: bool) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+        return
+    for _, block in blocks_of(content):
+        kind = block.get("type")
+        if kind in CALL_BLOCKS:
+            continue
+        if kind in THINKING_BLOCKS:
+            if thinking:
+                yield str(block.get("thinking") or "")
+        elif kind == "tool_result":
+            yield from _contents(block.get("output", block.get("content")), thinking=thinking)
+        else:
+            yield str(block.get("text") or "")

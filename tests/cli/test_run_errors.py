@@ -1,0 +1,182 @@
+"""What can be wrong with a plan, a file or an installation is told in a sentence with the way out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+PROVIDERS = "providers: [{module: provider-replay}]"
+
+
+def told(result: object) -> str:
+    """The output as one line; there must be an error and no traceback."""
+    output = " ".join(str(getattr(result, "output", "")).split())
+    assert getattr(result, "exit_code", None) == 1, output
+    assert "Error: " in output
+    assert "Traceback" not in output
+    return output.split("Error: ", 1)[1]
+
+
+def test_without_a_plan_outside_of_a_clone_it_says_what_to_pass(run: Run) -> None:
+    assert "no PLAN was given" in (text := told(run()))
+    assert "amplifier-context run my-plan.yaml" in text
+
+
+def test_a_missing_plan_is_named(run: Run) -> None:
+    assert told(run("nowhere.yaml")) == "nowhere.yaml: there is no such file"
+
+
+def test_a_folder_in_place_of_a_plan_points_to_path(run: Run, tmp_path: Path) -> None:
+    assert "--path names a folder" in told(run(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("session: {orchestrator: loop-replay", "is not YAML: "),
+        ("", "the file is empty"),
+        ("- session", "the file is a list, it must be keys and values"),
+        (PROVIDERS, "`session` is missing; write for example session: {orchestrator: loop-basic"),
+        ("session: {context: context-simple}", "`session.orchestrator` is missing; write for example"),
+        ("session: {orchestrator: loop-replay}", "`session.context` is missing; write for example"),
+        ("session: {orchestrator: a, context: {config: {}}}", "`session.context` has no `module`"),
+        ("session: {orchestrator: a, context: {module: b, config: 3}}", "the config of b is a single value"),
+        ("session: {orchestrator: a, context: b}", "`providers` is missing"),
+        ("session: {orchestrator: a, context: b}\nproviders: x", "`providers` is a text, it must be a list"),
+        ("session: {orchestrator: a, context: b}\nproviders: [x]", "`providers[0]` is a text"),
+        (f"session: {{orchestrator: a, context: b}}\n{PROVIDERS}\ntools: [{{}}]", "`tools[0]` has no `module`"),
+        (f"session: {{orchestrator: a, context: b}}\n{PROVIDERS}\nprompts: hello", "`prompts` must be a list of texts"),
+    ],
+)
+def test_a_bad_plan_is_told_by_key_with_what_to_write(run: Run, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "plan.yaml").write_text(text)
+    assert said in (error := told(run("plan.yaml", "--prompt", "Hi.")))
+    assert error.startswith("plan.yaml")
+
+
+def test_a_yaml_error_names_the_line_and_quotes_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("session: {a: b}\nproviders: [{api_key: hidden-secret, }, ]]")
+    assert "(line 2, column" in (error := told(run("plan.yaml")))
+    assert "hidden-secret" not in error
+
+
+def test_a_plan_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_bytes(b"\xff\xfe\x00")
+    assert told(run("plan.yaml")) == "plan.yaml cannot be read: it is not UTF-8 text"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"context": "context-simpel"}, "unknown module context-simpel; did you mean context-simple?"),
+        ({"orchestrator": "loop-nowhere"}, "unknown module loop-nowhere"),
+        ({"providers": "[{module: provider-nowhere}]"}, "unknown module provider-nowhere"),
+        ({"more": "tools: [{module: tool-nowhere}]"}, "unknown module tool-nowhere"),
+    ],
+)
+def test_an_unknown_module_is_named_with_those_there_are(
+    run: Run, plan: Callable[..., Path], parts: dict[str, str], said: str
+) -> None:
+    assert said in (error := told(run(plan(**parts), "--prompt", "Hi.")))
+    assert "Installed here: " in error
+
+
+@pytest.mark.kernel
+def test_an_unknown_module_given_with_context_is_named(run: Run, plan: Callable[..., Path]) -> None:
+    assert "unknown module context-nowhere" in told(run(plan(), "--context", "context-nowhere", "--prompt", "Hi."))
+
+
+@pytest.mark.kernel
+def test_a_module_of_ours_that_is_not_installed_is_an_install_away(
+    run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_context_core.cli.session.OURS", ("context-unborn",))
+    error = told(run(plan(context="context-unborn"), "--prompt", "Hi."))
+    assert error == "context-unborn is not installed Install it: pip install amplifier-context-unborn"
+
+
+@pytest.mark.kernel
+def test_a_source_elsewhere_is_not_fetched_but_named(run: Run, plan: Callable[..., Path]) -> None:
+    entry = '{module: context-far, source: "git+https://example.org/far"}'
+    assert "pip install 'git+https://example.org/far'" in told(run(plan(context=entry), "--prompt", "Hi."))
+
+
+@pytest.mark.kernel
+def test_an_impossible_config_value_is_told_with_key_and_range(run: Run, plan: Callable[..., Path]) -> None:
+    entry = "{module: context-simple, config: {compact_threshold: 7}}"
+    error = told(run(plan(context=entry), "--prompt", "Hi."))
+    assert "compact_threshold: 7 is impossible" in error
+    assert "Cannot initialize" not in error
+
+
+@pytest.mark.kernel
+def test_a_failing_provider_is_told_by_its_own_words(run: Run, plan: Callable[..., Path]) -> None:
+    failing = '[{module: provider-replay, config: {fail: {"on": 1, error: AuthenticationError, message: no key}}}]'
+    assert told(run(plan(providers=failing), "--prompt", "Hi.")) == "the session failed: AuthenticationError: no key"
+
+
+@pytest.mark.kernel
+def test_nothing_to_ask_says_how_to_ask(run: Run, plan: Callable[..., Path]) -> None:
+    assert "--prompt" in told(run(plan(), typed=""))
+
+
+def test_path_needs_a_folder_and_a_tool_to_point_there(run: Run, plan: Callable[..., Path], tmp_path: Path) -> None:
+    assert "is not a folder" in told(run(plan(), "--path", tmp_path / "nowhere"))
+    assert "mounts no tool-folder" in told(run(plan(), "--path", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no such file"),
+        (b"not json", "line 1: not JSON"),
+        (b'{"id": "a", "messages": []}', "transcript 0 holds no messages"),
+        (b'{"role": "system", "content": "Be brief."}', "holds no user message"),
+        (b"", "no transcript with index 0; there are 0"),
+        (b"\xff\xff", "it is not UTF-8 text"),
+    ],
+)
+def test_a_transcript_that_cannot_be_replayed_is_named(
+    run: Run, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "recorded.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    assert said in (error := told(run("--transcript", file)))
+    assert "recorded.jsonl" in error
+
+
+def test_a_broken_archive_is_named(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl.gz"
+    file.write_bytes(b"\x1f\x8b\x08broken")
+    assert "recorded.jsonl.gz cannot be read" in told(run("--transcript", file))
+
+
+def test_a_replay_takes_no_prompts(run: Run) -> None:
+    result = run("--transcript", "any.jsonl", "--prompt", "Hi.")
+    assert result.exit_code == 2
+    assert "--transcript brings its own prompts" in result.output
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("amplifier_core", "amplifier-core"), ("amplifier_context_testing", "amplifier-context-testing")],
+)
+def test_a_missing_package_is_an_install_away(
+    run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert f"pip install {package}" in told(run(plan(), "--prompt", "Hi."))
+
+
+def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:
+    heavy = ("amplifier_core", "amplifier_context_testing", "rich", "yaml")
+    code = f"import sys, amplifier_context_core.cli; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
