@@ -54,9 +54,7 @@ def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
     """
     if not stored:
         return Alignment(list(incoming), bool(incoming))
-    pairs = _matches(
-        [_key(e.message, e.role, e.calls, e.answers) for e in stored], [_key_in(item) for item in incoming]
-    )
+    pairs = _pairs(stored, incoming)
     partner = dict(pairs)
     spoken = [index for index, entry in enumerate(stored) if entry.role not in INSTRUCTING]
     filtered = not spoken or any(index in partner for index in spoken)
@@ -129,6 +127,24 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(item) for item in cast("list[Any]", value)]
     return value
+
+
+def _pairs(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> list[tuple[int, int]]:
+    """Pairs of the same message, rising on both sides: first those of the same time, between them those of any."""
+    ours = [_key(entry.message, entry.role, entry.calls, entry.answers) for entry in stored]
+    theirs = [_key_in(item) for item in incoming]
+    anchors = _matches(
+        [(*key, timestamp_of(entry.message)) for key, entry in zip(ours, stored, strict=True)],
+        [(*key, timestamp_of(item[0])) for key, item in zip(theirs, incoming, strict=True)],
+    )
+    pairs: list[tuple[int, int]] = []
+    mine = other = 0
+    for a, b in [*anchors, (len(ours), len(theirs))]:
+        if a > mine and b > other:
+            pairs.extend((mine + i, other + j) for i, j in _matches(ours[mine:a], theirs[other:b]))
+        pairs.append((a, b))
+        mine, other = a + 1, b + 1
+    return pairs[:-1]
 
 
 def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:

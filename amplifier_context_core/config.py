@@ -37,6 +37,7 @@ WITHOUT_MEANING = frozenset(
         "truncate_boundary",
     }
 )
+_NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
 
@@ -53,6 +54,9 @@ class Config(BaseModel):
     protected_human: float = Field(0.40, ge=0, le=1, description="share of the target that human messages keep")
     protected_tool_results: int = Field(5, ge=0, description="newest tool rounds whose outputs stay")
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
+    cadence: Literal["fixed", "auto"] = Field(
+        "fixed", description="auto: compact where carrying on has cost what a compaction will, at most at the threshold"
+    )
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")
     output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
     safety_margin: int = Field(1_000, ge=0, description="tokens of a provider's window kept free besides")
@@ -77,7 +81,7 @@ class Config(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in (int, float, int | None):
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in _NUMBERS:
             raise ValueError("must be a number")
         return value
 

@@ -70,7 +70,9 @@ def _why(manager: ContextManager, view: View) -> str:
     config = manager.config
     if not config.auto_compact:
         return f"auto_compact is off: compacted only above the budget of {limits.room:,} tokens"
-    text = f"compacted above {limits.trigger:,} tokens, {config.compact_threshold:.0%} of {limits.room:,}"
+    text = f"compacted above {limits.trigger:,} tokens, {limits.trigger / limits.room:.0%} of {limits.room:,}"
+    if config.cadence == "auto":
+        text += ": where carrying on has cost what a compaction will"
     if limits.room != limits.budget:
         text += f" (a budget of {limits.budget:,} corrected by what the provider reported)"
     if view.counted > limits.trigger:

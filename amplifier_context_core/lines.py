@@ -26,7 +26,7 @@ from .transcript import Entry, Snapshot
 _BREATHE = 500  # entries taken in between two breaths of the event loop
 _REACH = 32  # budgets of history before the newest entry that a first checkpoint looks at one by one
 _KEPT = 4  # lines
-_NEAR = 0.8  # of a budget: a line made for at least that much may serve it
+NEAR = 0.8  # of a budget: a line made for at least that much may serve it
 
 
 class Line:
@@ -37,6 +37,7 @@ class Line:
         budget: tokens of the requests it was made for.
         quiet_until: tokens of the view before which no compaction is tried again.
         stuck: even so it is over the budget: what must stay does not fit.
+        asked: answers of the model since the checkpoint.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Line:
         self._changed = 0  # renderings from here on must be made anew
         self._touched: set[int] = set()  # and these before it
         self._tokens = 0
+        self.asked = 0  # answers of the model since the checkpoint
         if self.checkpoint:
             for piece in self.checkpoint.pieces:
                 for entry in piece.round.entries if piece.round else ():
@@ -118,6 +120,11 @@ class Line:
         """Tokens of the view without the system prompt."""
         before = self.checkpoint.tokens if self.checkpoint else sum(piece.tokens for piece in self._skipped)
         return before + self._tokens + (self._opening.tokens if self._needs_opening() else 0)
+
+    @property
+    def grown(self) -> int:
+        """Tokens that came since the checkpoint."""
+        return self._tokens
 
     def view(self) -> list[Rendered]:
         """The messages of the view without the system prompt."""
@@ -230,6 +237,7 @@ class Line:
             self._start += 1  # the system prompt: it stands before the view, not in it
             return
         self._renderer.claim(entry)
+        self.asked += entry.role == "assistant"
         count = len(self._rounds)
         changed = self._rounds.add(entry)
         if len(self._rounds) <= count and len(self._rounds) < len(self._renderings):
@@ -335,7 +343,7 @@ class LineBook:
     def candidates(self, budget: int) -> list[Line]:
         """Lines that may serve a budget, the one that served it last first, then those that hold most."""
         last = self._serving.get(budget)
-        near = [line for line in self._lines if line.budget >= _NEAR * budget and line is not last]
+        near = [line for line in self._lines if line.budget >= NEAR * budget and line is not last]
         near.sort(key=lambda line: line.tokens, reverse=True)
         return [last, *near] if last else near
 

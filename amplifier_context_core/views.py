@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .checkpoint import Checkpoint, Piece, chain, content_hash
@@ -23,7 +24,7 @@ from .gate import Gate
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
 from .ladder import Climb, climb
-from .lines import Line, LineBook
+from .lines import NEAR, Line, LineBook
 from .meter import Key, Meter
 from .plugins import Plugins
 from .render import Rendered
@@ -34,6 +35,8 @@ from .transcript import Snapshot
 log = logging.getLogger(__name__)
 
 _CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
+_READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (PEERS.md)
+_COMPACTION_PRICE = 1.15  # of a fresh token: what a token costs more that was cached and must be written again
 _LEAST_OUTPUT = 64  # tokens a tool output may always show
 
 
@@ -232,7 +235,7 @@ class Views:
             if not await self._brought_up(line, history):
                 continue
             alive.append(line)
-            if system_tokens + line.tokens <= limits.trigger:
+            if system_tokens + line.tokens <= self._due(line, limits, system_tokens):
                 self._book.serve(limits.budget, line)
                 return line, None
         source = self._book.source(limits.budget)
@@ -240,7 +243,7 @@ class Views:
             source = None
         if source is None:
             source = await self._new_line(history, limits, counter)
-            if system_tokens + source.tokens <= limits.trigger:
+            if system_tokens + source.tokens <= self._due(source, limits, system_tokens):
                 self._book.serve(limits.budget, source)
                 return source, None
         tokens = system_tokens + source.tokens
@@ -249,6 +252,20 @@ class Views:
             self._book.serve(limits.budget, source)
             return source, None
         return source, reason
+
+    def _due(self, line: Line, limits: Limits, system_tokens: int) -> int:
+        """Tokens above which a line is compacted.
+
+        Under ``cadence: auto`` that is where carrying what came since the last compaction has cost as much as another
+        compaction will: the point at which renting and buying break even. With a view of `base` tokens after it and
+        `growth` tokens a request, that is base + sqrt(2 * compaction / read * base * growth).
+        """
+        if self._config.cadence == "fixed" or not self._config.auto_compact:
+            return limits.trigger
+        base = (system_tokens + line.checkpoint.tokens) if line.checkpoint else limits.target
+        growth = line.grown / max(1, line.asked)
+        carried = math.sqrt(2 * _COMPACTION_PRICE / _READ_PRICE * base * growth)
+        return min(limits.trigger, max(base + limits.clear, int(base + carried)))
 
     async def _brought_up(self, line: Line, history: Snapshot) -> bool:
         unchanged = self._history.unchanged_since(line.revision)
@@ -273,8 +290,9 @@ class Views:
         for index, entry in enumerate(history):
             digest = chain(digest, (entry,))
             found = known_checkpoint(repr(counter), digest)
-            # Its marks must name the same messages here, and it must be small enough to be worth having.
-            if found and found.upto == entry.seq and found.covered == index + 1 and found.tokens <= limits.trigger:
+            # Its marks must name the same messages here, and it must be neither too large nor made for far less room.
+            fits = found and found.tokens <= limits.trigger and found.budget >= NEAR * limits.budget
+            if found and fits and found.upto == entry.seq and found.covered == index + 1:
                 best = found
             if index % 2_000 == 1_999:
                 await asyncio.sleep(0)
@@ -447,6 +465,7 @@ class Views:
         if counted > limits.room:
             self._overflow(line, limits, system, counted)
         messages = line.view()
+        limits = replace(limits, trigger=self._due(line, limits, system_tokens))
         view = View(limits, key, list(system), messages, counted, 0, line)
         if self.last is not None:
             view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .replay import replay
 from .run import run
 
 
@@ -14,3 +15,4 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(replay)
