@@ -17,7 +17,7 @@ from typing import Any, cast
 from .messages import INSTRUCTING, Call, Message, Reading, blocks_of, calls_of, json_text, metadata_of, text_of
 from .transcript import Entry
 
-_EXHAUSTIVE = 4_000_000  # comparisons; larger middles are matched greedily
+_EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
 # Metadata that decides how a message is shown: a host that changes it means an edit.
 _TELLING = (

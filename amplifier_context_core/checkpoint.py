@@ -19,7 +19,6 @@ import orjson
 from .messages import Message, json_text
 from .render import Rendered
 from .rounds import Round
-from .transcript import Entry
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
 
@@ -184,7 +183,7 @@ class Checkpoint:
     """An accepted draft. Never changes; stands for the first `covered` entries of the history.
 
     Attributes:
-        covered: entries it stands for, counted from the start of the history.
+        covered: entries it stands for, counted from the first after the leading instructions.
         upto: highest seq among them.
         digest: hash of what it covers, by content: the same history in another session has the same.
         pieces: what is shown for them.
@@ -212,11 +211,6 @@ class Checkpoint:
         for piece in self.pieces:
             yield from piece.shown
 
-    @property
-    def chapter_tokens(self) -> int:
-        """Tokens of its chapters."""
-        return sum(piece.tokens for piece in self.pieces if piece.chapter)
-
 
 def content_hash(message: Message) -> bytes:
     """Sixteen bytes that are the same for the same content, whenever it was said."""
@@ -233,8 +227,6 @@ def content_hash(message: Message) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def chain(start: bytes, entries: Iterable[Entry]) -> bytes:
-    """Hash of a run of entries: the hash before them, then each content in turn."""
-    for entry in entries:
-        start = hashlib.blake2b(start + content_hash(entry.message), digest_size=16).digest()
-    return start
+def chain(before: bytes, seq: int, content: bytes) -> bytes:
+    """Hash of a run of entries: the hash of those before, then one more, by its seq and its content."""
+    return hashlib.blake2b(before + seq.to_bytes(8, "big") + content, digest_size=16).digest()

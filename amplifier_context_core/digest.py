@@ -17,14 +17,13 @@ from typing import Any, cast
 import orjson
 
 from .checkpoint import Chapter, DigestLine, Fact
+from .fence import TAG, one_line
 from .identifiers import identifiers
 from .messages import Call, Message, Result, blocks_of, calls_of, json_text, result_text, results_of, text_of
-from .render import NOTE_METADATA, Rendered, summary_of
+from .render import NOTE_METADATA, Rendered, Summaries, summary_of
 from .rounds import Round
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
-
-TAG = "context_record"
 
 _SCAN_HEAD = 24_000  # characters of an output searched for identifiers, from its start
 _SCAN_TAIL = 8_000  # and from its end
@@ -38,8 +37,6 @@ _HEADS_SHARE = 0.5  # of a condensed chapter: what heads may take before they ar
 _HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
 _FRESHNESS = 0.2  # worth that the newest line has above the oldest
 _TROUBLE = re.compile(r"\b(?:error|exception|failed|failure|fatal|traceback|denied|not found|cannot|refused)\b", re.I)
-_TAG_IN_TEXT = re.compile(rf"<(/?)(\s*{TAG})", re.I)
-_SPACE = re.compile(r"\s+")
 
 
 def digest_line(
@@ -48,7 +45,7 @@ def digest_line(
     counter: TokenCounter,
     *,
     share: float,
-    summaries: Mapping[str, str] | None = None,
+    summaries: Summaries | None = None,
 ) -> DigestLine:
     """What a chapter says of a round.
 
@@ -57,7 +54,7 @@ def digest_line(
         known: identifiers that stand in the chapter already; those said here are added.
         counter: text to tokens.
         share: of the round's own tokens that its line may cost, within limits that keep it readable.
-        summaries: short forms of tool results registered by call id.
+        summaries: short forms registered for tool results.
     """
     room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
     facts = tuple(_facts(held, known, room, summaries or {}))
@@ -95,7 +92,7 @@ def chapter_of(
 
 def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -> list[DigestLine]:
     """The lines in about `share` of their characters: heads cut short, the older the shorter, and the names least
-    likely to be needed again left out. A line with nothing left to say goes.
+    likely to be needed again left out. Where not even the heads find room, the oldest lines go.
 
     Args:
         lines: of neighbouring chapters, in order.
@@ -109,7 +106,12 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
     for place, line in enumerate(lines):
         age = head_share * (0.6 + 0.8 * place / max(len(lines) - 1, 1)) if head_share < 1 else 1.0
         cut.append([_brief(fact, int((len(fact.head) + len(fact.outcome)) * age)) for fact in line.facts])
-    room -= sum(len(fact.head) + len(fact.outcome) + 1 for facts in cut for fact in facts)
+    costs = [sum(len(fact.head) + len(fact.outcome) + 5 for fact in facts) for facts in cut]
+    gone = 0
+    while gone < len(lines) - 1 and sum(costs[gone:]) > room:
+        gone += 1  # not even the heads find room: the oldest are left out, and counted
+    lines, cut = lines[gone:], cut[gone:]
+    room -= sum(costs[gone:])
     ranked = sorted(
         (
             (worth + _FRESHNESS * place / len(lines), place, number, index)
@@ -141,11 +143,6 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
     return condensed
 
 
-def one_line(text: str) -> str:
-    """White space folded, and the chapter's own fence made harmless."""
-    return _TAG_IN_TEXT.sub(r"&lt;\1\2", _SPACE.sub(" ", text).strip())
-
-
 def quote(text: str, room: int) -> str:
     """A short quotation in at most about `room` characters, on one line."""
     flat = one_line(text[: room * 3])
@@ -154,7 +151,7 @@ def quote(text: str, room: int) -> str:
     return flat[: _word_end(flat, room)] + " …"
 
 
-def _facts(held: Round, known: set[str], room: int, summaries: Mapping[str, str]) -> Iterable[Fact]:
+def _facts(held: Round, known: set[str], room: int, summaries: Summaries) -> Iterable[Fact]:
     results = [(entry, result) for entry in held.entries for result in results_of(entry.message)]
     calls = sum(len(entry.calls) for entry in held.entries if entry.role == "assistant")
     for entry in held.entries:
@@ -195,7 +192,7 @@ def _call(
     found: tuple[Entry, Result] | None,
     known: set[str],
     room: int,
-    summaries: Mapping[str, str],
+    summaries: Summaries,
 ) -> Fact:
     shown, hidden = _show_arguments(_arguments(call), max(40, room // 2))
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()

@@ -22,7 +22,16 @@ EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING)
 
 _SECONDS = 10.0  # longer than an approval hook needs to look up a policy, shorter than a user's patience
 
-_emitting: ContextVar[bool] = ContextVar("amplifier_context_emitting", default=False)
+
+@dataclass(slots=True)
+class _Emission:
+    """One call of `emit`, as its handlers see it. Tasks they leave behind outlive it; `over` tells them."""
+
+    owner: object
+    over: bool = False
+
+
+_emission: ContextVar[_Emission | None] = ContextVar("amplifier_context_emission", default=None)
 
 
 class Hooks(Protocol):
@@ -46,11 +55,19 @@ class Answer:
     injected: str | None = None
 
 
-async def emit(hooks: Hooks | None, event: str, data: dict[str, Any]) -> Answer:
-    """Tell handlers; never raises. Data must be plain JSON: the kernel turns anything else into text."""
+async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, Any]) -> Answer:
+    """Tell handlers; never raises.
+
+    Args:
+        hooks: the kernel's hook registry.
+        owner: who tells; `inside_handler(owner)` is true in code that its handlers run.
+        event: name.
+        data: plain JSON; the kernel turns anything else into text.
+    """
     if hooks is None:
         return Answer()
-    token = _emitting.set(True)
+    emission = _Emission(owner)
+    token = _emission.set(emission)
     try:
         result = await asyncio.wait_for(hooks.emit(event, data), _SECONDS)
     except TimeoutError:
@@ -60,7 +77,8 @@ async def emit(hooks: Hooks | None, event: str, data: dict[str, Any]) -> Answer:
         log.warning("a handler of %s failed: %s", event, type(problem).__name__)
         return Answer()
     finally:
-        _emitting.reset(token)
+        emission.over = True
+        _emission.reset(token)
     action = getattr(result, "action", "continue")
     reason = getattr(result, "reason", None)
     injected = [
@@ -76,6 +94,7 @@ async def emit(hooks: Hooks | None, event: str, data: dict[str, Any]) -> Answer:
     )
 
 
-def inside_handler() -> bool:
-    """Is this code being run by a handler of one of our own events?"""
-    return _emitting.get()
+def inside_handler(owner: object) -> bool:
+    """Is this code being run by a handler of an event that `owner` is emitting right now?"""
+    emission = _emission.get()
+    return emission is not None and emission.owner is owner and not emission.over

@@ -17,7 +17,7 @@ import orjson
 from .checkpoint import Draft, Piece
 from .clip import clip_text
 from .media import MEDIA_BLOCKS
-from .messages import INSTRUCTING, THINKING_BLOCKS, Message, json_text, metadata_of
+from .messages import INSTRUCTING, Message, is_signed, json_text, metadata_of
 from .render import Rendered
 from .strategies.base import floored
 from .tokens import TokenCounter, count_message_tokens
@@ -132,6 +132,8 @@ def _cap(sizes: Sequence[int], total: int) -> int:
 
 
 def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
+    if is_signed(message):
+        return message  # byte-exact, or folded whole
     clipped: Message = dict(message)
     content = message.get("content")
     if isinstance(content, str):
@@ -152,8 +154,6 @@ def _clip_block(block: dict[str, Any], ratio: float, mark: str | None) -> dict[s
         return {**block, "input": _clip_values(block["input"], ratio, mark)}
     if kind in MEDIA_BLOCKS and ratio < 0.5:
         return {"type": "text", "text": f"[{kind} left out for want of room{f': {mark}' if mark else ''}]"}
-    if kind in THINKING_BLOCKS:
-        return block  # signed: byte-exact or not at all
     return block
 
 

@@ -21,7 +21,7 @@ class Gate:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._taken = False
-        self._waiters: deque[Future[None]] = deque()
+        self._waiters: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
 
     async def __aenter__(self) -> None:
         with self._guard:
@@ -29,7 +29,7 @@ class Gate:
                 self._taken = True
                 return
             turn: Future[None] = Future()
-            self._waiters.append(turn)
+            self._waiters.append((turn, asyncio.get_running_loop()))
         try:
             await asyncio.wrap_future(turn)
         except BaseException:
@@ -46,7 +46,9 @@ class Gate:
     def _pass_on(self) -> None:
         with self._guard:
             while self._waiters:
-                turn = self._waiters.popleft()
+                turn, loop = self._waiters.popleft()
+                if loop.is_closed():
+                    continue  # its task is gone without a word; the turn would be lost on it
                 if turn.set_running_or_notify_cancel():
                     turn.set_result(None)
                     return

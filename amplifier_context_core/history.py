@@ -81,6 +81,11 @@ class History:
         return self._transcript.unchanged_since(revision)
 
     @property
+    def last_seq(self) -> int:
+        """The highest seq ever given."""
+        return self._transcript.last_seq
+
+    @property
     def turn_count(self) -> int:
         """Exchanges so far."""
         return self._transcript.turn_count
@@ -205,6 +210,7 @@ class History:
             except BaseException:
                 self._transcript.replace(before)
                 raise
+            self.interrupted -= {entry.turn for entry in taken}  # the next turn may bear the same number
         return taken
 
     async def _read_all(self, incoming: Sequence[object], start: int) -> list[Incoming]:

@@ -71,8 +71,8 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         async def handler(event: str, data: dict[str, Any]) -> Any:
             try:
                 await react(data or {})
-            except Exception:
-                log.warning("reacting to %s failed", event, exc_info=True)
+            except Exception as problem:  # noqa: BLE001 - our trouble must not become the session's
+                log.warning("reacting to %s failed (%s)", event, type(problem).__name__)
             return HookResult(action="continue")
 
         return handler

@@ -56,3 +56,10 @@ def any_checkpoint() -> bool:
     """Is there any checkpoint to be found?"""
     with _guard:
         return len(_checkpoints) > 0
+
+
+def forget() -> None:
+    """Forget everything: for measurements, in which no session may profit from another."""
+    with _guard:
+        _counts.clear()
+        _checkpoints.clear()

@@ -6,6 +6,7 @@ only when that was not enough over what is recent. Whatever a rung does wrong is
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from .strategies import (
     FitContextWindow,
     FoldRounds,
     Goal,
+    KeepImportant,
     Strategy,
     SupersedeStaleReads,
     TrimRounds,
@@ -32,6 +34,18 @@ from .strategies import (
 )
 
 log = logging.getLogger(__name__)
+
+
+def _important(score: str, keep: int = 20) -> Strategy:
+    """`KeepImportant` from config: `score` names a function, ``package.module:function``."""
+    module, colon, name = score.partition(":")
+    if not colon:
+        raise ValueError(f"score must name a function like 'package.module:function', got {score!r}")
+    try:
+        return KeepImportant(getattr(importlib.import_module(module), name), keep)
+    except (ImportError, AttributeError) as problem:
+        raise ValueError(f"score {score!r} cannot be loaded: {problem}") from problem
+
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     strategy.name: strategy
@@ -46,7 +60,7 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
         TrimRounds,
         TruncateToolOutputs,
     )
-}
+} | {KeepImportant.name: _important}
 _CROWDED = 0.8  # of the trigger: what a floor that left no room is clipped to
 
 

@@ -11,13 +11,13 @@ Not locked: the manager lets one task in at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from .checkpoint import Checkpoint, Draft, Piece, piece_of
 from .floor import clip_floor
 from .messages import INSTRUCTING
-from .render import OPENING, Rendered, Renderer, Rendering
+from .render import OPENING, Rendered, Renderer, Rendering, Summaries
 from .rounds import Round, RoundList
 from .strategies.base import floored
 from .tokens import TokenCounter, count_message_tokens
@@ -26,6 +26,7 @@ from .transcript import Entry, Snapshot
 _BREATHE = 500  # entries taken in between two breaths of the event loop
 _REACH = 32  # budgets of history before the newest entry that a first checkpoint looks at one by one
 _KEPT = 4  # lines
+_SERVED = 32  # budgets whose line is remembered
 NEAR = 0.8  # of a budget: a line made for at least that much may serve it
 
 
@@ -36,7 +37,8 @@ class Line:
         checkpoint: what stands for the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
         quiet_until: tokens of the view before which no compaction is tried again.
-        stuck: even so it is over the budget: what must stay does not fit.
+        stuck: what must stay does not fit the budget: compacting more often would not help.
+        tried: entries a compaction could cover when one was last tried.
         asked: answers of the model since the checkpoint.
     """
 
@@ -48,12 +50,15 @@ class Line:
         *,
         output_limit: int,
         output_bytes: int,
-        summaries: Mapping[str, str],
+        summaries: Summaries,
+        keep: Collection[int],
     ) -> None:
         self.checkpoint = checkpoint
         self.budget = budget
         self.quiet_until = 0
         self.stuck = False
+        self.tried = 0
+        self._keep = keep
         self._counter = counter
         self._output_limit = output_limit
         self._output_bytes = output_bytes
@@ -73,10 +78,11 @@ class Line:
             self._summaries,
             self.checkpoint.made_at if self.checkpoint else 0,
         )
-        self._start = 0  # entries before the first round: leading instructions, or a past that was skipped
+        self._start = 0  # entries before the first round: a past that was skipped
         self._position = self.checkpoint.covered if self.checkpoint else 0
         self._skipped: list[Piece] = []  # floor of a history too long to look at as a whole
         self._rounds = RoundList()
+        self._places: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
         self._renderings: list[Rendering] = []
         self._changed = 0  # renderings from here on must be made anew
         self._touched: set[int] = set()  # and these before it
@@ -92,7 +98,7 @@ class Line:
 
         Args:
             history: what is stored now.
-            unchanged: entries at its start that are as they were when the line last looked.
+            unchanged: entries after the leading instructions that are as they were when the line last looked.
             interrupted: turns whose open calls were stopped.
         """
         if self._revision not in (-1, history.revision):
@@ -104,14 +110,16 @@ class Line:
             self._interrupted = interrupted
             self._reset()
         self._revision = history.revision
+        body = history.leading  # positions count from here: the system prompt stands outside
         if self._position == 0:
-            await self._skip_far_past(history)
-        while self._position < len(history):
-            for entry in history[self._position : self._position + _BREATHE]:
-                self._add(entry)
-            self._position = min(self._position + _BREATHE, len(history))
+            await self._skip_far_past(history, body)
+        while self._position < len(history) - body:
+            start = body + self._position
+            for place, entry in enumerate(history[start : start + _BREATHE], self._position):
+                self._add(entry, place)
+            self._position = min(self._position + _BREATHE, len(history) - body)
             self._render()
-            if self._position < len(history):
+            if self._position < len(history) - body:
                 await asyncio.sleep(0)
         return True
 
@@ -134,22 +142,55 @@ class Line:
             shown.extend(rendering.messages)
         return [self._opening, *shown] if self._needs_opening() else shown
 
-    async def draft(self, system_tokens: int, history: Snapshot) -> tuple[Draft, int, list[Piece]]:
-        """The pieces a compaction may work on, how many entries they stand for, and the pieces that are still open.
+    @property
+    def coverable(self) -> int:
+        """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
+        first = self.checkpoint.covered if self.checkpoint else self._start
+        return first + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
 
-        Rounds whose calls are still open stay outside: their mends must not be frozen.
+    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Piece]]:
+        """The pieces a compaction may work on, and those it may not: rounds still open, whose mends must not be frozen.
+
+        Args:
+            system_tokens: of the system prompt.
+            room: tokens the view may hold. Open rounds count for at most half of it: beyond that they are clipped when
+                the view is handed out, and nothing else must suffer for what will be over in a moment.
         """
-        closed = await self._legal_cut(history)
-        pieces = list(self.checkpoint.pieces) if self.checkpoint else list(self._skipped)
-        covered = (self.checkpoint.covered if self.checkpoint else self._start) + sum(
-            len(held.entries) for held in self._rounds.rounds[:closed]
-        )
+        cut = self._cut()
         both = list(zip(self._rounds.rounds, self._renderings, strict=True))
-        pieces.extend(_piece(held, rendering) for held, rendering in both[:closed] if rendering.messages)
-        later = [_piece(held, rendering) for held, rendering in both[closed:] if rendering.messages]
+        pieces = [self._afresh(piece) for piece in (self.checkpoint.pieces if self.checkpoint else self._skipped)]
+        pieces.extend(_piece(held, rendering) for held, rendering in both[:cut] if rendering.messages)
+        later = [_piece(held, rendering) for held, rendering in both[cut:] if rendering.messages]
         opening = self._opening.tokens if self._needs_opening() else 0
-        fixed = system_tokens + opening + sum(piece.tokens for piece in later)
-        return Draft(tuple(pieces), fixed), covered, later
+        waiting = min(sum(piece.tokens for piece in later), room // 2)
+        return Draft(tuple(pieces), system_tokens + opening + waiting), later
+
+    def _afresh(self, piece: Piece) -> Piece:
+        """A piece that was clipped for want of room at another time gets another chance."""
+        if piece.rule != "floor" or piece.round is None:
+            return piece
+        return _piece(piece.round, self._renderer.render(piece.round))
+
+    def fitted(self, room: int) -> tuple[list[Rendered], int]:
+        """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
+
+        Only for the one that is handed out now: the line itself stays as it is.
+        """
+        cut = self._cut()
+        both = list(zip(self._rounds.rounds, self._renderings, strict=True))
+        head = list(self.checkpoint.shown) if self.checkpoint else []
+        head.extend(message for piece in self._skipped for message in piece.shown)
+        head.extend(message for _, rendering in both[:cut] for message in rendering.messages)
+        if self._needs_opening():
+            head.insert(0, self._opening)
+        before = sum(shown.tokens for shown in head)
+        rest = Draft(tuple(floored(_piece(held, rendering), "open") for held, rendering in both[cut:]))
+        # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
+        for aim in (1.0, 0.9, 0.7, 0.5):
+            rest = clip_floor(rest, int(max(0, room - before) * aim), self._counter)
+            if before + rest.tokens <= room:
+                break
+        return [*head, *(shown for piece in rest.pieces for shown in piece.shown)], before + rest.tokens
 
     def shows(self, seq: int) -> bool:
         """Is this entry in the view as it was stored?"""
@@ -193,29 +234,6 @@ class Line:
         )
         return pieces
 
-    def fit_open_rounds(self, room: int) -> None:
-        """Clip the rounds still open, which no checkpoint can cover yet, until the view fits `room` (tokens)."""
-        closed = self._rounds.closed
-        pieces = [
-            floored(_piece(held, rendering), "open")
-            for held, rendering in zip(self._rounds.rounds[closed:], self._renderings[closed:], strict=True)
-        ]
-        own = sum(piece.tokens for piece in pieces)
-        limit = max(0, room - (self.tokens - own))
-        fitted = Draft(tuple(pieces))
-        for aim in (
-            1.0,
-            0.9,
-            0.7,
-            0.5,
-        ):  # what cannot be clipped (names, ids) makes the rest come out larger than aimed
-            fitted = clip_floor(fitted, int(limit * aim), self._counter)
-            if fitted.tokens <= limit:
-                break
-        for index, piece in enumerate(fitted.pieces, closed):
-            self._tokens += piece.tokens - self._renderings[index].tokens
-            self._renderings[index] = Rendering(piece.shown, self._renderings[index].mends)
-
     @property
     def revision(self) -> int:
         """The history's revision it was last brought up to."""
@@ -232,10 +250,8 @@ class Line:
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
-    def _add(self, entry: Entry) -> None:
-        if not self._rounds.rounds and not self.checkpoint and not self._skipped and entry.role in INSTRUCTING:
-            self._start += 1  # the system prompt: it stands before the view, not in it
-            return
+    def _add(self, entry: Entry, place: int) -> None:
+        self._places[entry.seq] = place
         self._renderer.claim(entry)
         self.asked += entry.role == "assistant"
         count = len(self._rounds)
@@ -262,60 +278,58 @@ class Line:
             self._tokens += rendering.tokens
         self._changed = len(rounds)
 
-    async def _skip_far_past(self, history: Snapshot) -> None:
+    async def _skip_far_past(self, history: Snapshot, body: int) -> None:
         """Leave the far past of an imported giant unrendered, but for what must stay."""
-        self._start = 0
         enough = _REACH * self.budget
         seen = 0
         start = len(history)
-        while start > 0 and seen < enough:
+        while start > body and seen < enough:
             start -= 1
             seen += history[start].tokens
             if start % 5_000 == 0:
                 await asyncio.sleep(0)
-        while start > 0 and not (
+        while start > body and not (
             history[start].human or (history[start].role == "assistant" and not history[start].calls)
         ):
             start -= 1
-        if start == 0 or seen < enough:
+        if start == body or seen < enough:
             return
-        kept: list[Round] = []
-        rounds = RoundList()
-        task_found = False
-        for index in range(start):
-            entry = history[index]
-            if not (index < start and entry.role in INSTRUCTING and not rounds.rounds and not kept):
-                rounds.add(entry)
-            if len(rounds) >= 5_000 or index == start - 1:
-                closed = rounds.closed if index < start - 1 else len(rounds)
-                for held in rounds.rounds[:closed]:
-                    if held.is_pinned or held.holds_loaded_tools or (held.is_human and not task_found):
-                        task_found = task_found or held.is_human
-                        kept.append(held)
-                if closed:
-                    rest = rounds.rounds[closed:]
-                    rounds = RoundList(entry for held in rest for entry in held.entries)
-                await asyncio.sleep(0)
-        for held in kept:
+        for held in await self._kept_of_far_past(history, body, start):
             for entry in held.entries:
                 self._renderer.claim(entry)
             self._skipped.append(_piece(held, self._renderer.render(held)))
-        self._position = self._start = start
+        self._position = self._start = start - body
 
-    async def _legal_cut(self, history: Snapshot) -> int:
+    async def _kept_of_far_past(self, history: Snapshot, start: int, end: int) -> list[Round]:
+        """Rounds between two positions that must stay: the first and the last a human wrote, pins, loaded tools."""
+        kept: list[Round] = []
+        last_human: Round | None = None
+        rounds = RoundList()
+        for index in range(start, end):
+            rounds.add(history[index])
+            if len(rounds) < 5_000 and index < end - 1:
+                continue
+            closed = rounds.closed if index < end - 1 else len(rounds)
+            for held in rounds.rounds[:closed]:
+                task = held.is_human and last_human is None
+                pinned = held.is_pinned or any(entry.seq in self._keep for entry in held.entries)
+                if task or pinned or held.holds_loaded_tools:
+                    kept.append(held)
+                if held.is_human:
+                    last_human = held
+            rounds = RoundList(entry for held in rounds.rounds[closed:] for entry in held.entries)
+            await asyncio.sleep(0)
+        if last_human is not None and last_human not in kept:
+            kept.append(last_human)
+        return kept
+
+    def _cut(self) -> int:
         """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
-        rounds = self._rounds.rounds
         first = self.checkpoint.covered if self.checkpoint else self._start
-        place: dict[int, int] = {}
-        for index in range(first, len(history)):
-            place[history[index].seq] = index
-            if index % 5_000 == 4_999:
-                await asyncio.sleep(0)
-        closed = self._rounds.closed
         cut = ends = 0
         furthest = first - 1
-        for index, held in enumerate(rounds[:closed]):
-            furthest = max(furthest, max(place[entry.seq] for entry in held.entries))
+        for index, held in enumerate(self._rounds.rounds[: self._rounds.closed]):
+            furthest = max(furthest, *(self._places[entry.seq] for entry in held.entries))
             ends += len(held.entries)
             if furthest == first + ends - 1:
                 cut = index + 1
@@ -352,7 +366,7 @@ class LineBook:
         last = self._serving.get(budget)
         if last:
             return last
-        larger = [line for line in self._lines if line.budget >= budget]
+        larger = [line for line in self._lines if line.budget >= NEAR * budget]
         return min(larger, key=lambda line: line.budget, default=None)
 
     def serve(self, budget: int, line: Line) -> None:
@@ -360,18 +374,18 @@ class LineBook:
         if line in self._lines:
             self._lines.remove(line)
         self._lines.append(line)
+        self._serving.pop(budget, None)
         self._serving[budget] = line
+        if len(self._serving) > _SERVED:
+            del self._serving[next(iter(self._serving))]
         if len(self._lines) > _KEPT:
             self.drop(self._lines[0])
 
     def replace(self, old: Line, new: Line) -> None:
-        """A line goes on from a new checkpoint; all budgets it served go with it, if the new one was made for them."""
-        for budget, line in list(self._serving.items()):
-            if line is old and (budget == new.budget or old.budget == new.budget):
-                self._serving[budget] = new
-        if not any(line is old for line in self._serving.values()) and old in self._lines:
+        """A line goes on from a new checkpoint, for all budgets it served."""
+        self._serving = {budget: new if line is old else line for budget, line in self._serving.items()}
+        if old in self._lines:
             self._lines.remove(old)
-        self._lines.append(new)
 
     def drop(self, line: Line) -> None:
         """Forget a line."""

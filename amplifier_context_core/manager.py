@@ -83,7 +83,7 @@ class ContextManager:
         self._prompt: Rendered | None = None
         self._asked: str | None = None  # when the last view was handed out
         self._heard: list[Response] = []  # responses reported since then
-        self._last_budget: Budget | None = None
+        self._summaries_to_come: dict[str, str] = {}  # by call id, until the result comes
         self._capped_logged = False
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
@@ -100,7 +100,13 @@ class ContextManager:
         if message.__class__ is dict and message.get("role") == "assistant":
             heard, asked = self._response_heard(), self._asked
         entry = await self.history.add(message, asked=asked, heard=heard)
-        if entry is not None and entry.role == "assistant":
+        if entry is None:
+            return
+        for call_id in entry.answers:
+            if call_id in self._summaries_to_come:
+                summary = self._summaries_to_come.pop(call_id)
+                self.views.summaries.setdefault(entry.seq, {})[call_id] = summary
+        if entry.role == "assistant":
             if heard is not None and heard.usage and self.views.last:
                 self.meter.report(self.views.last.counted, heard.usage, self.views.last.key)
             self._heard.clear()
@@ -144,6 +150,7 @@ class ContextManager:
         """Forget the history, its checkpoints, pins and registered summaries."""
         await self.history.clear()
         self.views.forget()
+        self._summaries_to_come.clear()
         self._heard.clear()
         self._asked = None
 
@@ -182,9 +189,13 @@ class ContextManager:
         """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
         from .explain import explain
 
-        if self.views.last is None:
-            await self._request(None, None, frozenset())
-        return explain(self)
+        if self.views.last is None:  # nothing was handed out yet: look, without compacting for it
+            counter = await self._token_counter()
+            budget = self._budget(None, None).tokens
+            await self.views.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+        # A line that another thread works on may be half way through a change.
+        async with self.views.gate:
+            return explain(self)
 
     async def interrupt(self) -> dict[str, Any]:
         """Take the unfinished current turn out of the history. Snapshots taken before still show it."""
@@ -239,12 +250,19 @@ class ContextManager:
         """Register the short form of a tool result, used in place of a generic clip. `clear` drops it.
 
         Args:
-            call_id: the call whose result it stands for.
+            call_id: the call whose newest result it stands for; if there is none yet, its next one.
             summary: the short form.
         """
         if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("compact_summary", "needs a call id and a text")
-        self.views.summaries[call_id] = summary
+        history = self.history.snapshot()
+        for index in range(len(history) - 1, -1, -1):
+            if call_id in history[index].answers:
+                self.views.summaries.setdefault(history[index].seq, {})[call_id] = summary
+                return
+            if call_id in history[index].calls:
+                break  # the call is there, its result is still to come
+        self._summaries_to_come[call_id] = summary
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """The original of a message by its mark, ``m12``; None when the history has none."""
@@ -423,7 +441,7 @@ class _Lent(Snapshot):
     __slots__ = ()
 
     def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot._entries, len(snapshot), snapshot.revision)  # pyright: ignore[reportPrivateUsage]
+        super().__init__(snapshot._entries, len(snapshot), snapshot.revision)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...

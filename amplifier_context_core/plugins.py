@@ -93,7 +93,9 @@ class Plugins:
             try:
                 self.register(entry_point.load(), entry_point.name)
             except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-                log.warning("plug-in %s (%s) is left out: %s", entry_point.name, entry_point.value, problem)
+                log.warning(
+                    "plug-in %s (%s) is left out: %s", entry_point.name, entry_point.value, type(problem).__name__
+                )
 
     def find(self, point: str, name: str) -> tuple[str, Callable[..., Any]] | None:
         """What a plug-in offers under a name at a point, and that plug-in's name; the last registered wins."""
@@ -151,7 +153,7 @@ class Plugins:
             try:
                 offered = implementation.function()
             except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-                log.warning("plug-in %s failed in %s: %s", implementation.plugin_name, point, problem)
+                log.warning("plug-in %s failed in %s: %s", implementation.plugin_name, point, type(problem).__name__)
                 continue
             if isinstance(offered, Mapping):
                 offers.append((implementation.plugin_name, cast("Mapping[str, Callable[..., Any]]", offered)))

@@ -24,10 +24,10 @@ from typing import Any, TypeGuard, cast
 import orjson
 
 from .clip import clip_text
+from .fence import one_line, quoted
 from .media import split_data_uri
 from .messages import (
     CALL_BLOCKS,
-    INSTRUCTING,
     THINKING_BLOCKS,
     Call,
     Message,
@@ -45,6 +45,8 @@ from .messages import (
 from .rounds import Round
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
+
+Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq of the result, call id, text
 
 NO_RESULT = "[no result: the call was not answered]"
 INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
@@ -101,7 +103,7 @@ class Renderer:
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
         interrupted: turns that were interrupted, whose open calls say so.
-        summaries: short forms of tool results registered by call id.
+        summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
     """
 
@@ -109,7 +111,7 @@ class Renderer:
     output_limit: int
     output_bytes: int = 131_072
     interrupted: frozenset[int] = frozenset()
-    summaries: Mapping[str, str] = field(default_factory=dict[str, str])
+    summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
@@ -227,27 +229,29 @@ class Renderer:
 
     def _clipped(self, message: Message, entry: Entry, call: Call) -> Rendered | None:
         """A tool output above the limit, cut to it; None when it is within."""
-        content = message["content"]
-        size = len(text_of(cast(object, content)))
-        if entry.tokens <= self.output_limit and size <= self.output_bytes:
+        text = text_of(cast(object, message["content"]))
+        size = utf8_size(text)
+        # A message with several results is measured as a whole: each has its share of that, about.
+        whole = utf8_size(text_of(entry.message.get("content"))) if len(entry.answers) > 1 else size
+        tokens = entry.tokens if whole <= size else entry.tokens * size // whole
+        if tokens <= self.output_limit and size <= self.output_bytes:
             return None
-        share = min(1.0, self.output_limit / max(entry.tokens, 1))
-        room = max(200, min(int(size * share * 0.95), self.output_bytes))
+        share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
+        room = max(200, int(len(text) * share * 0.95))
         return self._rendered(short_result(message, entry, call.id, room, self.summaries), entry, True)
 
     def _orphan(self, entry: Entry, result: Result) -> Rendered:
+        """A result without its call, quoted: what a tool printed must not pose as what a user said."""
         content, _ = self._content(result.content, "tool")
-        label = f" of {result.name}" if result.name else ""
-        head = f"[A tool result{label} whose call is not part of this conversation ({entry.mark}):]"
-        if isinstance(content, str):
-            body: str | list[dict[str, Any]] = f"{head}\n{content if content.strip() else NO_OUTPUT}"
-        else:
-            body = [{"type": "text", "text": head}, *content]
+        room = max(200, min(self.output_bytes, self.output_limit * 3))
+        text = clip_text(text_of(cast(object, content)), room, entry.mark)
+        of = f" of {one_line(result.name)[:80]}" if result.name else ""
+        note = f"A tool result{of} whose call is not part of this conversation"
+        body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {note}", text if text.strip() else NO_OUTPUT)
+        media = [block for block in content if block.get("type") == "image"] if isinstance(content, list) else []
+        if media:
+            body = [{"type": "text", "text": body}, *media]
         message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
-        room = min(self.output_bytes, self.output_limit * 3)
-        text = text_of(body)
-        if len(text) > room:
-            message["content"] = clip_text(text, max(room, 200), entry.mark)
         return self._rendered(message, entry, True)
 
     def _said_beside_results(self, entry: Entry) -> list[Rendered]:
@@ -276,6 +280,7 @@ class Renderer:
         if role == "function":
             message["role"], role, changed = "user", "user", True
             message["metadata"] = dict(NOTE_METADATA)
+            content = quoted(f"{entry.mark}: what a function returned", text_of(cast(object, content)) or NO_OUTPUT)
         if entry.calls:  # on a user message: an assistant's would have been rendered as calls
             mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
             content, changed = _calls_in_words(content, list(calls_of(entry.message))), True
@@ -297,7 +302,7 @@ class Renderer:
         if isinstance(content, str):
             return (content, False) if content.strip() else ("", content != "")
         if content is None:
-            return "", True
+            return "", False  # costs the same
         if not isinstance(content, list):
             return json_text(content), True
         blocks: list[dict[str, Any]] = []
@@ -320,6 +325,11 @@ class Renderer:
         tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
         shown = Rendered(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
         return without_response_id(shown) if entry.seq <= self.compacted_at else shown
+
+
+def utf8_size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def results_order(found: tuple[Entry, Result] | None) -> int:
@@ -367,30 +377,28 @@ def is_left_out(message: Message) -> bool:
     return retired or metadata.get(_REFERENCE_ONLY) is True
 
 
-def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Mapping[str, str]) -> Message:
+def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Summaries) -> Message:
     """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
     summary = summary_of(entry, call_id, summaries)
     text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
     return {**message, "content": text if text.strip() else NO_OUTPUT}
 
 
-def summary_of(entry: Entry, call_id: str, summaries: Mapping[str, str]) -> str | None:
-    """The short form somebody made of this result: registered by call id, or its own ``metadata.compact_summary``."""
-    for found in (
-        summaries.get(call_id),
-        metadata_of(entry.message).get("compact_summary"),
-        next(
-            (
-                block.get("compact_summary")
-                for block in blocks_of(entry.message)
-                if block.get("type") == "tool_result" and block_answers(block) == call_id
-            ),
-            None,
-        ),
-    ):
-        if isinstance(found, str) and found.strip():
-            return found
-    return None
+def summary_of(entry: Entry, call_id: str, summaries: Summaries) -> str | None:
+    """The short form somebody made of this result: a registered one, or its own ``compact_summary``.
+
+    Args:
+        entry: the entry that holds the result.
+        call_id: the call it answers, as stored or as sent.
+        summaries: short forms registered for tool results.
+    """
+    registered = summaries.get(entry.seq, {})
+    own = [block for block in blocks_of(entry.message) if block.get("type") == "tool_result"]
+    candidates = [registered.get(call_id), metadata_of(entry.message).get("compact_summary")]
+    if len(entry.answers) == 1:  # the id it is sent under may differ from the one it has
+        candidates.extend(registered.values())
+    candidates.extend(block.get("compact_summary") for block in own if block_answers(block) == call_id)
+    return next((found for found in candidates if isinstance(found, str) and found.strip()), None)
 
 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
@@ -598,8 +606,3 @@ def _calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> s
     if isinstance(content, str):
         return f"{content}\n{words}" if content else words
     return [*content, {"type": "text", "text": words}]
-
-
-def is_instructing(entry: Entry) -> bool:
-    """Is it a system or developer message?"""
-    return entry.role in INSTRUCTING

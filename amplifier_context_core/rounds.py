@@ -192,8 +192,3 @@ def rounds_of(entries: Iterable[Entry]) -> list[Round]:
 def task_of(rounds: Sequence[Round]) -> Round | None:
     """The task: the round of the first human message."""
     return next((held for held in rounds if held.is_human), None)
-
-
-def newest_human(rounds: Sequence[Round]) -> Round | None:
-    """The round of the newest human message."""
-    return next((held for held in reversed(rounds) if held.is_human), None)

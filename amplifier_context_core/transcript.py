@@ -106,6 +106,14 @@ def seq_of(mark: str) -> int:
     return int(digits)
 
 
+def leading(entries: Sequence[Entry], length: int) -> int:
+    """How many instructions (system, developer) lead a list: the system prompt, which stands outside every view."""
+    count = 0
+    while count < length and entries[count].role in INSTRUCTING:
+        count += 1
+    return count
+
+
 class Snapshot(Sequence[Entry]):
     """The history as it was at one moment. O(1) to take; never changes."""
 
@@ -152,6 +160,11 @@ class Snapshot(Sequence[Entry]):
         return next((entry for entry in self if entry.seq == seq), None)
 
     @property
+    def leading(self) -> int:
+        """Instructions (system, developer) before the first other message."""
+        return leading(self._entries, self._length)
+
+    @property
     def turn_count(self) -> int:
         """Exchanges: a human message and what follows it count as one."""
         return sum(1 for entry in self if entry.human)
@@ -174,7 +187,7 @@ class Transcript:
         # never sees the one of before a change with the other of after it.
         self._live: tuple[list[Entry], int, int] = ([], 0, 0)
         self._borrowed = False  # the list belongs to the transcript this one was forked from
-        self._edits: list[tuple[int, int]] = []  # (revision, entries at the start that it left as they were)
+        self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
         self._turn = 0
 
@@ -272,8 +285,10 @@ class Transcript:
         before, length, revision = self._live
         after = list(entries)
         same = 0
-        for old, new in zip(before, after, strict=False):
-            if old is not new or same == length:
+        for old, new in zip(
+            before[leading(before, length) : length], after[leading(after, len(after)) :], strict=False
+        ):
+            if old is not new:
                 break
             same += 1
         self._borrowed = False
@@ -283,7 +298,7 @@ class Transcript:
         self._turn = max((entry.turn for entry in after), default=self._turn)
 
     def unchanged_since(self, revision: int) -> int:
-        """How many entries at the start are the same ones, in the same place, as they were at a revision."""
+        """How many entries after the leading instructions are the same ones, in order, as they were at a revision."""
         if revision == self.revision:
             return len(self)
         if not self._edits or revision < self._edits[0][0] - 1:

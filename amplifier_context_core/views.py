@@ -19,7 +19,7 @@ from .checkpoint import Checkpoint, Piece, chain, content_hash
 from .config import Config
 from .errors import ContextOverflow, PinRefused
 from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, WARNING, Hooks, emit, inside_handler
-from .floor import mark_floor
+from .floor import floor_tokens, mark_floor
 from .gate import Gate
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
@@ -34,6 +34,7 @@ from .transcript import Snapshot
 
 log = logging.getLogger(__name__)
 
+_BREATHE = 500  # entries hashed in between two breaths of the event loop
 _CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
 _READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (PEERS.md)
 _COMPACTION_PRICE = 1.15  # of a fresh token: what a token costs more that was cached and must be written again
@@ -91,7 +92,7 @@ class Views:
         compactions: accepted so far.
         saved: tokens they freed together.
         pins: seqs pinned by command.
-        summaries: short forms of tool results by call id.
+        summaries: short forms of tool results, by seq of the result and call id.
         warnings: what was reported once, newest last.
     """
 
@@ -108,7 +109,7 @@ class Views:
         self.compactions = 0
         self.saved = 0
         self.pins: set[int] = set()
-        self.summaries: dict[str, str] = {}
+        self.summaries: dict[int, dict[str, str]] = {}
         self.warnings: list[str] = []
         self.focus: str | None = None
         self._history = history
@@ -117,7 +118,7 @@ class Views:
         self._meter = meter
         self._plugins = plugins
         self._hooks = hooks
-        self._gate = Gate()
+        self.gate = Gate()
         self._book = LineBook()
         self._in_flight: Future[None] | None = None
         self._warned: set[str] = set()
@@ -134,6 +135,7 @@ class Views:
         counter: TokenCounter,
         *,
         protect: frozenset[int] = frozenset(),
+        compact: bool = True,
     ) -> View:
         """The view for one request.
 
@@ -143,6 +145,7 @@ class Views:
             key: provider and model.
             counter: text to tokens.
             protect: seqs that must stay verbatim in this view.
+            compact: may it be compacted for this? False only looks.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
@@ -150,20 +153,20 @@ class Views:
         limits = self.limits(budget, key)
         system_tokens = sum(shown.tokens for shown in system)
         while True:
-            async with self._gate:
+            async with self.gate:
                 history = self._history.snapshot()
                 line, reason = await self._choose(history, limits, system_tokens, counter)
                 tokens = system_tokens + line.tokens
-                if reason is None or (inside_handler() and tokens <= limits.room):
+                if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
                     view = self._hand_out(line, limits, key, system)
                     break
                 plan = _Plan(reason, line, key, protect=protect)
-                if inside_handler():  # a handler of ours asks, over the hard limit: compact without telling again
+                if inside_handler(self):  # a handler of ours asks, over the hard limit: compact without telling again
                     await self._compact(plan, limits, system_tokens, counter, history)
                     continue
                 flight, first = self._in_flight, self._in_flight is None
                 if flight is None:
-                    flight = self._in_flight = Future()
+                    flight = self._in_flight = Future[None]()
             if not first:
                 await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
                 continue
@@ -187,10 +190,19 @@ class Views:
         self, focus: str | None, limits: Limits, system_tokens: int, key: Key, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
-        async with self._gate:
-            history = self._history.snapshot()
-            line, _ = await self._choose(history, limits, system_tokens, counter)
-        return await self._announced(_Plan("manual", line, key, focus), limits, system_tokens, counter)
+        if inside_handler(self):
+            return None  # a handler of a compaction asks for another: there would be no end to it
+        while (flight := self._in_flight) is not None:
+            await asyncio.shield(asyncio.wrap_future(flight))
+        flight = self._in_flight = Future[None]()
+        try:
+            async with self.gate:
+                history = self._history.snapshot()
+                line, _ = await self._choose(history, limits, system_tokens, counter)
+            return await self._announced(_Plan("manual", line, key, focus), limits, system_tokens, counter)
+        finally:
+            self._in_flight = None
+            flight.set_result(None)
 
     async def reveal(self, seqs: Collection[int]) -> None:
         """Bring entries that were folded, clipped or dropped back into the view, verbatim.
@@ -198,7 +210,7 @@ class Views:
         Raises:
             PinRefused: the history has no such entry.
         """
-        async with self._gate:
+        async with self.gate:
             history = self._history.snapshot()
             for seq in seqs:
                 if history.find(seq) is None:
@@ -219,6 +231,7 @@ class Views:
         self.summaries.clear()
         self._warned.clear()
         self.warnings.clear()
+        self.focus = None
 
     def pinned_tokens(self, history: Snapshot) -> int:
         """Tokens of the messages pinned by command."""
@@ -240,18 +253,20 @@ class Views:
                 return line, None
         source = self._book.source(limits.budget)
         if source is not None and source not in alive and not await self._brought_up(source, history):
-            source = None
+            source = None  # the history it stood for was edited
         if source is None:
             source = await self._new_line(history, limits, counter)
             if system_tokens + source.tokens <= self._due(source, limits, system_tokens):
                 self._book.serve(limits.budget, source)
                 return source, None
         tokens = system_tokens + source.tokens
-        reason = "hard limit" if tokens > limits.room else "trigger"
-        if tokens < source.quiet_until and (tokens <= limits.room or source.stuck):
+        if tokens > limits.room and not source.stuck:
+            # Over the budget only for rounds still open: worth another try as soon as there is more to cover.
+            return source, None if source.coverable <= source.tried else "hard limit"
+        if tokens < source.quiet_until:
             self._book.serve(limits.budget, source)
             return source, None
-        return source, reason
+        return source, "hard limit" if tokens > limits.room else "trigger"
 
     def _due(self, line: Line, limits: Limits, system_tokens: int) -> int:
         """Tokens above which a line is compacted.
@@ -282,21 +297,28 @@ class Views:
             if inherited:
                 line = self._line(inherited, limits, counter)
         await line.take_in(history, len(history), self._history.interrupted)
+        for seq in self.pins:  # a checkpoint of another session knows nothing of them
+            line.reveal(seq, history)
         return line
 
     async def _inherited(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Checkpoint | None:
         digest = b""
         best: Checkpoint | None = None
-        for index, entry in enumerate(history):
-            digest = chain(digest, (entry,))
-            found = known_checkpoint(repr(counter), digest)
-            # Its marks must name the same messages here, and it must be neither too large nor made for far less room.
-            fits = found and found.tokens <= limits.trigger and found.budget >= NEAR * limits.budget
-            if found and fits and found.upto == entry.seq and found.covered == index + 1:
-                best = found
-            if index % 2_000 == 1_999:
+        kind = self._kind(counter)
+        for index, entry in enumerate(history[history.leading :]):
+            digest = chain(digest, entry.seq, content_hash(entry.message))
+            found = known_checkpoint(kind, digest)
+            # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
+            if found and found.covered == index + 1 and found.budget >= NEAR * limits.budget:
+                best = found if found.tokens <= limits.trigger else best
+            if index % _BREATHE == _BREATHE - 1:
                 await asyncio.sleep(0)
         return best
+
+    def _kind(self, counter: TokenCounter) -> str:
+        """What must be the same for a checkpoint to serve in another session: how it is counted and how it is shown."""
+        ours = {"max_tokens", "strict", "strict_config", "on_interrupt", "search_index"}
+        return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(exclude=ours)}"
 
     def _line(self, checkpoint: Checkpoint | None, limits: Limits, counter: TokenCounter) -> Line:
         return Line(
@@ -306,6 +328,7 @@ class Views:
             output_limit=max(_LEAST_OUTPUT, int(limits.room * self._config.output_share)),
             output_bytes=self._config.max_tool_result_bytes,
             summaries=self.summaries,
+            keep=self.pins,
         )
 
     # -- compaction -------------------------------------------------------------------------------------------------
@@ -326,18 +349,18 @@ class Views:
             "token_count": sent(tokens),
             "budget": limits.budget,
             "trigger": plan.reason,
-            "threshold": sent(limits.trigger),
+            "threshold": sent(self._due(line, limits, system_tokens)),
             "target": sent(limits.target),
-            "reason": _because(plan.reason, tokens, limits),
+            "reason": _because(plan.reason, tokens, limits, self._due(line, limits, system_tokens)),
         }
-        answer = await emit(self._hooks, PRE_COMPACT, figures)
+        answer = await emit(self._hooks, self, PRE_COMPACT, figures)
         if answer.denied and tokens <= limits.room:
-            self._not_worth_it(line, tokens, limits)
+            self._not_worth_it(line, system_tokens, limits)
             log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
             return None
         plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
         started = time.monotonic()
-        async with self._gate:
+        async with self.gate:
             history = self._history.snapshot()
             # It may have become needless, or another line may serve, while handlers were told.
             current, reason = await self._choose(history, limits, system_tokens, counter)
@@ -375,8 +398,8 @@ class Views:
             self.compactions += 1
             self.saved += sent(before) - sent(after)
             self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
-            await emit(self._hooks, COMPACTION, report)
-        await emit(self._hooks, POST_COMPACT, report)
+            await emit(self._hooks, self, COMPACTION, report)
+        await emit(self._hooks, self, POST_COMPACT, report)
         self._note_floor(done, limits)
         return report if accepted is not None else None
 
@@ -385,11 +408,12 @@ class Views:
     ) -> int | None:
         """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
         line = plan.source
-        draft, covered, later = await line.draft(system_tokens, history)
+        draft, later = line.draft(system_tokens, limits.room)
+        covered = line.coverable
         self._last_climb = None
         before = draft.tokens
         if not draft.pieces or not covered:
-            return self._not_worth_it(line, before, limits)
+            return self._not_worth_it(line, system_tokens, limits)
         goal = Goal(
             limits.target,
             limits.room,
@@ -397,7 +421,7 @@ class Views:
             human_tokens=int(limits.target * self._config.protected_human),
             protected_results=self._config.protected_tool_results,
             chapter_tokens=int(limits.room * self._config.chapter_share),
-            summaries=dict(self.summaries),
+            summaries=self.summaries,
             focus=plan.focus or self.focus,
         )
         done = self._last_climb = await climb(
@@ -410,61 +434,67 @@ class Views:
             recent_tokens=int(limits.target * self._config.protected_recent),
             later=later,
         )
-        after = done.draft.tokens
-        freed = before - after
+        freed = before - done.draft.tokens
         if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
-            return self._not_worth_it(line, before, limits)
-        checkpoint = self._checkpoint(line, done, covered, history, limits, counter)
+            return self._not_worth_it(line, system_tokens, limits)
+        checkpoint = await self._checkpoint(line, done, covered, history, limits, counter)
         new = self._line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
-        self._quiet(new, system_tokens + new.tokens, limits)
+        self._quiet(new, system_tokens, limits)
+        new.stuck = floor_tokens(done.draft) > limits.room
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
             self._book.replace(line, new)
         self._book.serve(limits.budget, new)
         return given_up
 
-    def _not_worth_it(self, line: Line, tokens: int, limits: Limits) -> None:
+    def _not_worth_it(self, line: Line, system_tokens: int, limits: Limits) -> None:
         """Nothing to gain: the line serves on, and is left alone until it has grown."""
-        self._quiet(line, tokens, limits)
+        self._quiet(line, system_tokens, limits)
         self._book.serve(limits.budget, line)
 
-    def _quiet(self, line: Line, tokens: int, limits: Limits) -> None:
+    def _quiet(self, line: Line, system_tokens: int, limits: Limits) -> None:
         """No other attempt until the view has grown by what an attempt must free."""
-        line.quiet_until, line.stuck = tokens + max(1, limits.clear), tokens > limits.room
+        line.quiet_until = system_tokens + line.tokens + max(1, limits.clear)
+        line.tried = line.coverable
 
-    def _checkpoint(
+    async def _checkpoint(
         self, line: Line, done: Climb, covered: int, history: Snapshot, limits: Limits, counter: TokenCounter
     ) -> Checkpoint:
         base = line.checkpoint
-        start = base.covered if base else 0
         name = repr(counter)
         digest = base.digest if base else b""
-        for entry in history[start:covered]:
-            digest = chain(digest, (entry,))
-            remember_count(name, content_hash(entry.message), entry.tokens)
+        start = history.leading
+        entries = history[start : start + covered]
+        for index in range(base.covered if base else 0, covered):
+            entry = entries[index]
+            content = content_hash(entry.message)
+            digest = chain(digest, entry.seq, content)
+            remember_count(name, content, entry.tokens)
+            if index % _BREATHE == _BREATHE - 1:
+                await asyncio.sleep(0)
         checkpoint = Checkpoint(
             covered,
-            history[covered - 1].seq,
+            entries[-1].seq,
             digest,
             done.draft.pieces,
             sum(piece.tokens for piece in done.draft.pieces),
-            history[-1].seq,
+            self._history.last_seq,
             limits.budget,
         )
-        remember_checkpoint(name, checkpoint)
+        remember_checkpoint(self._kind(counter), checkpoint)
         return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
     def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered]) -> View:
         system_tokens = sum(shown.tokens for shown in system)
-        if system_tokens + line.tokens > limits.room:
-            line.fit_open_rounds(limits.room - system_tokens)
-        counted = system_tokens + line.tokens
+        messages, counted = line.view(), system_tokens + line.tokens
+        if counted > limits.room:
+            messages, tokens = line.fitted(limits.room - system_tokens)
+            counted = system_tokens + tokens
         if counted > limits.room:
             self._overflow(line, limits, system, counted)
-        messages = line.view()
         limits = replace(limits, trigger=self._due(line, limits, system_tokens))
         view = View(limits, key, list(system), messages, counted, 0, line)
         if self.last is not None:
@@ -512,7 +542,7 @@ class Views:
 
     async def _tell_warnings(self) -> None:
         while self._untold:
-            await emit(self._hooks, WARNING, self._untold.pop(0))
+            await emit(self._hooks, self, WARNING, self._untold.pop(0))
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
@@ -535,10 +565,10 @@ class Views:
         return self.last.line.mends if self.last else {}
 
 
-def _because(reason: str, tokens: int, limits: Limits) -> str:
+def _because(reason: str, tokens: int, limits: Limits, due: int) -> str:
     if reason == "manual":
         return "asked for"
-    line = limits.room if reason == "hard limit" else limits.trigger
+    line = limits.room if reason == "hard limit" else due
     return f"{tokens:,} tokens are above the {'budget' if reason == 'hard limit' else 'threshold'} of {line:,}"
 
 

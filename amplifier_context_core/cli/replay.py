@@ -17,20 +17,15 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
 _TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-class Tokens(click.ParamType):
+def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """A number of tokens: `32000`, `32k`, `0.2m`."""
-
-    name = "tokens"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """To a whole number of at least 1."""
-        if isinstance(value, int):
-            return value
-        found = _AMOUNT.fullmatch(str(value).strip().replace("_", ""))
-        tokens = int(float(found[1]) * _TIMES[found[2].lower()]) if found else 0
-        if tokens < 1:
-            self.fail(f"{value!r} is not a number of tokens such as 32000 or 32k", param, ctx)
-        return tokens
+    if value is None:
+        return None
+    found = _AMOUNT.fullmatch(value.strip().replace("_", ""))
+    tokens = int(float(found[1]) * _TIMES[found[2].lower()]) if found else 0
+    if tokens < 1:
+        raise click.BadParameter(f"{value!r} is not a number of tokens such as 32000 or 32k", ctx, param)
+    return tokens
 
 
 @click.command()
@@ -43,14 +38,16 @@ class Tokens(click.ParamType):
     help="A manager: module id, module id with config (context-simple:target_usage=0.4), package.module:factory, "
     "a floor or a peer. May be given several times.",
 )
-@click.option("--budget", type=Tokens(), metavar="TOKENS", help="Tokens of each request, such as 32k.")
+@click.option("--budget", callback=_tokens, metavar="TOKENS", help="Tokens of each request, such as 32k.")
 @click.option(
     "--fraction",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.25,
     show_default=True,
-    help="The budget as a share of each session's own size; --budget goes before it.",
+    help="The budget as a share of each conversation, its system prompt besides; --budget goes before it.",
 )
+@click.option("--whole", is_flag=True, help="The share is of the whole session, system prompt included.")
+@click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
 @click.option("--min-messages", type=click.IntRange(min=0), default=0, help="Leave shorter sessions out.")
 @click.option(
     "--part",
@@ -71,6 +68,8 @@ def replay(
     contexts: tuple[str, ...],
     budget: int | None,
     fraction: float,
+    whole: bool,
+    first: int | None,
     min_messages: int,
     part: str,
     floors: bool,
@@ -102,9 +101,10 @@ def replay(
         )
     except ValueError as problem:
         raise click.ClickException(str(problem)) from problem
+    sessions = sessions[:first]
     if not sessions:
         raise click.ClickException("no session is left to replay: look at DATA, --min-messages and --part")
-    size = Size(budget=budget, fraction=fraction)
+    size = Size(budget=budget, fraction=fraction, whole=whole)
     try:
         report = asyncio.run(_measure(sessions, managers, size, memory))
     except (Unavailable, ValueError) as problem:
@@ -118,8 +118,9 @@ def replay(
 
 
 def _print(report: Report, *, markdown: bool) -> None:
-    from amplifier_context_testing.lab import table
     from rich.console import Console
+
+    from amplifier_context_testing.lab import table
 
     console = Console(soft_wrap=False)
     if markdown:
@@ -133,9 +134,10 @@ def _print(report: Report, *, markdown: bool) -> None:
 
 
 async def _measure(sessions: list[Session], managers: list[Manager], size: Size, memory: bool) -> Report:
-    from amplifier_context_testing.lab import measure
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from amplifier_context_testing.lab import measure
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..checkpoint import Draft, Piece, piece_of
 from ..messages import INSTRUCTING, Message, read_message
-from ..render import Rendered
+from ..render import Rendered, Summaries
 from ..rounds import rounds_of, task_of
 from ..tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ..transcript import Transcript
@@ -33,7 +33,7 @@ class Goal:
         human_tokens: tokens that messages humans wrote keep for themselves, whatever else must go.
         protected_results: how many of the newest tool rounds keep their outputs.
         chapter_tokens: tokens that all chapters together may fill.
-        summaries: short forms of tool results registered by call id.
+        summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
     """
 
@@ -44,7 +44,7 @@ class Goal:
     human_tokens: int = 0
     protected_results: int = 0
     chapter_tokens: int = 1 << 62
-    summaries: Mapping[str, str] = field(default_factory=dict[str, str])
+    summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     focus: str | None = None
 
     def met_by(self, draft: Draft) -> bool:
@@ -123,3 +123,10 @@ def floored(piece: Piece, why: str) -> Piece:
     if piece.floor == why:
         return piece
     return replace(piece, floor=why)
+
+
+def at_least(least: int, value: int, name: str) -> int:
+    """`value`, if it is a whole number of at least `least`; else a ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value

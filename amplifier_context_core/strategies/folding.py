@@ -17,8 +17,9 @@ from ..identifiers import identifiers
 from ..messages import text_of
 from .base import Goal, Strategy
 
-_BREATHE = 200  # rounds digested between two breaths of the event loop
+_BREATHE = 50  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
+_TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
@@ -35,7 +36,7 @@ class FoldRounds(Strategy):
     name: ClassVar[str] = "fold"
 
     def __init__(self, line_share: float = 0.25) -> None:
-        if not 0 < line_share <= 1:
+        if isinstance(line_share, bool) or not 0 < line_share <= 1:
             raise ValueError(f"line_share must be above 0 and at most 1, got {line_share}")
         self.line_share = line_share
 
@@ -50,41 +51,44 @@ class FoldRounds(Strategy):
         done: list[Piece] = []
         run: list[Piece] = []  # what will stand in one chapter
         tokens = draft.tokens
+        freed = 0.0  # about what folding the run will free: all but the share of it that lines may cost
         known: set[str] | None = None
         for seen, piece in enumerate(draft.pieces, 1):
+            if seen % _BREATHE == 0:
+                await asyncio.sleep(0)
             if tokens > goal.target and choice.takes(piece):
                 known = _names_shown(draft.pieces) if known is None else known
                 run.append(piece)
-                # About what folding the run will free: all but the share of it that lines may cost.
-                freed = sum(p.tokens for p in run if not p.chapter) * (1 - self.line_share)
+                freed += 0 if piece.chapter else piece.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
                     continue
                 piece = None
-            tokens += self._finish(run, done, goal, known, choice)
+            freed = 0.0
+            tokens += await self._finish(run, done, goal, known, choice)
             if piece is not None:
                 done.append(piece)
-            if seen % _BREATHE == 0:
-                await asyncio.sleep(0)
-        self._finish(run, done, goal, known, choice)
+        await self._finish(run, done, goal, known, choice)
         same = len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True))
         return draft if same else draft.with_pieces(done)
 
-    def _finish(
+    async def _finish(
         self, run: list[Piece], done: list[Piece], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
     ) -> int:
         """Fold what was gathered, if it is worth it; returns by how many tokens that changed the view."""
         gathered = list(run)
         run.clear()
         if known is not None and choice.worth(gathered):
-            return self._close(gathered, done, goal, known)
+            return await self._close(gathered, done, goal, known)
         done.extend(gathered)
         return 0
 
-    def _close(self, run: Sequence[Piece], done: list[Piece], goal: Goal, known: set[str]) -> int:
+    async def _close(self, run: Sequence[Piece], done: list[Piece], goal: Goal, known: set[str]) -> int:
         before = sum(piece.tokens for piece in run)
         fresh = set(known)
         lines: list[DigestLine] = []
-        for piece in run:
+        for seen, piece in enumerate(run, 1):
+            if seen % _BREATHE == 0:
+                await asyncio.sleep(0)
             if piece.chapter:
                 lines.extend(piece.chapter.lines)
             elif piece.round:
@@ -160,10 +164,14 @@ class CondenseChapters(Strategy):
     name: ClassVar[str] = "condense"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        total = sum(piece.tokens for piece in draft.pieces if piece.chapter)
-        if total <= goal.chapter_tokens:
-            return draft
-        share = _CONDENSED * goal.chapter_tokens / total
+        for _ in range(_TRIES):
+            total = sum(piece.tokens for piece in draft.pieces if piece.chapter)
+            if total <= goal.chapter_tokens:
+                break
+            draft = await self._condense(draft, goal, _CONDENSED * goal.chapter_tokens / total)
+        return draft
+
+    async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
         done: list[Piece] = []
         for run in _runs(draft.pieces):
             chapters = [piece.chapter for piece in run if piece.chapter]

@@ -11,7 +11,11 @@ from ..messages import Message, arguments_text, block_answers, calls_of, text_of
 from ..render import Rendered, summary_of
 from ..tokens import TokenCounter, count_message_tokens
 from ..transcript import Entry
-from .base import Goal, Strategy
+from .base import Goal, Strategy, at_least
+
+_CLEARED = "[output cleared, "
+_SUPERSEDED = "[superseded: "
+_REPLACED = (_CLEARED, _SUPERSEDED)  # what stands for an output already
 
 Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it, call id) -> text
 
@@ -117,7 +121,7 @@ class ClipToolOutputs(_OutputStrategy):
     name: ClassVar[str] = "clip"
 
     def __init__(self, max_chars: int = 250) -> None:
-        self.max_chars = _at_least(1, max_chars, "max_chars")
+        self.max_chars = at_least(1, max_chars, "max_chars")
 
     def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
         summary = summary_of(entry, call, goal.summaries) if entry else None
@@ -140,7 +144,7 @@ class ClearToolOutputs(_OutputStrategy):
     state: ClassVar[State] = "cleared"
 
     def __init__(self, keep_last: int | None = None) -> None:
-        self.keep_last = None if keep_last is None else _at_least(0, keep_last, "keep_last")
+        self.keep_last = None if keep_last is None else at_least(0, keep_last, "keep_last")
 
     def kept(self, goal: Goal) -> int:
         return goal.protected_results if self.keep_last is None else self.keep_last
@@ -149,7 +153,9 @@ class ClearToolOutputs(_OutputStrategy):
         summary = summary_of(entry, call, goal.summaries) if entry else None
         if summary is not None:
             return summary if len(summary) < len(text) else text
-        return f"[output cleared, {len(text):,} characters{f': {entry.mark}' if entry else ''}]" if text else text
+        if not text or text.startswith(_REPLACED):
+            return text
+        return f"{_CLEARED}{len(text):,} characters{f': {entry.mark}' if entry else ''}]"
 
     def __repr__(self) -> str:
         return f"ClearToolOutputs(keep_last={self.keep_last})"
@@ -165,7 +171,7 @@ class TruncateToolOutputs(Strategy):
     name: ClassVar[str] = "truncate"
 
     def __init__(self, max_chars: int) -> None:
-        self.max_chars = _at_least(1, max_chars, "max_chars")
+        self.max_chars = at_least(1, max_chars, "max_chars")
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         def shorten(text: str, entry: Entry | None, call: str) -> str:
@@ -184,7 +190,7 @@ class SupersedeStaleReads(Strategy):
     name: ClassVar[str] = "supersede"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        latest: dict[str, str] = {}
+        latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest piece that made it
         stale: dict[tuple[int, str], str] = {}  # (piece index, call id) -> mark of the later call
         for index in range(len(draft.pieces) - 1, -1, -1):
             held = draft.pieces[index].round
@@ -193,10 +199,9 @@ class SupersedeStaleReads(Strategy):
             for entry in held.entries:
                 for call in calls_of(entry.message):
                     key = f"{call.name}\0{arguments_text(call)}"
-                    if key in latest:
-                        stale[index, call.id] = latest[key]
-                    else:
-                        latest[key] = entry.mark
+                    later, mark = latest.setdefault(key, (index, entry.mark))
+                    if later != index:
+                        stale[index, call.id] = mark
         pieces = list(draft.pieces)
         tokens = draft.tokens
         for index in sorted({index for index, _ in stale}):
@@ -208,14 +213,8 @@ class SupersedeStaleReads(Strategy):
 
             def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
                 later = stale.get((index, call))
-                return f"[superseded: the same call was made again at {later}]" if later and text else text
+                return f"{_SUPERSEDED}the same call was made again at {later}]" if later and text else text
 
             pieces[index] = shorten_outputs(piece, goal.counter, "superseded", self.name, shorten)
             tokens += pieces[index].tokens - piece.tokens
         return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
-
-
-def _at_least(least: int, value: int, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ..checkpoint import Draft
 from ..messages import Message
 from ..tokens import PER_MESSAGE_OVERHEAD, TOKENS_PER_MEDIA, TokenCounter, approx_token_counter
-from .base import Goal, Score, Strategy, draft_of
+from .base import Goal, Score, Strategy, at_least, draft_of
 
 
 class TrimRounds(Strategy):
@@ -20,9 +20,7 @@ class TrimRounds(Strategy):
     name: ClassVar[str] = "trim"
 
     def __init__(self, max_rounds: int) -> None:
-        if max_rounds < 0:
-            raise ValueError(f"max_rounds must be at least 0, got {max_rounds}")
-        self.max_rounds = max_rounds
+        self.max_rounds = at_least(0, max_rounds, "max_rounds")
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         tools = [i for i, piece in enumerate(draft.pieces) if piece.round is not None and piece.round.is_tool_round]
@@ -58,12 +56,8 @@ class FitContextWindow(Strategy):
         per_message_overhead: int = PER_MESSAGE_OVERHEAD,
         tokens_per_media: int = TOKENS_PER_MEDIA,
     ) -> None:
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-        if reserve_tokens < 0:
-            raise ValueError(f"reserve_tokens must be at least 0, got {reserve_tokens}")
-        self.max_tokens = max_tokens
-        self.reserve_tokens = reserve_tokens
+        self.max_tokens = at_least(1, max_tokens, "max_tokens")
+        self.reserve_tokens = at_least(0, reserve_tokens, "reserve_tokens")
         self._counter = counter
         self._counting: dict[str, Any] = {
             "per_message_overhead": per_message_overhead,
@@ -113,10 +107,10 @@ class KeepImportant(Strategy):
     name: ClassVar[str] = "important"
 
     def __init__(self, score: Score, keep: int = 20) -> None:
-        if keep < 0:
-            raise ValueError(f"keep must be at least 0, got {keep}")
+        if not callable(score):
+            raise ValueError(f"score must be callable, got {type(score).__name__}")
         self.score = score
-        self.keep = keep
+        self.keep = at_least(0, keep, "keep")
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         alone = goal.budget == 0
@@ -132,4 +126,4 @@ class KeepImportant(Strategy):
         return draft.with_pieces(p for i, p in enumerate(draft.pieces) if i not in gone) if gone else draft
 
     def __repr__(self) -> str:
-        return f"KeepImportant(score={self.score!r}, keep={self.keep})"
+        return f"KeepImportant(score={getattr(self.score, '__qualname__', type(self.score).__name__)}, keep={self.keep})"
