@@ -10,7 +10,6 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -36,7 +35,7 @@ _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _HEADS_SHARE = 0.5  # of a condensed chapter: what heads may take before they are cut
 _HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
 _FRESHNESS = 0.2  # worth that the newest line has above the oldest
-_TROUBLE = re.compile(r"\b(?:error|exception|failed|failure|fatal|traceback|denied|not found|cannot|refused)\b", re.I)
+_TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
 def digest_line(
@@ -139,7 +138,8 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
             left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
             names = tuple(fact.names[index] for index in left)
             facts.append(Fact(fact.head, fact.outcome, names, tuple(fact.worth[index] for index in left)))
-        condensed.append(line_of(line, facts, counter))
+        same = tuple(facts) == line.facts
+        condensed.append(line if same else line_of(line, facts, counter))
     return condensed
 
 
@@ -229,11 +229,13 @@ def _size(text: str) -> str:
 def _trouble(text: str) -> str:
     """The first line that speaks of trouble, near the start or near the end."""
     for part in (text[:4_000], text[-4_000:]):
-        found = _TROUBLE.search(part)
-        if found:
-            start = part.rfind("\n", 0, found.start()) + 1
-            end = part.find("\n", found.end())
-            return part[max(start, found.start() - 80) : end if end >= 0 else len(part)][:300]
+        lowered = part.lower()
+        places = [place for word in _TROUBLE if (place := lowered.find(word)) >= 0]
+        if places and len(lowered) == len(part):
+            first = min(places)
+            start = part.rfind("\n", 0, first) + 1
+            end = part.find("\n", first)
+            return part[max(start, first - 80) : end if end >= 0 else len(part)][:300]
     return ""
 
 

@@ -75,8 +75,8 @@ def _why(manager: ContextManager, view: View) -> str:
         text += ": where carrying on has cost what a compaction will"
     if limits.room != limits.budget:
         text += f" (a budget of {limits.budget:,} corrected by what the provider reported)"
-    if view.counted > limits.trigger:
-        text += f"; not tried again before {view.line.quiet_until:,}: too little could be freed"
+    if view.counted > limits.trigger and view.line.attempt:
+        text += f"; not tried again before {view.line.attempt.until:,}: too little could be freed"
     return text
 
 
@@ -84,13 +84,7 @@ def _rows(piece: Piece, mends: tuple[str, ...]) -> list[dict[str, Any]]:
     if piece.chapter is None:
         rule = piece.rule if not piece.floor else piece.floor if not piece.rule else f"{piece.floor}; {piece.rule}"
         return [_row(piece, piece.first, piece.last, piece.turn, piece.before, piece.tokens, "; ".join((rule, *mends)))]
-    rows = [_row(piece, line.first, line.last, line.turn, line.before, line.tokens) for line in piece.chapter.lines]
-    if piece.chapter.left_out:
-        listed = sum(line.before for line in piece.chapter.lines)
-        rows.insert(0, _row(piece, piece.first, piece.last, piece.turn, piece.before - listed, 0))
-        rows[0]["rounds"] = piece.chapter.left_out
-        rows[0]["state"] = "dropped"
-    return rows
+    return [_row(piece, line.first, line.last, line.turn, line.before, line.tokens) for line in piece.chapter.lines]
 
 
 def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int, rule: str = "") -> dict[str, Any]:
@@ -106,10 +100,14 @@ def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int
 
 
 def _dropped(pieces: list[Piece], history: Snapshot, upto: int) -> list[dict[str, Any]]:
-    """Stretches before the checkpoint's end that no piece stands for; the system prompt before them is none."""
+    """Stretches before the checkpoint's end that no piece and no line of a chapter stands for.
+
+    The system prompt before them is none.
+    """
     start = next((entry.seq for entry in history if entry.role not in INSTRUCTING), upto + 1)
+    spoken = [part for piece in pieces for part in (piece.chapter.lines if piece.chapter else (piece,))]
     gaps: list[tuple[int, int]] = []
-    for first, last in [*sorted((piece.first, piece.last) for piece in pieces), (upto + 1, upto + 1)]:
+    for first, last in [*sorted((part.first, part.last) for part in spoken), (upto + 1, upto + 1)]:
         if start < first <= upto + 1:
             gaps.append((start, first - 1))
         start = max(start, last + 1)

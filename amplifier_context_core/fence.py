@@ -26,7 +26,9 @@ def defuse(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """White space folded, tags made harmless."""
+    """White space folded, tags made harmless, nothing in it that UTF-8 cannot hold."""
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return defuse(_SPACE.sub(" ", text).strip())
 
 

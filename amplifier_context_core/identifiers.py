@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 # A run of word characters with the separators that paths, modules, ids, mail addresses and tickets use.
-_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
+# A path keeps its beginning: /etc/hosts, ./run.sh, ~/.ssh, .gitignore.
+_TOKEN = re.compile(r"(?:(?<![\w.~/])(?:~?\.{0,2}/)?\.?)?[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _EDGES = "./:@#-"
 _LONGEST = 120  # characters; longer runs are data, not names
@@ -26,7 +27,7 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
     for run in dict.fromkeys(_TOKEN.findall(text)):  # most names come many times: each is looked at once
         if len(found) >= limit:
             break
-        token = run.strip(_EDGES)
+        token = run.rstrip(_EDGES)
         if 5 <= len(token) <= _LONGEST and token not in found and is_identifier(token):
             found[token] = None
     return list(found)

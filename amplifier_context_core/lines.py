@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .checkpoint import Checkpoint, Draft, Piece, piece_of
 from .floor import clip_floor
@@ -24,10 +24,32 @@ from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry, Snapshot
 
 _BREATHE = 500  # entries taken in between two breaths of the event loop
-_REACH = 32  # budgets of history before the newest entry that a first checkpoint looks at one by one
+_REACH = 8  # budgets of history before the newest entry that a first checkpoint looks at one by one
 _KEPT = 4  # lines
+_SAME_ROOM = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
 _SERVED = 32  # budgets whose line is remembered
 NEAR = 0.8  # of a budget: a line made for at least that much may serve it
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to compact a line, so that it is not made again before something changed.
+
+    Attributes:
+        room: tokens the view could hold then.
+        until: tokens the view must have grown to before another attempt is worth it.
+        coverable: entries a checkpoint could stand for then.
+        stuck: what must stay does not fit the room: more attempts would not help.
+    """
+
+    room: int
+    until: int
+    coverable: int
+    stuck: bool
+
+    def speaks_for(self, room: int) -> bool:
+        """Does it say anything about a request with this room? (The meter moves room a little all the time.)"""
+        return abs(room - self.room) <= _SAME_ROOM * self.room
 
 
 class Line:
@@ -36,9 +58,7 @@ class Line:
     Attributes:
         checkpoint: what stands for the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
-        quiet_until: tokens of the view before which no compaction is tried again.
-        stuck: what must stay does not fit the budget: compacting more often would not help.
-        tried: entries a compaction could cover when one was last tried.
+        attempt: the last attempt to compact it; None before any.
         asked: answers of the model since the checkpoint.
     """
 
@@ -55,9 +75,7 @@ class Line:
     ) -> None:
         self.checkpoint = checkpoint
         self.budget = budget
-        self.quiet_until = 0
-        self.stuck = False
-        self.tried = 0
+        self.attempt: Attempt | None = None
         self._keep = keep
         self._counter = counter
         self._output_limit = output_limit
@@ -148,8 +166,10 @@ class Line:
         first = self.checkpoint.covered if self.checkpoint else self._start
         return first + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
 
-    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Piece]]:
-        """The pieces a compaction may work on, and those it may not: rounds still open, whose mends must not be frozen.
+    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Piece], int]:
+        """The pieces a compaction may work on, those it may not, and what the first cost as shown now (tokens).
+
+        It may not work on rounds still open: their mends must not be frozen.
 
         Args:
             system_tokens: of the system prompt.
@@ -158,12 +178,14 @@ class Line:
         """
         cut = self._cut()
         both = list(zip(self._rounds.rounds, self._renderings, strict=True))
-        pieces = [self._afresh(piece) for piece in (self.checkpoint.pieces if self.checkpoint else self._skipped)]
-        pieces.extend(_piece(held, rendering) for held, rendering in both[:cut] if rendering.messages)
+        old = list(self.checkpoint.pieces) if self.checkpoint else self._skipped
+        fresh = [_piece(held, rendering) for held, rendering in both[:cut] if rendering.messages]
+        pieces = [*map(self._afresh, old), *fresh]
         later = [_piece(held, rendering) for held, rendering in both[cut:] if rendering.messages]
         opening = self._opening.tokens if self._needs_opening() else 0
         waiting = min(sum(piece.tokens for piece in later), room // 2)
-        return Draft(tuple(pieces), system_tokens + opening + waiting), later
+        cost = sum(piece.tokens for piece in (*old, *fresh))
+        return Draft(tuple(pieces), system_tokens + opening + waiting), later, cost
 
     def _afresh(self, piece: Piece) -> Piece:
         """A piece that was clipped for want of room at another time gets another chance."""

@@ -13,7 +13,7 @@ _MERGED = frozenset({"user", "assistant"})
 def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
     """Consecutive user messages become one, likewise assistant messages up to one with calls; others stay as they are.
 
-    Contents are joined in order; of other keys the last message's count, of metadata what all of a run agree on.
+    Contents are joined in order; of other keys the first message's count, of metadata what all of a run agree on.
     """
     merged: list[Message] = []
     for message in messages:
@@ -30,7 +30,7 @@ def _joins(message: Message) -> bool:
 
 
 def _merged(first: Message, second: Message) -> Message:
-    both: Message = {**first, **second, "content": _join(first["content"], second["content"])}
+    both: Message = {**second, **first, "content": _join(first["content"], second["content"])}
     ours, theirs = metadata_of(first), metadata_of(second)
     agreed = {key: value for key, value in ours.items() if key in theirs and theirs[key] == value}
     both.pop("metadata", None)

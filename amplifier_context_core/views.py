@@ -24,7 +24,7 @@ from .gate import Gate
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
 from .ladder import Climb, climb
-from .lines import NEAR, Line, LineBook
+from .lines import NEAR, Attempt, Line, LineBook
 from .meter import Key, Meter
 from .plugins import Plugins
 from .render import Rendered
@@ -260,13 +260,15 @@ class Views:
                 self._book.serve(limits.budget, source)
                 return source, None
         tokens = system_tokens + source.tokens
-        if tokens > limits.room and not source.stuck:
-            # Over the budget only for rounds still open: worth another try as soon as there is more to cover.
-            return source, None if source.coverable <= source.tried else "hard limit"
-        if tokens < source.quiet_until:
-            self._book.serve(limits.budget, source)
-            return source, None
-        return source, "hard limit" if tokens > limits.room else "trigger"
+        over = tokens > limits.room
+        last = source.attempt
+        if last is not None and last.speaks_for(limits.room):
+            # Over the budget only for rounds still open, another attempt is worth it as soon as there is more to cover.
+            idle = source.coverable <= last.coverable if over and not last.stuck else tokens < last.until
+            if idle:
+                self._book.serve(limits.budget, source)
+                return source, None
+        return source, "hard limit" if over else "trigger"
 
     def _due(self, line: Line, limits: Limits, system_tokens: int) -> int:
         """Tokens above which a line is compacted.
@@ -408,10 +410,9 @@ class Views:
     ) -> int | None:
         """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
         line = plan.source
-        draft, later = line.draft(system_tokens, limits.room)
+        draft, later, cost = line.draft(system_tokens, limits.room)
         covered = line.coverable
         self._last_climb = None
-        before = draft.tokens
         if not draft.pieces or not covered:
             return self._not_worth_it(line, system_tokens, limits)
         goal = Goal(
@@ -434,14 +435,13 @@ class Views:
             recent_tokens=int(limits.target * self._config.protected_recent),
             later=later,
         )
-        freed = before - done.draft.tokens
+        freed = cost - sum(piece.tokens for piece in done.draft.pieces)
         if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
             return self._not_worth_it(line, system_tokens, limits)
         checkpoint = await self._checkpoint(line, done, covered, history, limits, counter)
         new = self._line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
-        self._quiet(new, system_tokens, limits)
-        new.stuck = floor_tokens(done.draft) > limits.room
+        self._attempted(new, system_tokens, limits, stuck=floor_tokens(done.draft) > limits.room)
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
             self._book.replace(line, new)
@@ -450,13 +450,13 @@ class Views:
 
     def _not_worth_it(self, line: Line, system_tokens: int, limits: Limits) -> None:
         """Nothing to gain: the line serves on, and is left alone until it has grown."""
-        self._quiet(line, system_tokens, limits)
+        self._attempted(line, system_tokens, limits, stuck=False)
         self._book.serve(limits.budget, line)
 
-    def _quiet(self, line: Line, system_tokens: int, limits: Limits) -> None:
+    def _attempted(self, line: Line, system_tokens: int, limits: Limits, *, stuck: bool) -> None:
         """No other attempt until the view has grown by what an attempt must free."""
-        line.quiet_until = system_tokens + line.tokens + max(1, limits.clear)
-        line.tried = line.coverable
+        until = system_tokens + line.tokens + max(1, limits.clear)
+        line.attempt = Attempt(limits.room, until, line.coverable, stuck)
 
     async def _checkpoint(
         self, line: Line, done: Climb, covered: int, history: Snapshot, limits: Limits, counter: TokenCounter
@@ -464,10 +464,9 @@ class Views:
         base = line.checkpoint
         name = repr(counter)
         digest = base.digest if base else b""
-        start = history.leading
-        entries = history[start : start + covered]
-        for index in range(base.covered if base else 0, covered):
-            entry = entries[index]
+        body = history.leading
+        for index in range(body + (base.covered if base else 0), body + covered):
+            entry = history[index]
             content = content_hash(entry.message)
             digest = chain(digest, entry.seq, content)
             remember_count(name, content, entry.tokens)
@@ -475,7 +474,7 @@ class Views:
                 await asyncio.sleep(0)
         checkpoint = Checkpoint(
             covered,
-            entries[-1].seq,
+            history[body + covered - 1].seq,
             digest,
             done.draft.pieces,
             sum(piece.tokens for piece in done.draft.pieces),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from amplifier_context_core.config import WITHOUT_MEANING, Config
 from docs.config_table import config_table
 

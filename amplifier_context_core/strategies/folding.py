@@ -17,7 +17,7 @@ from ..identifiers import identifiers
 from ..messages import text_of
 from .base import Goal, Strategy
 
-_BREATHE = 50  # rounds digested between two breaths of the event loop
+_BREATHE = 20  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once

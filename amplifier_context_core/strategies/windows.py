@@ -126,4 +126,6 @@ class KeepImportant(Strategy):
         return draft.with_pieces(p for i, p in enumerate(draft.pieces) if i not in gone) if gone else draft
 
     def __repr__(self) -> str:
-        return f"KeepImportant(score={getattr(self.score, '__qualname__', type(self.score).__name__)}, keep={self.keep})"
+        return (
+            f"KeepImportant(score={getattr(self.score, '__qualname__', type(self.score).__name__)}, keep={self.keep})"
+        )

@@ -174,9 +174,7 @@ class Figures:
     def steady(self) -> dict[str, Any]:
         """Everything that does not depend on the machine, rounded; the same on every run."""
         counted = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in ("times", "examples", "memory")
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("times", "examples", "memory")
         }
         shares = {
             name: None if (value := getattr(self, name)) is None else round(value, 6)

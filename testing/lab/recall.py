@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ..shapes import INJECTED_SOURCES, SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
+from ..shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
 from .identifiers import identifiers
 from .scale import Scale
 from .text import decoded, leaves, said
 
 FAR = 0.25  # of the budget: what was last mentioned before the newest so many tokens is far
 _FEW = 3  # messages, at least; else a fifth of the history
-_LINE = 2_000  # characters; of a longer line only what stands near a hit can locate it
+_LINE = 4_000  # characters; of a longer line only the half of it around a hit can locate it
 _FILE = re.compile(r"[\w.@+-]*[./][\w./@+-]*\w")
 _KNOWN_BY = 40  # characters: by so much of its start a clipped message is known for what it was
 
@@ -151,7 +151,7 @@ class Seer:
         if message.get("role") in ("tool", "function"):
             return False  # whatever it shows, it stands right after its call
         metadata = as_mapping(message.get("metadata")) or {}
-        if metadata.get("source") in INJECTED_SOURCES:
+        if metadata.get("source") == "context-compaction":
             return True
         return _start(message, self.scale) not in self._starts
 
@@ -161,13 +161,18 @@ def _start(message: Mapping[str, Any], scale: Scale) -> tuple[str, str]:
 
 
 def _lines_with(chapter: str, name: str) -> Iterator[str]:
+    """The lines a name stands on; of a very long one the surroundings of each place it stands at."""
     at = chapter.find(name)
     while at >= 0:
-        start = max(chapter.rfind("\n", 0, at) + 1, at - _LINE // 2)
+        start = chapter.rfind("\n", 0, at) + 1
         end = chapter.find("\n", at)
         end = len(chapter) if end < 0 else end
-        yield chapter[start : min(end, at + _LINE // 2)]
-        at = chapter.find(name, max(end, at + len(name)) if end - at <= _LINE // 2 else at + len(name))
+        if end - start <= _LINE:
+            yield chapter[start:end]
+            at = chapter.find(name, end)
+        else:
+            yield chapter[max(start, at - _LINE // 2) : min(end, at + _LINE // 2)]
+            at = chapter.find(name, at + len(name))
 
 
 @lru_cache(maxsize=100_000)
@@ -178,7 +183,7 @@ def _any_of(origins: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _origins(messages: Sequence[Message]) -> Iterator[frozenset[str]]:
-    """For each message what a name in it came from: the tools it calls or that answer in it, their files, the speaker."""
+    """For each message what a name in it came from: tools it calls or that answer in it, files, the speaker."""
     called: dict[str, frozenset[str]] = {}
     for message in messages:
         found: set[str] = set()

@@ -49,7 +49,7 @@ class Scale:
         return self._tokens[number]
 
     def length(self, text: str) -> int:
-        """Tokens of a text; each different text is counted once. For peers, who count the same texts again and again."""
+        """Tokens of a text; each is counted once. For peers, who count the same texts again and again."""
         known = self._lengths.get(text)
         if known is None:
             known = self._lengths[text] = self.counter(text)

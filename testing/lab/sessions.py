@@ -96,8 +96,9 @@ def _files(path: Path) -> list[Path]:
 def _sessions(file: Path) -> Iterator[Session]:
     set_name = _stem(file)
     probes = _probes(file.parent, set_name)
+    transcripts = list(read_transcripts(file))  # first: it says which line is wrong
     asked = {str(entry.get("id")): entry.get("qa") for entry in _objects(file) if entry.get("qa")}
-    for transcript in read_transcripts(file):
+    for transcript in transcripts:
         questions = _questions(asked.get(transcript.id), transcript.messages)
         yield Session(transcript.id, set_name, transcript.messages, probes.get(transcript.id, ()), questions)
 
@@ -137,11 +138,11 @@ def folded(text: str) -> str:
 
 
 def _objects(file: Path) -> Iterator[Mapping[str, Any]]:
-    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
-    with opened as lines:
-        for line in lines:
-            if line.strip() and (entry := as_mapping(json.loads(line))) is not None:
-                yield entry
+    raw = file.read_bytes()
+    text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+    for line in text.split("\n"):
+        if line.strip() and (entry := as_mapping(json.loads(line))) is not None:
+            yield entry
 
 
 def _stem(file: Path) -> str:

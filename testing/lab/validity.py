@@ -16,23 +16,33 @@ from ..checker import check_request
 from ..shapes import Message, is_human, text_of
 
 _PLACE = re.compile(r"\bmessage \d+|\bblock [\d.]+")
-_RECOGNISED = 80  # characters, white space folded: by so much of its start a clipped message is known
+_RECOGNISED = 40  # characters, white space folded: by so much of its start a clipped message is known
 
 
-def faults(view: Sequence[Message], history: Sequence[Message]) -> tuple[list[str], list[str]]:
-    """The rules a request breaks, and those of them that the history up to here does not break by itself."""
-    broken = check_request(view)
-    if not broken:
-        return [], []
-    own = Counter(_kind(sentence) for sentence in check_request([{**m, "content": _or_empty(m)} for m in history]))
-    added: list[str] = []
-    for sentence in broken:
-        kind = _kind(sentence)
-        if own[kind] > 0:
-            own[kind] -= 1
-        else:
-            added.append(sentence)
-    return broken, added
+class Faults:
+    """What is wrong with the requests of one session; remembers what is wrong with the recording itself."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = [{**message, "content": _or_empty(message)} for message in messages]
+        self._own: dict[int, Counter[str]] = {}
+
+    def of(self, view: Sequence[Message], index: int) -> tuple[list[str], list[str]]:
+        """The rules a request breaks, and those of them that the history before `index` does not break by itself."""
+        broken = check_request(view)
+        if not broken:
+            return [], []
+        own = self._own.get(index)
+        if own is None:
+            own = self._own[index] = Counter(_kind(said) for said in check_request(self._messages[:index]))
+        left = own.copy()
+        added: list[str] = []
+        for sentence in broken:
+            kind = _kind(sentence)
+            if left[kind] > 0:
+                left[kind] -= 1
+            else:
+                added.append(sentence)
+        return broken, added
 
 
 def newest_human(messages: Sequence[Message]) -> Message | None:

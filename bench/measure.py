@@ -1,0 +1,244 @@
+"""One process, one size: ``python -m bench.measure 10000`` measures and prints JSON.
+
+A fresh process, because memory is read off the process and because sessions of one process know of each other's counts
+and checkpoints (which would make an import look cheaper than it is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import math
+import sys
+from itertools import chain, islice
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from amplifier_context_core import ContextManager, HeuristicTokenCounter, count_message_tokens, exact_token_counter
+from amplifier_context_core.messages import copy_message
+
+from .clocks import Stall, collector, percentile, resident_bytes
+from .sessions import Message, Reports, manager, messages, rounds
+
+Figures = dict[str, float]
+
+LARGE = 5_000_000  # characters of the one large message
+_BATCH = 500  # messages made, then measured
+_TOGETHER = 20_000  # messages in all sessions held at once: one small session does not show in a process's memory
+_ASKED_FOR_MEMORY = 10_000  # up to here a view is made before memory is read; above it is lost in the total
+_REQUESTS = 1_500  # in steady state: some forty compactions
+_AGAIN = 5  # times that short spans are taken; the median counts, of stalls too: others use the machine as well
+
+
+def main() -> None:
+    """Measure what the first argument names: a number of messages, or ``large``."""
+    logging.basicConfig(level=logging.ERROR)
+    what = sys.argv[1]
+    figures = asyncio.run(measure_large() if what == "large" else measure_session(int(what)))
+    print(json.dumps({key: None if math.isnan(value) else value for key, value in figures.items()}))
+
+
+async def measure_session(size: int) -> Figures:
+    """All figures of sessions of one size."""
+    await _warm_up()
+    figures: Figures = {"messages": size}
+    say("adding")
+    session = await _grow(size, figures)
+    say("get_messages and its echoes")
+    history = await _hand_back(session, figures)
+    del session
+    gc.collect()
+    say("importing")
+    hooks = Reports()
+    imported, rungs = manager(hooks=hooks)
+    async with Stall() as stall:
+        await imported.set_messages(history)
+    del history
+    _note(figures, "import", stall)
+    say("the first request")
+    async with Stall() as stall:
+        await imported.get_messages_for_request()
+    _note(figures, "first", stall)
+    hooks.clear()
+    for rung in rungs:
+        rung.seconds = 0.0
+    say("steady state")
+    await _steady(imported, size, figures)
+    figures["compactions"] = len(hooks.took)
+    figures["compaction_p50"] = percentile(hooks.took, 0.5)
+    figures["compaction_max"] = max(hooks.took, default=math.nan)
+    figures["compaction_own"] = max(hooks.own, default=math.nan)
+    total = sum(hooks.took) / 1000
+    figures["ladder_share"] = sum(rung.seconds for rung in rungs) / total if total else math.nan
+    for rung in rungs:
+        figures[f"rung_{rung.name}"] = rung.seconds / total if total else math.nan
+    return figures
+
+
+async def measure_large() -> Figures:
+    """One message of 5 MB, counted exactly: adding it, and the request that shows what fits of it."""
+    await _warm_up()
+    counter = exact_token_counter()
+    text = "\n".join(str(message["content"]) for message in messages(9_000))[:LARGE]
+    figures: Figures = {"characters": len(text)}
+    started = perf_counter()
+    counter(text)
+    figures["count_ms"] = (perf_counter() - started) * 1000
+    call = {"id": "call_large", "tool": "Bash", "arguments": {"command": "cat everything"}}
+    taken: dict[str, list[Stall]] = {"add": [], "request": [], "human": []}
+    for _ in range(_AGAIN):
+        session, _rungs = manager(counter)
+        for message in messages(100):
+            await session.add_message(message)
+        await session.get_messages_for_request()
+        await session.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
+        async with Stall() as stall:
+            await session.add_message({"role": "tool", "tool_call_id": "call_large", "content": text})
+        taken["add"].append(stall)
+        async with Stall() as stall:
+            await session.get_messages_for_request()
+        taken["request"].append(stall)
+        said, _rungs = manager(counter)
+        async with Stall() as stall:
+            await said.add_message({"role": "user", "content": text})
+            await said.get_messages_for_request()
+        taken["human"].append(stall)
+    for name, stalls in taken.items():
+        _note(figures, name, *stalls)
+    return figures
+
+
+def say(what: str) -> None:
+    """Progress, for the process that started this one."""
+    print(f"... {what}", flush=True)
+
+
+async def _warm_up() -> None:
+    """What is paid once a process, paid before anything is measured."""
+    session, _ = manager()
+    for message in messages(600, seed=999):
+        await session.add_message(message)
+    await session.get_messages_for_request()
+
+
+async def _grow(size: int, figures: Figures) -> ContextManager:
+    """Sessions of this size made by `add_message`; the last of them."""
+    counter = HeuristicTokenCounter()
+    sessions: list[ContextManager] = []
+    streams = [messages(size, seed) for seed in range(max(1, _TOGETHER // size))]
+    made = [next(stream) for stream in streams]  # the text they cut from is not the sessions' memory
+    before = resident_bytes()
+    in_json = 0
+    adding: list[float] = []
+    counting = floor = collecting = 0.0
+    for first, stream in zip(made, streams, strict=True):
+        session, _ = manager()
+        sessions.append(session)
+        stream = chain([first], stream)
+        while batch := list(islice(stream, _BATCH)):
+            in_json += sum(len(json.dumps(message)) for message in batch)
+            started = perf_counter()
+            for message in batch:
+                count_message_tokens(message, counter)
+            counting += perf_counter() - started
+            kept: list[Message] = []
+            started = perf_counter()
+            for message in batch:
+                kept.append(orjson.loads(orjson.dumps(message)))  # noqa: PERF401 - append is what is measured
+            floor += perf_counter() - started
+            del kept
+            collected, started = collector.seconds, perf_counter()
+            for message in batch:
+                await session.add_message(message)
+            adding.append((perf_counter() - started) / len(batch))
+            collecting += collector.seconds - collected
+    made.clear()
+    if size <= _ASKED_FOR_MEMORY:
+        for session in sessions:
+            await session.get_messages_for_request()
+    held = resident_bytes() - before
+    total = size * len(sessions)
+    figures["add_us"] = sum(adding) / len(adding) * 1e6
+    figures["count_us"] = counting / total * 1e6
+    figures["add_gc_us"] = collecting / total * 1e6
+    figures["floor_us"] = floor / total * 1e6
+    figures["beyond_us"] = figures["add_us"] - figures["count_us"]
+    figures["beyond_floors"] = (figures["beyond_us"] - figures["add_gc_us"]) / figures["floor_us"]
+    tenth = max(1, len(adding) // 10)
+    figures["add_drift"] = percentile(adding[-tenth:], 0.5) / percentile(adding[:tenth], 0.5)
+    figures["memory_mb"] = held / len(sessions) / 1e6
+    figures["json_mb"] = in_json / len(sessions) / 1e6
+    figures["memory_ratio"] = held / in_json
+    return sessions[-1]
+
+
+async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]:
+    """`get_messages`, its echo, and the echo a resuming host makes: filtered and read from a file."""
+    taken: list[Stall] = []
+    echoed: list[Stall] = []
+    history: list[Message] = []
+    for _ in range(_AGAIN if figures["messages"] <= 100_000 else 1):
+        async with Stall() as stall:
+            history = await session.get_messages()
+        taken.append(stall)
+        async with Stall() as stall:
+            await session.set_messages(history)
+        echoed.append(stall)
+    _note(figures, "get", *taken)
+    _note(figures, "echo", *echoed)
+    resumed = [
+        {key: value for key, value in message.items() if value is not None}
+        for message in history
+        if message["role"] not in ("system", "developer")
+    ]
+    for message in resumed[::10]:  # a filter drops what it does not know; any difference ends the quick comparison
+        message.pop("metadata", None)
+    async with Stall() as stall:
+        await session.set_messages(resumed)
+    _note(figures, "resume", stall)
+    return history
+
+
+async def _steady(session: ContextManager, size: int, figures: Figures) -> None:
+    """Requests, each after one new round."""
+    plain: list[float] = []
+    compacting: list[float] = []
+    copying: list[float] = []
+    stream = rounds(messages(_REQUESTS * 6, seed=7))
+    async with Stall() as stall:
+        for group in islice(stream, _REQUESTS):
+            for message in group:
+                await session.add_message(message)
+            compactions = session.views.compactions
+            started = perf_counter()
+            view = await session.get_messages_for_request()
+            took = perf_counter() - started
+            (plain if session.views.compactions == compactions else compacting).append(took)
+            started = perf_counter()
+            _ = [copy_message(message) for message in view]
+            copying.append(perf_counter() - started)
+            await asyncio.sleep(0)  # let the ticking task look
+    figures["requests"] = len(plain) + len(compacting)
+    figures["request_p50"] = percentile(plain, 0.5) * 1000
+    figures["request_p99"] = percentile(plain, 0.99) * 1000
+    figures["all_p50"] = percentile([*plain, *compacting], 0.5) * 1000
+    figures["all_p99"] = percentile([*plain, *compacting], 0.99) * 1000
+    figures["copy_p50"] = percentile(copying, 0.5) * 1000
+    figures["request_floors"] = percentile(plain, 0.5) / percentile(copying, 0.5)
+    figures["compacting_p50"] = percentile(compacting, 0.5) * 1000
+    figures["steady_stall"] = stall.longest * 1000
+    figures["steady_gc"] = stall.collecting * 1000
+
+
+def _note(figures: dict[str, Any], name: str, *stalls: Stall) -> None:
+    figures[f"{name}_ms"] = percentile([stall.seconds for stall in stalls], 0.5) * 1000
+    figures[f"{name}_stall"] = percentile([stall.longest for stall in stalls], 0.5) * 1000
+    figures[f"{name}_gc"] = percentile([stall.collecting for stall in stalls], 0.5) * 1000
+
+
+if __name__ == "__main__":
+    main()

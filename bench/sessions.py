@@ -1,0 +1,94 @@
+"""The sessions that are measured: a manager at a budget of 100k tokens, and what it is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import thread_time
+from typing import Any
+
+from amplifier_context_core import ContextManager, HeuristicTokenCounter, TokenCounter, load_config
+from amplifier_context_core.ladder import build_ladder
+from amplifier_context_core.plugins import installed_plugins
+from amplifier_context_testing import coding_session
+
+from .clocks import TimedStrategy, collector
+
+Message = dict[str, Any]
+
+BUDGET = 100_000  # tokens of a request
+NAMES = {"k": 1_000, "m": 1_000_000}
+
+
+class Reports:
+    """Stands where the kernel's hook registry stands, and takes note of compactions.
+
+    Attributes:
+        took: milliseconds of each, as it reports them.
+        own: milliseconds of the processor in each, the collector's pauses aside: what neither other programs on the
+            machine nor the size of the process's memory can lengthen.
+    """
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        self.own: list[float] = []
+        self._began = 0.0
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        if event == "context:pre_compact":
+            self._began = thread_time() - collector.seconds
+        elif event == "context:post_compact":
+            self.took.append(data["duration_ms"])
+            self.own.append((thread_time() - collector.seconds - self._began) * 1000)
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        self.took.clear()
+        self.own.clear()
+
+
+def manager(
+    counter: TokenCounter | None = None, hooks: Reports | None = None
+) -> tuple[ContextManager, list[TimedStrategy]]:
+    """A manager as a mount plan would make it, and its rungs, whose time is taken."""
+    config = load_config({"max_tokens": BUDGET})
+    plugins = installed_plugins()
+    rungs = [TimedStrategy(rung) for rung in build_ladder(config, plugins)]
+    counter = counter or HeuristicTokenCounter()
+    return ContextManager(config, session_id="bench", counter=counter, hooks=hooks, ladder=rungs), rungs
+
+
+def messages(count: int, seed: int = 0) -> Iterator[Message]:
+    """A coding session in the shape Amplifier's loops store."""
+    return coding_session(count, seed, shape="kernel")
+
+
+def rounds(stream: Iterator[Message]) -> Iterator[list[Message]]:
+    """What comes in before each request: everything up to the next message of the assistant."""
+    waiting: list[Message] = []
+    for message in stream:
+        if message["role"] == "assistant" and waiting:
+            yield waiting
+            waiting = []
+        waiting.append(message)
+
+
+def size_of(name: str) -> int:
+    """Messages a size names: ``10k``, ``1m`` or plain digits.
+
+    Raises:
+        ValueError: it names none.
+    """
+    text = name.strip().lower()
+    factor = NAMES.get(text[-1:], 1)
+    count = int(text[:-1] if factor > 1 else text) * factor
+    if count < 100:
+        raise ValueError("at least 100 messages are needed for a figure")
+    return count
+
+
+def name_of(size: int) -> str:
+    """How a size is written: ``10k``."""
+    for letter, factor in (("M", 1_000_000), ("k", 1_000)):
+        if size % factor == 0:
+            return f"{size // factor}{letter}"
+    return str(size)

@@ -1,0 +1,203 @@
+"""What each figure is, how it is written, and what it should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Figures = Mapping[str, float | None]
+Verdict = Literal["ok", "miss", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of the table.
+
+    Attributes:
+        name: what it is.
+        show: the figure as text, from all figures of a size.
+        value: what is held against the target; None where there is none.
+        target: the target in words; empty where there is none.
+        most: the largest value that meets it.
+    """
+
+    name: str
+    show: Callable[[Figures], str]
+    value: Callable[[Figures, Figures], float] | None = None
+    target: str = ""
+    most: float = math.inf
+
+    def verdict(self, figures: Figures, smallest: Figures) -> Verdict:
+        """Does a size meet the target? `smallest` are the figures of the smallest size measured."""
+        if self.value is None:
+            return ""
+        value = self.value(figures, smallest)
+        if math.isnan(value):
+            return ""
+        return "ok" if value <= self.most else "miss"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows under one heading."""
+
+    heading: str
+    rows: Sequence[Row]
+
+
+def figure(figures: Figures, key: str) -> float:
+    """A figure; NaN where it could not be measured."""
+    value = figures.get(key)
+    return math.nan if value is None else value
+
+
+def _of(key: str) -> Callable[[Figures, Figures], float]:
+    return lambda figures, _: figure(figures, key)
+
+
+def _against_smallest(key: str) -> Callable[[Figures, Figures], float]:
+    return lambda figures, smallest: figure(figures, key) / figure(smallest, key)
+
+
+def _text(template: str, *keys: str, scale: float = 1.0) -> Callable[[Figures], str]:
+    def show(figures: Figures) -> str:
+        values = [figure(figures, key) * scale for key in keys]
+        return "–" if any(math.isnan(value) for value in values) else template.format(*values)
+
+    return show
+
+
+def milliseconds(value: float) -> str:
+    """A duration as a person reads it."""
+    if math.isnan(value):
+        return "–"
+    if value >= 10_000:
+        return f"{value / 1000:,.0f} s"
+    if value >= 1_000:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+def _took(name: str) -> Callable[[Figures], str]:
+    return lambda figures: milliseconds(figure(figures, f"{name}_ms"))
+
+
+def _stall(name: str) -> Callable[[Figures], str]:
+    """The longest stall, and how much of it at most was Python's collector."""
+
+    def show(figures: Figures) -> str:
+        stall, collecting = figure(figures, f"{name}_stall"), figure(figures, f"{name}_gc")
+        return f"{milliseconds(stall)} ({milliseconds(collecting)})"
+
+    return show
+
+
+def _ratio_row(name: str, key: str, target: str, most: float) -> Row:
+    """A figure in units of its floor, held against the same of the smallest size."""
+
+    def show(figures: Figures) -> str:
+        return f"{figure(figures, key):.2f}"
+
+    def value(figures: Figures, smallest: Figures) -> float:
+        return math.nan if figures is smallest else _against_smallest(key)(figures, smallest)
+
+    return Row(name, show, value, target, most)
+
+
+def groups() -> list[Group]:
+    """The table, top to bottom."""
+    return [
+        Group(
+            "add_message, µs",
+            [
+                Row("in all", _text("{:.1f}", "add_us")),
+                Row("  counting its tokens alone", _text("{:.1f}", "count_us")),
+                Row("  beyond counting", _text("{:.1f}", "beyond_us"), _of("beyond_us"), "≤ 60", 60),
+                Row("  of it the collector's pauses", _text("{:.1f}", "add_gc_us")),
+                Row("  floor: JSON round trip, append", _text("{:.1f}", "floor_us")),
+                _ratio_row("  less those pauses, × the floor", "beyond_floors", "≤ 1.5×", 1.5),
+            ],
+        ),
+        Group(
+            "A request, one new round each",
+            [
+                Row("p50", _text("{:.2f} ms", "request_p50"), _of("request_p50"), "< 1 ms", 1.0),
+                Row("p99", _text("{:.2f} ms", "request_p99")),
+                Row("floor: a copy of the view, p50", _text("{:.2f} ms", "copy_p50")),
+                _ratio_row("p50, × the floor", "request_floors", "≤ 1.3×", 1.3),
+            ],
+        ),
+        Group(
+            "A request that compacts",
+            [
+                Row("how many do", _compacting),
+                Row("one compaction, p50", _text("{:.0f} ms", "compaction_p50")),
+                Row("  longest", _text("{:.0f} ms", "compaction_max"), _of("compaction_max"), "≤ 150 ms", 150),
+                Row(
+                    "  longest, own CPU time",
+                    _text("{:.0f} ms", "compaction_own"),
+                    _of("compaction_own"),
+                    "≤ 150 ms",
+                    150,
+                ),
+                Row("  share of the ladder", _text("{:.0f} %", "ladder_share", scale=100)),
+                Row("  its slowest rung", _slowest),
+                Row("longest stall (collector's)", _stall("steady")),
+            ],
+        ),
+        Group(
+            "The whole history at once",
+            [
+                Row("get_messages", _took("get")),
+                Row("  longest stall (collector's)", _stall("get")),
+                Row("set_messages, echo", _took("echo")),
+                Row("  longest stall (collector's)", _stall("echo")),
+                Row("set_messages, echo of a filter", _took("resume")),
+                Row("  longest stall (collector's)", _stall("resume")),
+                Row("set_messages into a new session", _took("import")),
+                Row("  longest stall (collector's)", _stall("import")),
+                Row("  then the first request", _took("first")),
+                Row("  longest stall (collector's)", _stall("first")),
+            ],
+        ),
+        Group(
+            "Memory of a session",
+            [
+                Row("held", _text("{:,.1f} MB", "memory_mb")),
+                Row("its messages as JSON", _text("{:,.1f} MB", "json_mb")),
+                Row("held for a byte of JSON", _text("{:.2f}×", "memory_ratio"), _of("memory_ratio"), "≤ 2.5×", 2.5),
+            ],
+        ),
+    ]
+
+
+def large_group() -> Group:
+    """The rows of the one large message."""
+    return Group(
+        "A message of 5 MB, exact counter",
+        [
+            Row("counting it in one go", _took("count")),
+            Row("a tool's: add_message", _took("add")),
+            Row("  longest stall", _text("{:.1f} ms", "add_stall"), _of("add_stall"), "≤ 20 ms", 20),
+            Row("the request after it", _took("request")),
+            Row("  longest stall", _text("{:.1f} ms", "request_stall"), _of("request_stall"), "≤ 20 ms", 20),
+            Row("a human's: add_message and request", _took("human")),
+            Row("  longest stall", _text("{:.1f} ms", "human_stall"), _of("human_stall"), "≤ 20 ms", 20),
+        ],
+    )
+
+
+def _compacting(figures: Figures) -> str:
+    compactions = figure(figures, "compactions")
+    return f"1 in {figure(figures, 'requests') / compactions:.0f}" if compactions else "none"
+
+
+def _slowest(figures: Figures) -> str:
+    rungs = {key.removeprefix("rung_"): figure(figures, key) for key in figures if key.startswith("rung_")}
+    known = {name: share for name, share in rungs.items() if not math.isnan(share)}
+    if not known:
+        return "–"
+    name = max(known, key=lambda name: known[name])
+    return f"{name} {known[name]:.0%}"

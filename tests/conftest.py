@@ -1,0 +1,40 @@
+"""Shared by all tests: the kernel's own suites must run, and where the recorded transcripts are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import kin
+
+DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The folder of the recorded transcripts, which are not in the repository."""
+    if not any(DATA.glob("*.jsonl.gz")):
+        pytest.skip(f"no recorded transcripts in {DATA.name}/ (AMPLIFIER_CONTEXT_DATA names their folder)")
+    return DATA
+
+
+@pytest.fixture(autouse=True)
+def no_kin() -> None:
+    """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
+    kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
+    kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A kernel test that skips tests nothing: in CI that is a failure."""
+    report = yield
+    xfailed = hasattr(report, "wasxfail")
+    if report.skipped and not xfailed and os.environ.get("CI") == "true" and item.get_closest_marker("kernel"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped; in CI the kernel's tests must run\n{report.longrepr}"
+    return report

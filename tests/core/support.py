@@ -1,0 +1,71 @@
+"""What the tests of the pure rooms share: entries, rounds and drafts made from plain messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amplifier_context_core.checkpoint import Draft, Piece, piece_of
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.render import Rendered
+from amplifier_context_core.rounds import Round, rounds_of
+from amplifier_context_core.tokens import count_message_tokens
+from amplifier_context_core.transcript import Transcript
+
+Message = dict[str, Any]
+PNG_1X1 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+
+def user(content: Any = "Go on.", **more: Any) -> Message:
+    return {"role": "user", "content": content, **more}
+
+
+def says(content: Any = "Done.", **more: Any) -> Message:
+    return {"role": "assistant", "content": content, **more}
+
+
+def call(*ids: str, name: str = "read", path: str = "src/a.py", **more: Any) -> Message:
+    """An assistant message with calls, as OpenAI spells them."""
+    listed = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": f'{{"path": "{path}"}}'}} for id in ids
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": listed, **more}
+
+
+def result(id: str, content: Any = "out", **more: Any) -> Message:
+    return {"role": "tool", "tool_call_id": id, "content": content, **more}
+
+
+def system(content: Any = "Be careful.", **more: Any) -> Message:
+    return {"role": "system", "content": content, **more}
+
+
+def block(text: str) -> Message:
+    return {"type": "text", "text": text}
+
+
+def transcript(messages: Iterable[Message], session_id: str = "s") -> Transcript:
+    """A transcript of these messages, counted by the heuristic."""
+    made = Transcript(session_id)
+    for raw in messages:
+        message, reading = read_message(raw)
+        made.append(
+            made.draft(message, reading, count_message_tokens(message), created="2026-01-01T00:00:00.000+00:00")
+        )
+    return made
+
+
+def rounds(*messages: Message) -> list[Round]:
+    return rounds_of(transcript(messages).snapshot())
+
+
+def pieces(*messages: Message) -> list[Piece]:
+    """Each round as it stands, shown as it is stored."""
+    return [
+        piece_of(held, [Rendered(entry.message, entry.tokens, entry.seq) for entry in held.entries])
+        for held in rounds(*messages)
+    ]
+
+
+def draft(*messages: Message, fixed: int = 0) -> Draft:
+    return Draft(tuple(pieces(*messages)), fixed)

@@ -1,0 +1,285 @@
+"""The architecture, read from the imports: they go one way, pure rooms are pure, no file hides another module."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = "amplifier_context_core"
+FOLDERS = {path.parent.name: path.parent for path in sorted(ROOT.glob("*/pyproject.toml"))}
+PACKAGES = {CORE: FOLDERS[CORE], "amplifier_context_testing": FOLDERS["testing"]} | {
+    name: folder for name, folder in FOLDERS.items() if name.startswith("amplifier_context_")
+}
+MANAGERS = frozenset(PACKAGES) - {CORE, "amplifier_context_testing"}
+
+# From what nobody needs to do without to what needs all the rest. A module imports from lines above its own only, or
+# along its own line to the left. A new module gets its place here.
+ORDER = """
+    errors clip fence identifiers gate events
+    messages
+    media tokens
+    transcript
+    rounds align merge search meter budget config
+    render
+    plugins store
+    checkpoint
+    digest kin
+    strategies.base strategies.outputs strategies.folding strategies.windows strategies
+    floor
+    ladder lines history
+    views
+    explain manager
+    kernel
+    cli
+"""
+RANK = {name: (row, column) for row, line in enumerate(ORDER.split("\n")) for column, name in enumerate(line.split())}
+PURE = "Pure: no I/O, no clock"
+IMPURE = frozenset(
+    [
+        "asyncio",
+        "datetime",
+        "glob",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "queue",
+        "random",
+        "secrets",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlite3",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib",
+        "uuid",
+    ]
+)
+
+
+def sources(folder: Path) -> Iterator[Path]:
+    """The files of a package; build leftovers are none."""
+    for path in sorted(folder.rglob("*.py")):
+        if not {"build", "__pycache__"} & set(path.relative_to(folder).parts):
+            yield path
+
+
+def module_name(package: str, path: Path) -> str:
+    parts = [package, *path.relative_to(PACKAGES[package]).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(package: str, path: Path, *, typing_too: bool = False, lazy_too: bool = True) -> set[str]:
+    """The modules a file imports, by full name; those under `if TYPE_CHECKING` only when asked for."""
+    here = module_name(package, path).split(".")
+    parent = here if path.name == "__init__.py" else here[:-1]
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test) and not typing_too:
+                for other in child.orelse:
+                    walk(other)
+            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and not lazy_too:
+                continue
+            elif isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = parent[: len(parent) - child.level + 1] if child.level else []
+                source = ".".join([*base, child.module] if child.module else base)
+                found.add(source)
+                if child.level or source.split(".")[0] in PACKAGES:
+                    names = (f"{source}.{alias.name}" for alias in child.names)
+                    found.update(name for name in names if name in MODULES)
+            else:
+                walk(child)
+
+    walk(ast.parse(path.read_text()))
+    return found
+
+
+MODULES = {module_name(package, path): (package, path) for package in PACKAGES for path in sources(PACKAGES[package])}
+CORE_MODULES = {name: path for name, (package, path) in MODULES.items() if package == CORE}
+
+
+def room(name: str) -> str:
+    """A module of core as ORDER names it."""
+    short = name.removeprefix(f"{CORE}.")
+    return "cli" if short.split(".")[0] == "cli" else short
+
+
+def inner(name: str, *, lazy_too: bool = True) -> set[str]:
+    """The modules of core that one of them imports when it is loaded or used."""
+    found = {one for one in imported(CORE, CORE_MODULES[name], lazy_too=lazy_too) if one in CORE_MODULES}
+    # `from .strategies.base import x` names the package too, only because it stands on the way.
+    return {one for one in found if one not in (CORE, name)}
+
+
+def test_there_is_something_to_read() -> None:
+    assert len(CORE_MODULES) > 30
+    assert f"{CORE}.errors" in inner(f"{CORE}.messages")
+    assert {"amplifier_context_simple"} <= MANAGERS
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    assert {room(name) for name in CORE_MODULES} - {CORE} == set(RANK)
+
+
+@pytest.mark.parametrize("name", sorted(set(CORE_MODULES) - {CORE}), ids=room)
+def test_imports_go_one_way(name: str) -> None:
+    place = RANK[room(name)]
+    for other in inner(name):
+        if room(other) == "cli" and room(name) == "cli":
+            continue
+        assert RANK[room(other)] < place, f"{room(name)} imports {room(other)}, which stands behind it"
+
+
+def test_imports_go_round_in_no_circle() -> None:
+    """Rooms: not even lazily. The command's modules: not when they are loaded."""
+    graph = {
+        name: {one for one in inner(name, lazy_too=room(name) != "cli") if not name.startswith(f"{one}.")}
+        for name in CORE_MODULES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" imports ".join(circle.args[1]))
+
+
+def test_the_design_is_held_in_its_own_words() -> None:
+    """DESIGN.md: errors, messages <- tokens <- transcript <- rounds <- strategies <- ladder <- views <- manager."""
+    spine = [
+        "errors",
+        "messages",
+        "tokens",
+        "transcript",
+        "rounds",
+        "render",
+        "checkpoint",
+        "strategies",
+        "ladder",
+        "views",
+        "manager",
+        "kernel",
+        "cli",
+    ]
+    assert [RANK[name] for name in spine] == sorted(RANK[name] for name in spine)
+
+
+@pytest.mark.parametrize("package", [CORE, "amplifier_context_testing"])
+def test_core_and_testing_import_no_manager_package(package: str) -> None:
+    for path in sources(PACKAGES[package]):
+        roots = {name.split(".")[0] for name in imported(package, path, typing_too=True)}
+        assert not roots & MANAGERS, path.name
+
+
+def test_core_does_not_import_testing_but_in_its_command() -> None:
+    for name, path in CORE_MODULES.items():
+        if room(name) != "cli":
+            roots = {one.split(".")[0] for one in imported(CORE, path, typing_too=True)}
+            assert "amplifier_context_testing" not in roots, name
+
+
+@pytest.mark.parametrize("package", sorted(MANAGERS))
+def test_a_manager_package_imports_no_other_manager_package(package: str) -> None:
+    for path in sources(PACKAGES[package]):
+        roots = {name.split(".")[0] for name in imported(package, path, typing_too=True)}
+        assert not roots & (MANAGERS - {package}), path.name
+
+
+# -- pure rooms -------------------------------------------------------------------------------------------------------
+
+
+def pure_rooms() -> dict[str, Path]:
+    found = {}
+    for name, path in CORE_MODULES.items():
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if PURE in doc:
+            found[name] = path
+    return found
+
+
+def test_the_rooms_that_must_be_pure_say_so() -> None:
+    said = {room(name) for name in pure_rooms()}
+    assert said >= {"messages", "transcript", "rounds", "clip", "render", "identifiers", "checkpoint", "digest"}
+    assert said >= {"align", "meter", "floor"}
+
+
+@pytest.mark.parametrize("name", sorted(pure_rooms()), ids=room)
+def test_a_pure_room_imports_neither_io_nor_clock(name: str) -> None:
+    roots = {one.split(".")[0] for one in imported(CORE, CORE_MODULES[name])}
+    assert not roots & IMPURE
+
+
+@pytest.mark.parametrize("name", sorted(pure_rooms()), ids=room)
+def test_a_pure_room_opens_nothing_and_waits_for_nothing(name: str) -> None:
+    tree = ast.parse(CORE_MODULES[name].read_text())
+    for node in ast.walk(tree):
+        assert not isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global)), ast.dump(node)[:80]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("open", "print", "input", "exec", "eval")
+
+
+def test_nothing_random_and_no_wall_clock_decides_what_a_view_looks_like() -> None:
+    """Clocks stamp history (history, manager), time compactions (views), and no more."""
+    clocked = {
+        room(name)
+        for name, path in CORE_MODULES.items()
+        if {"time", "datetime", "random", "secrets", "uuid"} & {n.split(".")[0] for n in imported(CORE, path)}
+    }
+    assert clocked - {"cli"} <= {"history", "views", "tokens"}
+
+
+# -- what a package may need, and what its files may be called --------------------------------------------------------
+
+
+def test_no_module_of_core_needs_the_kernel_to_be_imported() -> None:
+    for name, path in CORE_MODULES.items():
+        roots = {one.split(".")[0] for one in imported(CORE, path, lazy_too=False)}
+        assert "amplifier_core" not in roots, name
+
+
+def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
+    blocked = ("amplifier_core", "amplifier_context_testing", "tiktoken", "bpe_openai", "click", "rich")
+    script = (
+        "import sys\n"
+        f"for name in {blocked!r}: sys.modules[name] = None\n"
+        "import amplifier_context_core as core\n"
+        "assert core.count_tokens([{'role': 'user', 'content': 'abcd'}]) == 5\n"
+        "import amplifier_context_core.kernel\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder: str) -> None:
+    """The kernel's loader puts a flat folder first on `sys.path` (KERNEL.md)."""
+    taken = set(sys.stdlib_module_names) | set(importlib.metadata.packages_distributions()) | set(PACKAGES)
+    names = {
+        path.name.removesuffix(".py")
+        for path in FOLDERS[folder].iterdir()
+        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
+    }
+    assert not (names - {"__init__"}) & taken
+
+
+def test_every_room_begins_with_its_idea_and_every_package_is_typed() -> None:
+    for name, path in CORE_MODULES.items():
+        if path.stat().st_size:
+            assert ast.get_docstring(ast.parse(path.read_text())), name
+    for folder in PACKAGES.values():
+        assert (folder / "py.typed").exists(), folder.name

@@ -1,0 +1,199 @@
+"""The budget of a request: who says it, who caps it, and what a provider says that makes no sense."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from amplifier_context_core.budget import Budget, model_of, name_of, provider_window, request_budget
+from amplifier_context_core.errors import ConfigError
+
+
+def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:
+    defaults = {"context_window": window, "max_output_tokens": answer, **more}
+    return SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+def budget(**settings: Any) -> Budget:
+    return request_budget(
+        **{
+            "token_budget": None,
+            "provider": None,
+            "max_tokens": 200_000,
+            "max_tokens_set": False,
+            "output_reserve_fraction": 1.0,
+            "safety_margin": 1_000,
+            **settings,
+        }
+    )
+
+
+# -- who says it ------------------------------------------------------------------------------------------------------
+
+
+def test_an_explicit_budget_comes_first() -> None:
+    assert budget(token_budget=5_000, provider=provider(100_000)) == Budget(5_000, "token_budget")
+
+
+def test_the_providers_window_comes_next_less_the_answer_and_the_margin() -> None:
+    assert budget(provider=provider(100_000, 8_000)) == Budget(91_000, "provider")
+
+
+def test_what_was_configured_comes_last() -> None:
+    assert budget() == Budget(200_000, "max_tokens")
+
+
+def test_a_share_of_the_answer_can_be_kept_free() -> None:
+    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.5).tokens == 95_000
+    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.0, safety_margin=0).tokens == 100_000
+
+
+def test_without_a_longest_answer_only_the_margin_is_kept_free() -> None:
+    assert budget(provider=provider(100_000)).tokens == 99_000
+
+
+# -- who caps it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "source"),
+    [({"token_budget": 300_000}, "token_budget"), ({"provider": provider(301_000)}, "provider")],
+    ids=["explicit", "provider"],
+)
+def test_a_configured_maximum_always_caps(settings: dict[str, Any], source: str) -> None:
+    assert budget(max_tokens_set=True, **settings) == Budget(200_000, source, capped_from=300_000)
+
+
+def test_a_maximum_nobody_set_caps_nothing() -> None:
+    assert budget(provider=provider(1_001_000)) == Budget(1_000_000, "provider")
+
+
+def test_a_maximum_that_is_not_reached_caps_nothing() -> None:
+    assert budget(token_budget=5_000, max_tokens_set=True) == Budget(5_000, "token_budget")
+    assert budget(max_tokens_set=True).capped_from is None
+
+
+# -- nonsense ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, -1, -(10**9), True, False, 5.5, 100.0, "100", [], float("nan")], ids=repr)
+def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> None:
+    with pytest.raises(ConfigError, match="token_budget: must be at least 1 token") as caught:
+        budget(token_budget=bad)
+    assert repr(bad) in str(caught.value)
+
+
+def test_a_budget_of_one_token_is_possible() -> None:
+    assert budget(token_budget=1).tokens == 1
+
+
+@pytest.mark.parametrize(
+    "window",
+    [None, 0, -5, True, "128000", float("nan"), float("inf"), 0.5, [128_000], 10**9, 10**400, -(10**400), MagicMock()],
+    ids=lambda value: str(value)[:20] if isinstance(value, (int, float)) else type(value).__name__,
+)
+def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
+    assert provider_window(provider(window), 1.0, 1_000) is None
+    assert budget(provider=provider(window)).source == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 0, -8_000, "8000", float("nan"), 10**400], ids=["none", "0", "-", "text", "nan", "huge"]
+)
+def test_a_longest_answer_that_makes_no_sense_is_not_kept_free(answer: Any) -> None:
+    assert provider_window(provider(100_000, answer), 1.0, 1_000) == 99_000
+
+
+def test_a_window_all_of_which_may_be_answered_is_split_in_half() -> None:
+    assert provider_window(provider(8_192, 8_192), 1.0, 1_000) == 4_096
+    assert provider_window(provider(500), 1.0, 1_000) == 250
+    assert provider_window(provider(1), 1.0, 1_000) == 1
+
+
+class Raising:
+    """Every question is an error."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("not connected")
+
+
+class RaisingCalls:
+    name = 5
+
+    def get_info(self) -> Any:
+        raise ConnectionError("not connected")
+
+    def get_model_info(self) -> Any:
+        raise NotImplementedError
+
+
+class RaisingInfo:
+    def get_info(self) -> Any:
+        return Raising()
+
+    def get_model_info(self) -> Any:
+        return Raising()
+
+
+class AsyncInfo:
+    async def get_info(self) -> Any:
+        return SimpleNamespace(defaults={"context_window": 5})
+
+    async def get_model_info(self) -> Any:
+        return {"context_window": 5}
+
+
+class NeedsArguments:
+    def get_info(self, model: str) -> Any:
+        return SimpleNamespace(defaults={"context_window": 5})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        object(),
+        "provider",
+        5,
+        [],
+        {"context_window": 5},
+        Raising(),
+        RaisingCalls(),
+        RaisingInfo(),
+        AsyncInfo(),
+        NeedsArguments(),
+        MagicMock(),
+        AsyncMock(),
+        SimpleNamespace(get_info=5, get_model_info="x"),
+        SimpleNamespace(get_info=lambda: None, get_model_info=lambda: None),
+        SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=None)),
+        SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=[("context_window", 5)])),
+        SimpleNamespace(get_info=lambda: SimpleNamespace(defaults={})),
+    ],
+    ids=lambda odd: type(odd).__name__,
+)
+def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> None:
+    assert budget(provider=odd) == Budget(200_000, "max_tokens")
+    assert model_of(odd) is None
+    assert name_of(odd) == ""
+
+
+def test_what_is_known_of_the_model_comes_before_the_defaults() -> None:
+    both = provider(100_000)
+    both.get_model_info = lambda: SimpleNamespace(context_window=50_000, max_output_tokens=0)
+    assert provider_window(both, 1.0, 0) == 50_000
+    both.get_model_info = lambda: {"context_window": 60_000}
+    assert provider_window(both, 1.0, 0) == 60_000
+    both.get_model_info = lambda: {"context_window": 0}
+    assert provider_window(both, 1.0, 0) == 100_000
+
+
+def test_the_model_and_the_name_of_a_provider_are_found_where_it_says_them() -> None:
+    assert model_of(provider(1, model="a")) == "a"
+    assert model_of(provider(1, default_model="b")) == "b"
+    assert model_of(SimpleNamespace(default_model="c")) == "c"
+    assert model_of(None) is None
+    assert name_of(SimpleNamespace(name="anthropic")) == "anthropic"
+    assert name_of(None) == ""

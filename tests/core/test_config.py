@@ -1,0 +1,263 @@
+"""Config: every key of the modules we replace is accepted, and an impossible value is an error that helps."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.config import Config, load_config
+from amplifier_context_core.errors import ConfigError
+
+REPLACED = {  # KERNEL.md: the keys of the modules we replace, with their defaults, and keys of hosts' configs
+    "max_tokens": 200_000,
+    "compact_threshold": 0.92,
+    "target_usage": 0.50,
+    "protected_recent": 0.30,
+    "protected_tool_results": 5,
+    "truncate_chars": 250,
+    "truncate_boundary": 0.50,
+    "auto_compact": True,
+    "output_reserve_fraction": 1.0,
+    "compaction_notice_enabled": True,
+    "compaction_notice_token_reserve": 800,
+    "compaction_notice_verbosity": "normal",
+    "compaction_notice_min_level": 1,
+    "token_meter": "estimate",
+    "max_tool_result_bytes": 131_072,
+    "transcript_path": "~/x.jsonl",
+    "memory_files": ["a.md"],
+    "compaction_strategy": "summary",
+    "summary_trigger": 0.8,
+    "summarization_model": "gpt",
+    "summarization_prompt_path": "p.md",
+    "summarization_timeout_s": 30,
+    "storage_path": "~/store",
+    "auto_save": True,
+    "clear_at_least": 10_000,
+}
+
+
+@pytest.mark.parametrize("key", REPLACED)
+def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config({key: REPLACED[key], "strict_config": True})
+    assert caplog.records == []
+
+
+def test_the_whole_config_of_a_replaced_module_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        config = load_config(REPLACED)
+    assert caplog.records == []
+    assert config.clear_at_least == 10_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_tokens", 200_000),
+        ("compact_threshold", 0.92),
+        ("target_usage", 0.50),
+        ("protected_recent", 0.30),
+        ("protected_tool_results", 5),
+        ("truncate_chars", 250),
+        ("auto_compact", True),
+        ("output_reserve_fraction", 1.0),
+        ("max_tool_result_bytes", 131_072),
+    ],
+)
+def test_the_defaults_are_those_of_the_replaced_module(key: str, value: object) -> None:
+    assert getattr(load_config(None), key) == value
+
+
+@pytest.mark.parametrize("meter", ["estimate", "actual", "hybrid"])
+def test_every_token_meter_of_hosts_configs_is_known(meter: str) -> None:
+    assert load_config({"token_meter": meter}).token_meter == meter
+
+
+def test_a_shipped_bundle_is_accepted() -> None:
+    assert load_config({"max_tokens": 300_000, "compact_threshold": 0.8, "auto_compact": True}).max_tokens == 300_000
+
+
+# -- spellings, null, defaults ----------------------------------------------------------------------------------------
+
+
+def test_the_contracts_spelling_of_the_threshold_is_understood() -> None:
+    assert load_config({"compaction_threshold": 0.7}).compact_threshold == 0.7
+
+
+def test_where_both_spellings_are_written_ours_counts_in_any_order() -> None:
+    assert load_config({"compaction_threshold": 0.7, "compact_threshold": 0.8}).compact_threshold == 0.8
+    assert load_config({"compact_threshold": 0.8, "compaction_threshold": 0.7}).compact_threshold == 0.8
+    assert load_config({"compact_threshold": None, "compaction_threshold": 0.7}).compact_threshold == 0.7
+
+
+def test_null_is_not_written() -> None:
+    config = load_config(dict.fromkeys([*Config.model_fields, *REPLACED, "compaction_threshold", "never_seen"]))
+    assert config == load_config({})
+    assert config.model_fields_set == set()
+
+
+def test_what_was_written_is_told_from_what_was_not() -> None:
+    assert "max_tokens" in load_config({"max_tokens": 200_000}).model_fields_set
+    assert "max_tokens" not in load_config({}).model_fields_set
+
+
+def test_a_modules_own_defaults_stand_behind_what_was_written() -> None:
+    defaults = {"protected_recent": 0.10}
+    assert load_config({}, defaults=defaults).protected_recent == 0.10
+    assert load_config({"protected_recent": 0.2}, defaults=defaults).protected_recent == 0.2
+    assert load_config({"protected_recent": None}, defaults=defaults).protected_recent == 0.10
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config({}).max_tokens = 5  # type: ignore[misc]
+
+
+def test_numbers_written_as_text_are_numbers() -> None:
+    config = load_config({"max_tokens": "50000", "compact_threshold": "0.8", "auto_compact": "false"})
+    assert (config.max_tokens, config.compact_threshold, config.auto_compact) == (50_000, 0.8, False)
+
+
+# -- unknown keys -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("compact_treshold", "compact_threshold"),
+        ("max_token", "max_tokens"),
+        ("autocompact", "auto_compact"),
+        ("truncate_char", "truncate_chars"),
+        ("summarisation_model", "summarization_model"),
+    ],
+)
+def test_an_unknown_key_is_a_warning_that_names_the_nearest_known(
+    key: str, near: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config({key: 1}, module="context-simple")
+    (record,) = caplog.records
+    assert all(part in record.getMessage() for part in ("context-simple", repr(key), repr(near)))
+
+
+def test_a_key_like_no_other_is_a_warning_without_a_guess(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config({"zzzzzz": 1})
+    assert "did you mean" not in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("strict", [True, "true", 1, "yes"])
+def test_under_strict_config_an_unknown_key_is_an_error(strict: Any) -> None:
+    with pytest.raises(ConfigError, match="unknown key of context-simple; did you mean 'max_tokens'") as caught:
+        load_config({"max_token": 1, "strict_config": strict}, module="context-simple")
+    assert caught.value.key == "max_token"
+
+
+def test_keys_without_meaning_are_named_once_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        load_config({"storage_path": "x", "auto_save": True}, module="context-simple")
+    (record,) = caplog.records
+    assert "auto_save, storage_path" in record.getMessage()
+    assert record.levelno == logging.INFO
+
+
+def test_a_key_the_module_itself_reads_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        load_config({"storage_path": "x", "fold_model": "y"}, meaningful=frozenset({"fold_model", "storage_path"}))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("key", [5, True, None, 1.5])
+def test_a_key_that_yaml_read_as_no_text_is_an_unknown_one(key: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """YAML 1.1 reads a bare `on:` as true. That must not end the host's session."""
+    with caplog.at_level(logging.WARNING):
+        load_config({key: 1})
+    assert repr(str(key)) in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("raw", [[], ["max_tokens"], "max_tokens", 5])
+def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
+    with pytest.raises(ConfigError, match="keys with values"):
+        load_config(raw)
+
+
+# -- impossible values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("max_tokens", 0, "at least 1"),
+        ("max_tokens", -5, "at least 1"),
+        ("max_tokens", "many", "at least 1"),
+        ("max_tokens", 5.5, "at least 1"),
+        ("max_tokens", True, "at least 1"),
+        ("max_tokens", float("inf"), "at least 1"),
+        ("compact_threshold", 0, "above 0.* at most 1"),
+        ("compact_threshold", 1.5, "above 0.* at most 1"),
+        ("compact_threshold", float("nan"), "above 0.* at most 1"),
+        ("compact_threshold", True, "above 0.* at most 1"),
+        ("compact_threshold", [0.5], "above 0.* at most 1"),
+        ("target_usage", 0, "above 0.* below 1"),
+        ("target_usage", 1, "above 0.* below 1"),
+        ("protected_recent", -0.1, "at least 0.* at most 1"),
+        ("protected_tool_results", -1, "at least 0"),
+        ("truncate_chars", 0, "at least 1"),
+        ("output_reserve_fraction", 1.1, "at least 0.* at most 1"),
+        ("safety_margin", -1, "at least 0"),
+        ("max_tool_result_bytes", 10, "at least 200"),
+        ("clear_at_least", -1, "at least 0"),
+        ("clear_at_least", False, "at least 0"),
+        ("output_share", 0, "above 0.* at most 1"),
+        ("chapter_share", 1, "above 0.* below 1"),
+        ("pin_share", 2, "above 0.* at most 1"),
+        ("token_meter", "guess", "'estimate', 'actual' or 'hybrid'"),
+        ("on_interrupt", "panic", "'keep', 'discard' or 'repair'"),
+        ("auto_compact", "perhaps", "boolean"),
+        ("strict", 2, "boolean"),
+        ("ladder", [], "at least 1"),
+        ("ladder", "fold", "list"),
+        ("token_counter", "", "at least 1"),
+    ],
+)
+def test_an_impossible_value_is_an_error_with_key_value_and_range(key: str, value: Any, wanted: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({key: value})
+    assert caught.value.key == key
+    text = str(caught.value)
+    assert text.startswith(f"{key}: {value!r} ")
+    assert re.search(wanted, text)
+    assert "pydantic" not in text
+
+
+def test_an_impossible_value_under_the_contracts_spelling_is_named_by_ours() -> None:
+    with pytest.raises(ConfigError, match="compact_threshold: 7 "):
+        load_config({"compaction_threshold": 7})
+
+
+@pytest.mark.parametrize("target", [0.92, 0.95])
+def test_a_target_at_or_above_the_threshold_is_an_error_with_both(target: float) -> None:
+    with pytest.raises(ConfigError, match=rf"{target}.*compact_threshold \(0.92\)") as caught:
+        load_config({"target_usage": target})
+    assert caught.value.key == "target_usage"
+
+
+def test_a_low_threshold_alone_brings_its_own_target() -> None:
+    """A config the replaced module took: the user never asked for a target above the threshold."""
+    config = load_config({"compact_threshold": 0.4})
+    assert config.compact_threshold == 0.4
+    assert 0 < config.target_usage < 0.4
+    assert load_config({"compaction_threshold": 0.5}).target_usage < 0.5
+
+
+@pytest.mark.parametrize("edge", [("compact_threshold", 1), ("protected_recent", 0), ("protected_recent", 1)])
+def test_the_ends_of_a_range_that_belong_to_it_are_accepted(edge: tuple[str, Any]) -> None:
+    assert getattr(load_config(dict([edge])), edge[0]) == edge[1]
+
+
+def test_every_setting_is_described() -> None:
+    assert [name for name, field in Config.model_fields.items() if not field.description] == []

@@ -1,0 +1,143 @@
+"""Errors: one tree, and nothing in it that repeats what a message says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import (
+    ConfigError,
+    ContextError,
+    ContextManager,
+    ContextOverflow,
+    InvalidMessage,
+    PinRefused,
+    PluginError,
+    Plugins,
+    StoreError,
+    load_config,
+    open_store,
+)
+from amplifier_context_core.messages import read_message
+
+SECRET = "hunter2-SECRET"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [InvalidMessage, ConfigError, ContextOverflow, PinRefused, PluginError, StoreError],
+    ids=lambda k: k.__name__,
+)
+def test_every_error_is_caught_by_the_base(kind: type[Exception]) -> None:
+    assert issubclass(kind, ContextError)
+
+
+@pytest.mark.parametrize("kind", [InvalidMessage, ConfigError, PinRefused], ids=lambda k: k.__name__)
+def test_errors_about_an_argument_are_value_errors(kind: type[Exception]) -> None:
+    assert issubclass(kind, ValueError)
+
+
+@pytest.mark.parametrize("kind", [ContextOverflow, PluginError, StoreError], ids=lambda k: k.__name__)
+def test_errors_about_circumstances_are_no_value_errors(kind: type[Exception]) -> None:
+    assert not issubclass(kind, ValueError)
+
+
+def test_an_invalid_message_names_its_field() -> None:
+    with pytest.raises(InvalidMessage, match=r"tool_calls\[1\]\.id.*not stored") as caught:
+        read_message({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": ""}]})
+    assert caught.value.field == "tool_calls[1].id"
+
+
+def test_a_config_error_names_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"max_tokens.*-5") as caught:
+        load_config({"max_tokens": -5})
+    assert caught.value.key == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": SECRET, "content": SECRET},
+        {"content": SECRET},
+        {"role": "user", "content": {"text": SECRET}},
+        {"role": "user", "content": [SECRET]},
+        {"role": "user", "content": [{"text": SECRET}]},
+        {"role": "user", "content": SECRET, "metadata": SECRET},
+        {"role": "user", "content": SECRET, "metadata": {"bytes": SECRET.encode()}},
+        {"role": "user", "content": SECRET, "metadata": {"set": {SECRET}}},
+        {"role": "user", "content": SECRET, "metadata": {("a", SECRET): 1}},
+        {"role": "tool", "content": SECRET},
+        {"role": "tool", "content": SECRET, "tool_call_id": 5},
+        {"role": "assistant", "content": SECRET, "tool_calls": SECRET},
+        {"role": "assistant", "content": SECRET, "tool_calls": [SECRET]},
+        {"role": "assistant", "content": SECRET, "tool_calls": [{"function": {"arguments": SECRET}}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "input": {"password": SECRET}}]},
+        {"role": "user", "content": [{"type": "tool_result", "content": SECRET}]},
+        SECRET,
+        [SECRET],
+    ],
+    ids=str,
+)
+def test_the_refusal_of_a_message_does_not_quote_it(message: Any) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read_message(message)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value)
+
+
+async def test_an_overflow_is_told_in_marks_and_sizes_not_in_words() -> None:
+    manager = ContextManager(load_config({"strict": True, "token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message({"role": "system", "content": f"{SECRET} " * 200})
+    await manager.add_message({"role": "user", "content": f"{SECRET} " * 200})
+    with pytest.raises(ContextOverflow) as caught:
+        await manager.get_messages_for_request(token_budget=60)
+    assert SECRET not in str(caught.value)
+    assert "60" in str(caught.value)
+
+
+async def test_a_refused_pin_is_told_in_sizes_not_in_words() -> None:
+    manager = ContextManager(load_config({"max_tokens": 100, "token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message({"role": "user", "content": f"{SECRET} " * 200})
+    with pytest.raises(PinRefused, match=r"m1 has .* tokens") as caught:
+        await manager.pin("m1")
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_text_to_retain_that_is_unknown_is_not_quoted() -> None:
+    manager = ContextManager(plugins=Plugins())
+    with pytest.raises(ValueError, match="not in the history") as caught:
+        await manager.request_retention(retain_contents=[SECRET])
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_failing_prompt_factory_is_named_by_its_kind_only() -> None:
+    async def factory() -> str:
+        raise RuntimeError(SECRET)
+
+    manager = ContextManager(plugins=Plugins())
+    await manager.add_message({"role": "user", "content": "Go."})
+    await manager.set_system_prompt_factory(factory)
+    with pytest.raises(ContextError, match="RuntimeError") as caught:
+        await manager.get_messages_for_request(token_budget=1_000)
+    assert SECRET not in str(caught.value)
+
+
+async def test_an_edit_with_a_bad_message_names_its_place_in_the_list() -> None:
+    manager = ContextManager(plugins=Plugins())
+    with pytest.raises(InvalidMessage, match=r"messages\[1\]\.role") as caught:
+        await manager.set_messages([{"role": "user", "content": SECRET}, {"content": SECRET}])
+    assert SECRET not in str(caught.value)
+    assert await manager.get_messages() == []
+
+
+def test_an_address_of_a_store_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"nosuch://anna:{SECRET}@db.example.com/x", Plugins())
+    assert SECRET not in str(caught.value)
+
+
+def test_an_address_without_a_scheme_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigError, match="scheme") as caught:
+        open_store(f"//anna={SECRET}@db.example.com/x", Plugins())
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,243 @@
+"""The floor: what must stay is found before anything goes, and clipped only where it leaves no room at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.checkpoint import Draft, Piece
+from amplifier_context_core.floor import clip_floor, clip_piece, clip_rendered, floor_tokens, hook_of, mark_floor
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.render import Rendered
+from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_testing import check_request
+from amplifier_context_testing.talk import image_block
+
+from .support import Message, block, call, pieces, result, says, system, user
+
+PINNED = {"pinned": True}
+WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
+
+
+def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, **later: bool) -> dict[str, str]:
+    settings = {"newest_is_later": False, "human_is_later": False, **later}
+    marked, _ = mark_floor(pieces(*messages), pins, pin_tokens=pin_tokens, **settings)
+    return {piece.mark: piece.floor for piece in marked if piece.floor}
+
+
+def shown(message: Message) -> Rendered:
+    return Rendered(message, count_message_tokens(message), 7)
+
+
+# -- who belongs to it ------------------------------------------------------------------------------------------------
+
+
+def test_the_task_the_newest_prompt_and_the_newest_round_stay() -> None:
+    assert why(says("hi"), user("task"), says(), user("more"), says(), user("newest"), call("a"), result("a")) == {
+        "m2": "task",
+        "m6": "newest human message",
+        "m7": "newest round",
+    }
+
+
+def test_a_single_prompt_is_the_task() -> None:
+    assert why(user("task"), says("a"), says("b")) == {"m1": "task", "m3": "newest round"}
+
+
+def test_injected_messages_are_neither_task_nor_newest_prompt() -> None:
+    hook = {"source": "hook"}
+    assert why(user("x", metadata=hook), user("task"), says(), user("y", metadata=hook), says()) == {
+        "m2": "task",
+        "m5": "newest round",
+    }
+
+
+def test_what_is_newer_than_the_draft_takes_the_place_of_its_newest() -> None:
+    messages = (user("task"), says(), user("newest here"), says())
+    assert why(*messages, newest_is_later=True) == {"m1": "task", "m3": "newest human message"}
+    assert why(*messages, newest_is_later=True, human_is_later=True) == {"m1": "task"}
+
+
+def test_pins_stay_by_metadata_and_by_command_with_their_whole_round() -> None:
+    messages = (user("task"), says("a"), says("b", metadata=PINNED), call("x"), result("x"), says("c"), says("d"))
+    assert why(*messages, pins={5}) == {"m1": "task", "m3": "pinned", "m4": "pinned", "m7": "newest round"}
+
+
+def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
+    messages = [user("task"), *(says(WORDS[:400], metadata=PINNED) for _ in range(3)), says("end")]
+    marked, refused = mark_floor(pieces(*messages), (), pin_tokens=250, newest_is_later=False, human_is_later=False)
+    assert [piece.mark for piece in marked if piece.floor == "pinned"] == ["m2", "m3"]
+    assert refused == ["m4"]
+
+
+def test_a_task_stays_though_its_pin_was_refused() -> None:
+    assert why(user(WORDS, metadata=PINNED), says("end"), pin_tokens=10)["m1"] == "task"
+
+
+def test_rounds_with_loaded_tools_stay() -> None:
+    state = {"openai:tool_search_items": []}
+    assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
+
+
+def test_of_each_hook_the_newest_notice_stays() -> None:
+    def notice(name: str) -> Message:
+        return system("x", metadata={"source": "hook", "hook_name": name})
+
+    found = why(user("task"), notice("todo"), notice("lint"), notice("todo"), says("b"), says("c"))
+    assert found == {
+        "m1": "task",
+        "m3": "newest notice of its hook",
+        "m4": "newest notice of its hook",
+        "m6": "newest round",
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (system("x", metadata={"hook_name": "todo"}), "todo"),
+        ({"role": "developer", "content": "x", "metadata": {"hook_name": "lint"}}, "lint"),
+        (system("x"), None),
+        (system("x", metadata={"hook_name": ""}), None),
+        (system("x", metadata={"hook_name": 5}), None),
+        (user("x", metadata={"hook_name": "todo"}), None),
+    ],
+    ids=str,
+)
+def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> None:
+    assert hook_of(pieces(message)[0]) == name
+
+
+def test_the_floor_is_added_up_with_what_stands_outside_the_pieces() -> None:
+    marked, _ = mark_floor(
+        pieces(user("task"), says("x"), says("y")), (), pin_tokens=0, newest_is_later=False, human_is_later=False
+    )
+    draft = Draft(tuple(marked), fixed=100)
+    assert floor_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
+
+
+# -- clipping it ------------------------------------------------------------------------------------------------------
+
+
+def floor_draft(*messages: Message, fixed: int = 0) -> Draft:
+    marked, _ = mark_floor(pieces(*messages), (), pin_tokens=1 << 40, newest_is_later=False, human_is_later=False)
+    return Draft(tuple(marked), fixed)
+
+
+def valid(piece: Piece) -> None:
+    before = [] if piece.shown[0].message["role"] == "user" else [user("x")]
+    assert check_request([*before, *(one.message for one in piece.shown)]) == []
+
+
+@pytest.mark.parametrize("limit", [3_000, 1_000, 300])
+def test_the_largest_members_are_clipped_until_the_floor_fits(limit: int) -> None:
+    draft = floor_draft(user(WORDS), says("between"), user(WORDS[:6_000]), says(WORDS[:9_000]))
+    done = clip_floor(draft, limit, approx_token_counter)
+    assert floor_tokens(done) <= limit
+    assert done.pieces[1] is draft.pieces[1]
+    for piece in done.pieces:
+        assert piece.tokens == sum(count_message_tokens(one.message) for one in piece.shown)
+
+
+def test_clipped_members_keep_head_tail_and_mark() -> None:
+    done = clip_floor(floor_draft(user(WORDS), says("x")), 500, approx_token_counter)
+    text = done.pieces[0].shown[0].message["content"]
+    assert text.startswith("word0000")
+    assert text.endswith("word1999")
+    assert "m1" in text
+    assert (done.pieces[0].state, done.pieces[0].rule) == ("clipped", "floor")
+
+
+def test_small_members_stay_whole_while_large_ones_can_give() -> None:
+    draft = floor_draft(user("small task"), says("x"), user("small prompt"), says(WORDS))
+    done = clip_floor(draft, 600, approx_token_counter)
+    assert done.pieces[:3] == draft.pieces[:3]
+    assert done.pieces[3].tokens < 600
+
+
+def test_pins_are_clipped_last() -> None:
+    draft = floor_draft(user(WORDS), says(WORDS[:2_000], metadata=PINNED), says(WORDS))
+    spared = clip_floor(draft, 1_500, approx_token_counter)
+    assert spared.pieces[1] is draft.pieces[1]
+    assert floor_tokens(spared) <= 1_500
+    everything = clip_floor(draft, 300, approx_token_counter)
+    assert everything.pieces[1].tokens < draft.pieces[1].tokens
+    assert floor_tokens(everything) <= 300
+
+
+def test_a_floor_that_fits_is_the_same_draft() -> None:
+    draft = floor_draft(user("x"), says("y"))
+    assert clip_floor(draft, 10_000, approx_token_counter) is draft
+
+
+def test_clipping_twice_to_the_same_size_is_clipping_once() -> None:
+    once = clip_floor(floor_draft(user(WORDS), says(WORDS)), 500, approx_token_counter)
+    assert clip_floor(once, 500, approx_token_counter) is once
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (call("a"), result("a", WORDS)),
+        (call("a", path=WORDS), result("a", "x")),
+        (
+            says(
+                [block(WORDS), {"type": "tool_call", "id": "a", "name": "write", "input": {"text": WORDS, "n": [1]}}],
+                tool_calls=[{"id": "a", "tool": "write", "arguments": {"text": WORDS, "n": [1]}}],
+            ),
+            result("a", [block(WORDS), block(WORDS)]),
+        ),
+        (user([block(WORDS), image_block(1_000, 1_000), block(WORDS)]),),
+        (says([{"type": "thinking", "thinking": "hm"}, block(WORDS)]),),
+        (user(" " * 9_000 + "end"),),
+        (user([block("\n" * 9_000 + "end"), block(WORDS)]),),
+    ],
+    ids=lambda messages: f"{messages[0]['role']}:{type(messages[0]['content']).__name__}:{len(messages)}",
+)
+@pytest.mark.parametrize("size", [24, 60, 200, 1_000])
+def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tuple[Message, ...], size: int) -> None:
+    made = [{**m, "content": m["content"] or ""} if m.get("tool_calls") else m for m in messages]
+    (piece,) = pieces(*made)
+    done = clip_piece(piece, size, approx_token_counter)
+    valid(done)
+    assert done.tokens <= max(size, 60 * len(messages)) * 1.5
+    assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
+
+
+def test_a_signed_message_is_never_clipped() -> None:
+    (piece,) = pieces(says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, block(WORDS)]))
+    assert clip_piece(piece, 24, approx_token_counter) is piece
+
+
+def test_the_arguments_in_blocks_and_in_the_list_stay_the_same() -> None:
+    arguments = {"text": WORDS, "deep": [{"more": WORDS}], "n": 5}
+    message = says(
+        [{"type": "tool_call", "id": "a", "name": "write", "input": arguments}],
+        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
+    )
+    clipped = clip_rendered(shown(message), 100, approx_token_counter).message
+    assert clipped["content"][0]["input"] == clipped["tool_calls"][0]["arguments"]
+    assert clipped["tool_calls"][0]["arguments"]["n"] == 5
+
+
+def test_signed_thinking_is_never_clipped() -> None:
+    thinking = {"type": "thinking", "thinking": WORDS, "signature": "c2ln"}
+    clipped = clip_rendered(shown(says([thinking, block(WORDS)])), 100, approx_token_counter).message
+    assert clipped["content"][0] == thinking
+
+
+def test_what_cannot_be_clipped_is_the_same_object() -> None:
+    small = shown(user("x"))
+    assert clip_rendered(small, 100, approx_token_counter) is small
+    sealed = shown(says([{"type": "redacted_thinking", "data": "A" * 9_000}]))
+    assert clip_rendered(sealed, 100, approx_token_counter) is sealed
+
+
+def test_clipping_touches_neither_the_original_nor_who_wrote_it() -> None:
+    original = Rendered(user([block(WORDS)], metadata={"cache": 1}), 5_000, 3, "anthropic")
+    clipped = clip_rendered(original, 100, approx_token_counter)
+    assert original.message == user([block(WORDS)], metadata={"cache": 1})
+    assert clipped.message["metadata"] == {"cache": 1}
+    assert (clipped.seq, clipped.provider) == (3, "anthropic")
+    assert read_message(clipped.message)[1].human

@@ -1,0 +1,122 @@
+"""Media: priced by the size their header tells, else flat, never by the base64 text that carries them."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.media import MEDIA_BLOCKS, media_tokens, split_data_uri
+from amplifier_context_testing.talk import image_block, image_url, png
+
+FLAT = 600
+
+
+def jpeg(width: int, height: int, leading: int = 0) -> str:
+    """The header of a JPEG, with so many bytes of EXIF before the size."""
+    parts = [b"\xff\xd8"]
+    while leading > 0:
+        size = min(leading, 65_000)
+        parts.append(b"\xff\xe1" + struct.pack(">H", size + 2) + b"\x00" * size)
+        leading -= size
+    parts.append(b"\xff\xc0" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\x00" * 9 + b"\xff\xd9")
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tokens"),
+    [(750, 100, 100), (640, 480, 410), (1, 1, 1), (1000, 1000, 1333), (1568, 100, 209)],
+)
+def test_an_image_costs_its_pixels(width: int, height: int, tokens: int) -> None:
+    assert media_tokens(image_block(width, height), FLAT) == tokens
+
+
+def test_a_huge_image_costs_what_it_is_scaled_down_to() -> None:
+    assert media_tokens(image_block(8_000, 8_000), FLAT) == 1_600
+    assert media_tokens(image_block(20_000, 10), FLAT) == media_tokens(image_block(1_568, 1), FLAT)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image_block(640, 480),
+        image_url(640, 480),
+        {"type": "image_url", "image_url": f"data:image/png;base64,{png(640, 480)}"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{png(640, 480)}"},
+        {"type": "image", "source": f"data:image/png;base64,{png(640, 480)}"},
+        {"type": "image", "data": png(640, 480)},
+        {"type": "image", "source": {"data": f"data:image/png;base64,{png(640, 480)}"}},
+        {"type": "file", "file": {"file_data": f"data:image/png;base64,{png(640, 480)}"}},
+    ],
+    ids=lambda block: f"{block['type']}:{next(key for key in block if key != 'type')}",
+)
+def test_the_size_is_found_in_every_spelling(block: dict[str, Any]) -> None:
+    assert media_tokens(block, FLAT) == 410
+
+
+def test_the_size_of_a_jpeg_is_found_behind_its_exif_block() -> None:
+    assert media_tokens(as_source(jpeg(640, 480), "image/jpeg"), FLAT) == 410
+    assert media_tokens(as_source(jpeg(640, 480, leading=60_000), "image/jpeg"), FLAT) == 410
+
+
+def test_a_size_beyond_what_is_read_costs_flat() -> None:
+    assert media_tokens(as_source(jpeg(640, 480, leading=200_000), "image/jpeg"), FLAT) == FLAT
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image"},
+        {"type": "image", "source": None},
+        {"type": "image", "source": {}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "image_url", "image_url": {"url": None}},
+        {"type": "image_url", "image_url": {"url": "data:image/png,notbase64"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
+        as_source("!!!! not base64 !!!!"),
+        as_source("AAAA"),
+        as_source(base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\x00" * 40).decode()),
+        as_source(base64.b64encode(b"\xff\xd8\xff\xe1\xff\xff").decode()),
+        as_source(base64.b64encode(b"GIF89a").decode()),
+        as_source(base64.b64encode(b"<svg width='1e999' height='-5'>").decode()),
+        as_source("ééé"),
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    ],
+    ids=str,
+)
+def test_what_does_not_tell_its_size_costs_flat(block: dict[str, Any]) -> None:
+    assert media_tokens(block, FLAT) == FLAT
+    assert media_tokens(block, 7) == 7
+
+
+def test_the_length_of_the_data_does_not_matter() -> None:
+    short = png(640, 480)
+    assert media_tokens(as_source(short + "A" * 4_000_000), FLAT) == media_tokens(as_source(short), FLAT)
+
+
+def test_the_blocks_that_carry_media_are_known() -> None:
+    assert {"image", "image_url", "input_image", "input_audio", "file", "document"} <= MEDIA_BLOCKS
+    assert MEDIA_BLOCKS.isdisjoint({"text", "thinking", "tool_result", "tool_call"})
+
+
+@pytest.mark.parametrize(
+    ("uri", "parts"),
+    [
+        ("data:image/png;base64,AAAA", ("image/png", "AAAA")),
+        ("data:;base64,AAAA", ("application/octet-stream", "AAAA")),
+        ("data:text/plain;charset=utf-8;base64,AA,AA", ("text/plain;charset=utf-8", "AA,AA")),
+        ("data:image/png,AAAA", None),
+        ("data:image/png;base64", None),
+        ("https://example.com/;base64,AAAA", None),
+        ("", None),
+    ],
+)
+def test_a_data_uri_is_taken_apart(uri: str, parts: tuple[str, str] | None) -> None:
+    assert split_data_uri(uri) == parts

@@ -1,0 +1,399 @@
+"""Reading messages: every shape comes back as it went in, and what is no message is refused by the field at fault."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import InvalidMessage
+from amplifier_context_core.messages import (
+    MAX_DEPTH,
+    arguments_text,
+    calls_of,
+    copy_checked,
+    copy_json,
+    copy_message,
+    is_human,
+    is_signed,
+    json_text,
+    metadata_of,
+    read_message,
+    result_text,
+    results_of,
+    text_of,
+)
+from amplifier_context_testing import conversations
+
+from .support import PNG_1X1, block, call, result, says, user
+
+REMINDER = "<system-reminder>three todos</system-reminder>"
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_1X1}}
+
+
+# -- what goes in comes back ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user("plain"),
+        user(None),
+        user(""),
+        user([]),
+        {"role": "user"},
+        {"role": "assistant"},
+        user([block("a"), IMAGE, {"type": "never seen", "deep": [{"x": [1, 2.5, None, True]}]}]),
+        says(None, tool_calls=None),
+        says("x", tool_calls=[]),
+        call("a", "b"),
+        call("a", "a"),
+        says([block("x"), {"type": "tool_use", "id": "a", "name": "read", "input": {}}]),
+        says([{"type": "tool_call", "id": "a", "tool": "read"}], tool_calls=[{"id": "a", "tool": "read"}]),
+        says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]),
+        result("a", None),
+        result("a", [block("x"), IMAGE]),
+        {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a", "content": {"any": "json"}}]},
+        user([{"type": "tool_result", "tool_call_id": "a", "output": 5}]),
+        {"role": "function", "name": "look_up", "content": "x"},
+        {"role": "developer", "content": "x", "metadata": None},
+        user("x", metadata={"timestamp": 5, "unknown": {"kept": [1]}}, unknown_key=["kept"], name=None),
+        user("lone \ud83d surrogate and \x00"),
+    ],
+    ids=str,
+)
+def test_every_shape_is_read_without_loss(message: dict[str, Any]) -> None:
+    given = copy.deepcopy(message)
+    assert read_message(message)[0] == given
+    assert message == given
+
+
+def test_the_whole_corpus_is_read_without_loss() -> None:
+    for conversation in conversations():
+        for message in conversation.messages:
+            assert read_message(message)[0] == message
+
+
+def test_integers_past_64_bits_are_kept() -> None:
+    assert read_message(user("x", metadata={"big": 10**30}))[0]["metadata"]["big"] == 10**30
+
+
+def test_changing_what_went_in_changes_nothing_stored() -> None:
+    raw = user([block("before")], metadata={"list": [1]}, tool_calls=[{"id": "a", "function": {"name": "f"}}])
+    stored, _ = read_message(raw)
+    raw["content"][0]["text"] = "after"
+    raw["metadata"]["list"].append(2)
+    raw["tool_calls"][0]["function"]["name"] = "g"
+    assert stored == user(
+        [block("before")], metadata={"list": [1]}, tool_calls=[{"id": "a", "function": {"name": "f"}}]
+    )
+
+
+def test_a_copy_handed_out_shares_no_container_with_the_original() -> None:
+    stored, _ = read_message(user([{"type": "text", "text": "x", "deep": [{"y": []}]}], metadata={"m": {}}))
+    before = copy.deepcopy(stored)
+    out = copy_message(stored)
+    out["content"][0]["deep"][0]["y"].append(1)
+    out["metadata"]["m"]["n"] = 1
+    out["new"] = 1
+    assert stored == before
+
+
+def test_copies_of_json_are_equal_and_apart() -> None:
+    data = {"a": [1, {"b": None}], "c": "x"}
+    copied = copy_json(data)
+    assert copied == data
+    assert copied["a"] is not data["a"]
+    assert copied["a"][1] is not data["a"][1]
+
+
+def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
+    class Role(enum.StrEnum):
+        USER = "user"
+
+    class Key(str, enum.Enum):  # noqa: UP042 - not a StrEnum: its str() is "Key.X", not its value
+        CONTENT = "content"
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Lazy(Mapping[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            return {"n": Level.HIGH}[key]
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(["n"])
+
+        def __len__(self) -> int:
+            return 1
+
+    stored, reading = read_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
+    assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
+    assert [type(key) for key in stored] == [str, str, str]
+    assert type(stored["role"]) is str
+    assert type(stored["content"]) is list
+    assert type(stored["metadata"]) is dict
+    assert type(stored["metadata"]["n"]) is int
+    assert reading.role == "user"
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (None, "message"),
+        ("text", "message"),
+        ([], "message"),
+        ({}, "role"),
+        ({"role": None, "content": "x"}, "role"),
+        ({"role": "robot", "content": "x"}, "role"),
+        ({"role": 5, "content": "x"}, "role"),
+        ({"role": ["user"], "content": "x"}, "role"),
+        (user(5), "content"),
+        (user(True), "content"),
+        (user({"type": "text"}), "content"),
+        (user([block("x"), "bare"]), "content[1]"),
+        (user([block("x"), None]), "content[1]"),
+        (user([{"text": "x"}]), "content[0].type"),
+        (user([{"type": None}]), "content[0].type"),
+        (says([{"type": "tool_use", "name": "f", "input": {}}]), "content[0].id"),
+        (says([{"type": "tool_call", "id": "", "name": "f"}]), "content[0].id"),
+        (user([{"type": "tool_result", "content": "x"}]), "content[0].tool_call_id"),
+        (user([{"type": "tool_result", "tool_use_id": 7, "content": "x"}]), "content[0].tool_call_id"),
+        (user("x", metadata="y"), "metadata"),
+        (user("x", metadata=["y"]), "metadata"),
+        (says("x", tool_calls={}), "tool_calls"),
+        (says("x", tool_calls="a"), "tool_calls"),
+        (says("x", tool_calls=[None]), "tool_calls[0]"),
+        (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
+        (says("x", tool_calls=[{"id": 5}]), "tool_calls[0].id"),
+        ({"role": "tool", "content": "x"}, "tool_call_id"),
+        ({"role": "tool", "content": "x", "tool_call_id": ""}, "tool_call_id"),
+        ({"role": "tool", "content": "x", "tool_call_id": None}, "tool_call_id"),
+        ({"role": "tool", "content": [block("x")], "tool_call_id": 3}, "tool_call_id"),
+        (user("x", when=complex(1, 2)), "when"),
+        (user("x", metadata={"a": [1, {"b": b"bytes"}]}), "metadata.a[1].b"),
+        (user("x", metadata={"a": {1, 2}}), "metadata.a"),
+        (user("x", metadata={"a": math.nan}), "metadata.a"),
+        (user("x", metadata={"a": [math.inf]}), "metadata.a[0]"),
+        (user("x", metadata={"a": {5: "x"}}), "metadata.a"),
+        (user("x", metadata={None: 1}), "metadata"),
+        ({5: "x", "role": "user"}, "message"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read_message(message)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t"])
+def test_a_blank_id_is_no_id(blank: str) -> None:
+    """Providers take an id of white space for none at all."""
+    with pytest.raises(InvalidMessage, match="tool_calls"):
+        read_message(says(None, tool_calls=[{"id": blank, "tool": "read", "arguments": {}}]))
+    with pytest.raises(InvalidMessage, match="tool_call_id"):
+        read_message(result(blank))
+
+
+def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
+    def nested(levels: int) -> Any:
+        value: Any = "x"
+        for _ in range(levels):
+            value = [value]
+        return value
+
+    read_message(user("x", deep=nested(MAX_DEPTH - 1)))
+    with pytest.raises(InvalidMessage, match="deeper"):
+        read_message(user("x", deep=nested(MAX_DEPTH)))
+
+
+def test_a_message_that_holds_itself_is_refused() -> None:
+    message = user("x")
+    message["self"] = message
+    with pytest.raises(InvalidMessage, match="deeper"):
+        read_message(message)
+
+
+def test_a_very_long_key_does_not_fill_the_error() -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read_message(user("x", metadata={"k" * 10_000: object()}))
+    assert len(str(caught.value)) < 300
+
+
+# -- calls and results ------------------------------------------------------------------------------------------------
+
+
+def test_calls_are_read_in_every_spelling() -> None:
+    arguments = {"path": "a"}
+    for message in (
+        says(None, tool_calls=[{"id": "x", "type": "function", "function": {"name": "read", "arguments": arguments}}]),
+        says(None, tool_calls=[{"id": "x", "tool": "read", "arguments": arguments}]),
+        says(None, tool_calls=[{"id": "x", "name": "read", "arguments": arguments}]),
+        says(None, tool_calls=[{"id": "x", "name": "read", "input": arguments}]),
+        says([{"type": "tool_call", "id": "x", "name": "read", "input": arguments}]),
+        says([{"type": "tool_use", "id": "x", "name": "read", "input": arguments}]),
+    ):
+        (found,) = calls_of(message)
+        assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
+
+
+def test_arguments_given_as_text_stay_text() -> None:
+    (found,) = calls_of(call("x"))
+    assert found.arguments == '{"path": "src/a.py"}'
+    assert arguments_text(found) == found.arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), [(None, "{}"), ([1, 2], '{"value":[1,2]}'), (0, '{"value":0}'), ({"a": 1}, '{"a":1}')]
+)
+def test_arguments_that_are_neither_text_nor_object_become_an_object(arguments: Any, text: str) -> None:
+    (found,) = calls_of(says(None, tool_calls=[{"id": "x", "tool": "f", "arguments": arguments}]))
+    assert arguments_text(found) == text
+
+
+def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
+    message = says(
+        [{"type": "tool_call", "id": "x", "name": "read", "input": {}}, {"type": "tool_use", "id": "y", "name": "w"}],
+        tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
+    )
+    assert read_message(message)[1].calls == ("x", "y")
+
+
+def test_an_id_used_twice_in_one_list_is_two_calls() -> None:
+    assert read_message(call("x", "x"))[1].calls == ("x", "x")
+
+
+def test_a_call_without_a_name_has_an_empty_one() -> None:
+    (found,) = calls_of(says(None, tool_calls=[{"id": "x", "function": {"name": None}}]))
+    assert found.name == ""
+
+
+def test_a_tool_message_answers_one_call_whatever_its_blocks_say() -> None:
+    message = result("x", [{"type": "tool_result", "tool_use_id": "y", "content": "z"}])
+    assert [found.call_id for found in results_of(message)] == ["x"]
+
+
+def test_results_in_blocks_are_read_in_both_spellings_and_in_order() -> None:
+    message = user(
+        [
+            {"type": "tool_result", "tool_use_id": "a", "content": "one"},
+            block("and"),
+            {"type": "tool_result", "tool_call_id": "b", "output": {"two": 2}},
+        ]
+    )
+    assert [(found.call_id, found.content) for found in results_of(message)] == [("a", "one"), ("b", {"two": 2})]
+    assert read_message(message)[1].answers == ("a", "b")
+
+
+def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
+    message = user([{"type": "tool_result", "tool_call_id": "a", "output": None, "content": "other"}])
+    assert [found.content for found in results_of(message)] == [None]
+
+
+# -- who wrote it -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "human"),
+    [
+        (user("Hi."), True),
+        (user([block("Hi.")]), True),
+        (user([IMAGE]), True),
+        (user(None), True),
+        (user([]), True),
+        (user("Hi.", metadata={}), True),
+        (user("Hi.", metadata={"source": "cli"}), True),
+        (user("Hi.", metadata={"ephemeral": False}), True),
+        (user("Hi.", metadata={"ephemeral": "yes"}), True),
+        (user(f"{REMINDER} Go."), True),
+        (user(f"Go. {REMINDER}"), True),
+        (user("<system-reminder>never closed"), True),
+        (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block("And now?")]), True),
+        (says("Hi."), False),
+        ({"role": "system", "content": "Hi."}, False),
+        (result("a"), False),
+        (user("Hi.", metadata={"ephemeral": True}), False),
+        (user("Hi.", metadata={"source": "hook"}), False),
+        (user("Hi.", metadata={"source": "context-compaction"}), False),
+        (user(REMINDER), False),
+        (user(f"\n {REMINDER}\n{REMINDER} "), False),
+        (user([block(REMINDER), block(REMINDER)]), False),
+        (user("<system-reminder>\nmany\nlines\n</system-reminder>"), False),
+        (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}]), False),
+        (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block(REMINDER)]), False),
+        (user(None, tool_calls=[{"id": "a", "tool": "f"}]), False),
+    ],
+    ids=str,
+)
+def test_a_human_is_told_from_what_was_injected(message: dict[str, Any], human: bool) -> None:
+    assert is_human(message) is human
+    assert read_message(message)[1].human is human
+
+
+def test_a_reminder_before_a_huge_text_is_told_apart_in_one_pass() -> None:
+    """No quadratic search: two megabytes of unclosed tags would take minutes."""
+    assert is_human(user("<system-reminder>" * 100_000))
+
+
+@pytest.mark.parametrize(
+    ("content", "signed"),
+    [
+        ([{"type": "thinking", "thinking": "x", "signature": "s"}], True),
+        ([{"type": "thinking", "thinking": "x", "content": ["sealed", "rs_1"]}], True),
+        ([{"type": "redacted_thinking", "data": "x"}], True),
+        ([{"type": "reasoning", "content": [], "summary": []}], True),
+        ([{"type": "thinking", "thinking": "x"}], False),
+        ([{"type": "thinking", "thinking": "x", "signature": None}], False),
+        ([block("x")], False),
+        ("x", False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_sealed_thinking_is_recognised(content: Any, signed: bool) -> None:
+    assert is_signed(says(content)) is signed
+
+
+# -- words and JSON ---------------------------------------------------------------------------------------------------
+
+
+def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:
+    content = [
+        {"type": "thinking", "thinking": "secret"},
+        block("one"),
+        block(""),
+        {"type": "tool_result", "tool_use_id": "a", "content": [block("two"), IMAGE]},
+        {"type": "tool_result", "tool_call_id": "b", "output": "three"},
+        {"type": "text"},
+        "bare",
+    ]
+    assert text_of(content) == "one\ntwo\nthree"
+    assert text_of("as it is") == "as it is"
+    assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
+
+
+def test_a_result_that_is_an_object_is_told_as_json() -> None:
+    assert result_text({"exit": 0}) == '{"exit":0}'
+    assert result_text([block("x")]) == "x"
+
+
+@pytest.mark.parametrize("value", [10**30, {"a": -(10**25)}, "\ud83d", {"\ud83d": ["\udc00"]}, None, [], "é"])
+def test_any_checked_value_has_a_json_text(value: Any) -> None:
+    import json
+
+    assert json.loads(json_text(copy_checked(value))) == value
+
+
+def test_metadata_is_empty_where_there_is_none() -> None:
+    assert metadata_of(user("x")) == metadata_of(user("x", metadata=None)) == {}
+    assert metadata_of(user("x", metadata={"a": 1})) == {"a": 1}

@@ -1,0 +1,238 @@
+"""Plug-ins: found by name, named when they fail, and never able to harm what they watch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
+from amplifier_context_core.transcript import Entry
+
+from .support import transcript, user
+
+ENTRY = transcript([user("x")]).snapshot()[0]
+STRATEGIES = "amplifier_context_strategies"
+
+
+class Offers:
+    def __init__(self, offers: Any) -> None:
+        self.offers = offers
+
+    @hookimpl
+    def amplifier_context_strategies(self) -> Mapping[str, Any]:
+        if isinstance(self.offers, Exception):
+            raise self.offers
+        return self.offers
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    @hookimpl
+    def amplifier_context_appended(self, session_id: str, entry: Entry) -> None:
+        self.seen.append((session_id, entry))
+
+    @hookimpl
+    def amplifier_context_cleared(self, session_id: str) -> None:
+        self.seen.append((session_id, "cleared"))
+
+
+class Failing:
+    @hookimpl
+    def amplifier_context_appended(self, entry: Entry) -> None:
+        raise RuntimeError("the words of a message, perhaps")
+
+
+class Unspecified:
+    @hookimpl
+    def amplifier_context_never_heard_of(self) -> None: ...
+
+
+class WrongArguments:
+    @hookimpl
+    def amplifier_context_cleared(self, no_such_argument: str) -> None: ...
+
+
+# -- registering ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [Unspecified, WrongArguments])
+def test_a_plug_in_that_does_not_fit_the_points_is_refused_by_name(bad: type) -> None:
+    with pytest.raises(PluginError, match="my-plugin"):
+        Plugins().register(bad(), "my-plugin")
+
+
+@pytest.mark.parametrize("bad", [Unspecified, WrongArguments])
+def test_a_plug_in_that_was_refused_does_not_stand_in_the_way_of_the_next(bad: type) -> None:
+    plugins = Plugins()
+    watcher = Watcher()
+    with pytest.raises(PluginError):
+        plugins.register(bad(), "bad")
+    plugins.register(watcher, "good")
+    plugins.tell("amplifier_context_cleared", session_id="s")
+    assert watcher.seen == [("s", "cleared")]
+
+
+def test_a_name_is_given_once_and_the_first_keeps_it() -> None:
+    plugins = Plugins()
+    first = Watcher()
+    plugins.register(first, "same")
+    with pytest.raises(PluginError, match="same"):
+        plugins.register(Watcher(), "same")
+    with pytest.raises(PluginError, match="other"):
+        plugins.register(first, "other")
+    plugins.tell("amplifier_context_cleared", session_id="s")
+    assert first.seen == [("s", "cleared")]
+
+
+class Point:
+    def __init__(self, name: str, plugin: Any) -> None:
+        self.name, self.value, self._plugin = name, f"package_of_{name}:plugin", plugin
+
+    def load(self) -> Any:
+        if isinstance(self._plugin, Exception):
+            raise self._plugin
+        return self._plugin
+
+
+def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watcher = Watcher()
+    points = [Point("broken", ImportError("no module")), Point("odd", Unspecified()), Point("good", watcher)]
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: points if group == "amplifier_context" else []
+    )
+    plugins = Plugins()
+    with caplog.at_level(logging.WARNING):
+        plugins.load_installed()
+        plugins.load_installed()
+    assert {"broken", "odd"} <= {word for record in caplog.records for word in record.getMessage().split()}
+    plugins.tell("amplifier_context_cleared", session_id="s")
+    assert watcher.seen == [("s", "cleared")]
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+
+
+def make(name: str, *offers: Any, **arguments: Any) -> Any:
+    plugins = Plugins()
+    for number, offered in enumerate(offers):
+        plugins.register(Offers(offered), f"plugin-{number}")
+    return plugins.make(STRATEGIES, name, "ladder[0]", {"builtin": dict}, **arguments)
+
+
+def test_what_is_built_in_comes_before_what_plug_ins_offer() -> None:
+    assert make("builtin", {"builtin": list}, a=1) == {"a": 1}
+
+
+def test_what_a_plug_in_offers_is_made_with_the_arguments_of_the_config() -> None:
+    assert make("mine", {"mine": lambda size: ("mine", size)}, size=5) == ("mine", 5)
+
+
+def test_of_two_offers_the_last_registered_wins() -> None:
+    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2
+
+
+def test_a_name_nobody_offers_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(ConfigError, match=r"ladder\[0\]: 'nosuch' is not known; known are builtin, mine"):
+        make("nosuch", {"mine": dict})
+
+
+def test_arguments_that_do_not_fit_what_is_built_in_are_the_configs_fault() -> None:
+    plugins = Plugins()
+    with pytest.raises(ConfigError, match=r"ladder\[0\]: 'x'"):
+        plugins.make(STRATEGIES, "x", "ladder[0]", {"x": lambda: None}, unknown=1)
+
+
+def test_a_plug_in_that_fails_to_make_something_is_named() -> None:
+    def broken() -> Any:
+        raise KeyError("oops")
+
+    with pytest.raises(PluginError, match="plugin-0 failed to make 'mine'"):
+        make("mine", {"mine": broken})
+
+
+@pytest.mark.parametrize("offers", [RuntimeError("no"), None, 5, ["mine"]])
+def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others(offers: Any) -> None:
+    assert make("mine", {"mine": lambda: 1}, offers) == 1
+
+
+# -- watching ---------------------------------------------------------------------------------------------------------
+
+
+def test_observers_are_told_what_they_ask_for() -> None:
+    plugins = Plugins()
+    watcher = Watcher()
+    plugins.register(watcher)
+    plugins.tell("amplifier_context_appended", session_id="s", entry=ENTRY)
+    assert watcher.seen == [("s", ENTRY)]
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_an_observer_that_fails_is_named_and_the_others_are_told(order: int, caplog: pytest.LogCaptureFixture) -> None:
+    plugins = Plugins()
+    watcher = Watcher()
+    for plugin in [(Failing(), "failing"), (watcher, "watching")][:: 1 if order else -1]:
+        plugins.register(*plugin)
+    with caplog.at_level(logging.WARNING):
+        plugins.tell("amplifier_context_appended", session_id="s", entry=ENTRY)
+    assert watcher.seen == [("s", ENTRY)]
+    (record,) = caplog.records
+    assert "failing" in record.getMessage()
+    assert "RuntimeError" in record.getMessage()
+    assert "words of a message" not in record.getMessage()
+
+
+async def test_an_observer_that_fails_does_not_keep_a_message_out_of_the_history() -> None:
+    plugins = Plugins()
+    plugins.register(Failing(), "failing")
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=plugins)
+    await manager.add_message(user("kept"))
+    assert [message["content"] for message in await manager.get_messages()] == ["kept"]
+
+
+async def test_a_manager_takes_counter_and_index_from_plug_ins_by_name() -> None:
+    asked: list[str] = []
+
+    class Index:
+        def search(self, history: Any, query: str, limit: int) -> list[Entry]:
+            asked.append(query)
+            return []
+
+    class Mine:
+        @hookimpl
+        def amplifier_context_token_counters(self) -> Mapping[str, Any]:
+            return {"words": lambda: lambda text: len(text.split())}
+
+        @hookimpl
+        def amplifier_context_search_indexes(self) -> Mapping[str, Any]:
+            return {"mine": Index}
+
+    plugins = Plugins()
+    plugins.register(Mine())
+    manager = ContextManager(load_config({"token_counter": "words", "search_index": "mine"}), plugins=plugins)
+    await manager.add_message(user("one two three"))
+    assert manager.snapshot()[0].tokens == 4 + 3
+    assert await manager.search("two") == []
+    assert asked == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("key", "point"),
+    [
+        ("token_counter", "amplifier_context_token_counters"),
+        ("search_index", "amplifier_context_search_indexes"),
+    ],
+)
+def test_a_plug_in_that_makes_the_wrong_thing_is_refused_at_once(key: str, point: str) -> None:
+    plugin = type("Odd", (), {point: hookimpl(lambda self: {"odd": lambda: 5})})()
+    plugins = Plugins()
+    plugins.register(plugin, "odd")
+    with pytest.raises(ConfigError, match=f"{key}: 'odd' made a int"):
+        ContextManager(load_config({key: "odd"}), plugins=plugins)

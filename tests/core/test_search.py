@@ -1,0 +1,75 @@
+"""Searching: originals are found by the words in them, wherever they stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core.search import ScanIndex, SearchIndex, searchable_text
+
+from .support import Message, block, call, result, says, transcript, user
+
+
+def found(query: str, *messages: Message, limit: int = 10) -> list[int]:
+    return [entry.seq for entry in ScanIndex().search(transcript(messages).snapshot(), query, limit)]
+
+
+HISTORY = (
+    user("Fix the loader in src/loader.py."),
+    call("a", name="read_file", path="src/loader.py"),
+    result("a", "def load(cache): ..."),
+    says([{"type": "thinking", "thinking": "secret_thought"}, block("The cache is stale.")]),
+    user([{"type": "tool_result", "tool_call_id": "b", "output": {"order": "ORDER-7731"}}]),
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "seqs"),
+    [
+        ("stale", [4]),
+        ("STALE", [4]),
+        ("src/loader.py", [2, 1]),
+        ("read_file", [2]),
+        ("ORDER-7731", [5]),
+        ("cache", [4, 3]),
+        ("nowhere", []),
+        ("secret_thought", []),
+        ("", []),
+        ("  ?!,;  ", []),
+    ],
+)
+def test_an_entry_is_found_by_what_it_says_calls_or_returns(query: str, seqs: list[int]) -> None:
+    assert found(query, *HISTORY) == seqs
+
+
+def test_the_whole_query_counts_more_than_its_words() -> None:
+    assert found("stale cache", user("a stale cache"), user("the cache is stale"), user("cache"))[0] == 1
+
+
+def test_rare_words_count_more_than_common_ones() -> None:
+    assert found("common rare", user("common"), user("rare"), user("common"), user("common"))[0] == 2
+
+
+def test_newer_entries_win_ties() -> None:
+    assert found("x1", user("x1"), user("x1"), user("x1")) == [3, 2, 1]
+
+
+@pytest.mark.parametrize(("limit", "seqs"), [(0, []), (-1, []), (1, [3]), (2, [3, 2])])
+def test_no_more_are_given_than_asked_for(limit: int, seqs: list[int]) -> None:
+    assert found("x1", user("x1"), user("x1"), user("x1"), limit=limit) == seqs
+
+
+def test_punctuation_of_a_sentence_is_none_of_its_words() -> None:
+    assert found("see src/loader.py.", user("src/loader.py has it")) == [1]
+    assert found("depot:", user("the depot closed")) == [1]
+
+
+def test_a_search_changes_nothing_and_gives_the_entries_themselves() -> None:
+    history = transcript(HISTORY).snapshot()
+    (entry,) = ScanIndex().search(history, "stale", 5)
+    assert entry is history[3]
+    assert isinstance(ScanIndex(), SearchIndex)
+
+
+def test_all_words_of_an_entry_are_searched() -> None:
+    text = searchable_text(transcript(HISTORY).snapshot()[4])
+    assert "ORDER-7731" in text

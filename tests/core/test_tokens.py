@@ -1,0 +1,311 @@
+"""Tokens: what of a message is counted, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import types
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import (
+    HeuristicTokenCounter,
+    approx_token_counter,
+    count_message_tokens,
+    count_tokens,
+    exact_token_counter,
+    tokens,
+)
+from amplifier_context_core.tokens import VocabularyTokenCounter, load_counter, measure, size_of
+from amplifier_context_testing import WordCounter
+from amplifier_context_testing.talk import image_block, image_url
+
+from .support import Message, block, call, result, says, user
+
+O = 4  # noqa: E741 - overhead, in every sum below
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_loaded", {})
+
+
+# -- the heuristic ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("é", 1), ("漢字漢字", 3), ("😀", 1), ("x" * 400, 100)],
+)
+def test_the_heuristic_is_a_quarter_of_the_bytes_rounded_up(text: str, count: int) -> None:
+    assert approx_token_counter(text) == count
+    assert HeuristicTokenCounter()(text) == count
+
+
+def test_characters_per_token_can_be_set() -> None:
+    assert HeuristicTokenCounter(2)("abcde") == 3
+    assert HeuristicTokenCounter(chars_per_token=0.5)("abc") == 6
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), -float("inf")])
+def test_impossible_characters_per_token_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="chars_per_token"):
+        HeuristicTokenCounter(bad)
+
+
+def test_lone_surrogates_can_be_counted() -> None:
+    assert approx_token_counter("\ud83d" * 4) == 3
+    assert exact_token_counter()("\ud83d") >= 1
+
+
+# -- the exact counter ------------------------------------------------------------------------------------------------
+
+
+def test_the_exact_counter_knows_openais_vocabularies() -> None:
+    assert exact_token_counter()("hello world") == 2
+    assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
+
+
+def test_what_looks_like_a_special_token_is_counted_as_text() -> None:
+    assert exact_token_counter()("<|endoftext|>") > 1
+
+
+def test_a_vocabulary_is_loaded_once() -> None:
+    assert exact_token_counter() is exact_token_counter("o200k_base")
+
+
+@pytest.mark.parametrize("text", ["word " * 60_000, "x" * 300_000, "漢字" * 60_000, "\n" * 250_000], ids=repr)
+def test_texts_too_long_for_one_go_are_counted_in_pieces(text: str) -> None:
+    """bpe-openai refuses inputs of a million characters or 200k tokens; a piece never comes near that."""
+    asked: list[int] = []
+
+    class Encoding:
+        def encode_ordinary(self, text: str) -> list[int]:
+            asked.append(len(text))
+            return [0] * len(text)
+
+    assert VocabularyTokenCounter(Encoding(), "fake")(text) == len(text)
+    assert max(asked) <= 40_000
+
+
+def test_counting_in_pieces_costs_next_to_nothing_in_exactness() -> None:
+    text = "".join(f"def function_{n}(value): return value + {n}  # a comment\n" for n in range(4_000))
+    counter = exact_token_counter()
+    by_line = sum(counter(line + "\n") for line in text.splitlines())
+    assert counter(text) == pytest.approx(by_line, rel=0.01)
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_without_any_vocabulary_the_heuristic_counts_after_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    offline = types.ModuleType("tiktoken")
+
+    def get_encoding(name: str) -> Any:
+        raise ConnectionError("no network")
+
+    offline.get_encoding = get_encoding  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", offline)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    with caplog.at_level(logging.WARNING):
+        first = exact_token_counter()
+        second = exact_token_counter()
+    assert first is second is approx_token_counter
+    (warning,) = caplog.records
+    assert "pip install" in warning.getMessage()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_without_the_wheel_tiktoken_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    fake = types.ModuleType("tiktoken")
+
+    def get_encoding(name: str) -> Any:
+        asked.append(name)
+        return types.SimpleNamespace(encode_ordinary=lambda text: list(text))
+
+    fake.get_encoding = get_encoding  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", fake)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    assert exact_token_counter("cl100k_base")("abc") == 3
+    assert asked == ["cl100k_base"]
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    hanging = types.ModuleType("tiktoken")
+    hanging.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", hanging)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    monkeypatch.setattr(tokens, "_VOCABULARY_SECONDS", 0.01)
+    try:
+        assert exact_token_counter() is approx_token_counter
+    finally:
+        released.set()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+async def test_loading_leaves_the_event_loop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded_in: list[int] = []
+
+    def load(encoding: str) -> Any:
+        loaded_in.append(threading.get_ident())
+        return approx_token_counter
+
+    monkeypatch.setattr(tokens, "_from_wheel", load)
+    assert await load_counter() is approx_token_counter
+    assert loaded_in
+    assert loaded_in[0] != threading.get_ident()
+
+
+# -- what of a message is counted -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (user("one two"), 2),
+        (user(""), 0),
+        (user(None), 0),
+        ({"role": "user"}, 0),
+        (user([]), 0),
+        (user([block("one two"), block("three")]), 3),
+        (result("a", "one two three"), 3),
+        (result("a", None), 0),
+        (user([{"type": "tool_result", "tool_use_id": "a", "content": "one two"}]), 2),
+        (user([{"type": "tool_result", "tool_call_id": "a", "output": [block("one"), block("two")]}]), 2),
+        (user([{"type": "tool_result", "tool_call_id": "a", "output": {"a": 1}}]), 1),
+        (user([{"type": "tool_result", "tool_call_id": "a", "output": None}]), 0),
+        (says([{"type": "thinking", "thinking": "one two three"}, block("four")]), 4),
+        (says([{"type": "text", "text": "one", "cache_control": {"a b": "c d"}, "visibility": "x y"}]), 1),
+        (user([{"type": "citation", "note": "one two", "lines": [1, 2], "none": None, "empty": []}]), 3),
+    ],
+    ids=str,
+)
+def test_the_words_of_a_message_are_counted_and_its_framing_once(message: Message, words: int) -> None:
+    assert count_message_tokens(message, WordCounter()) == O + words
+
+
+def test_calls_are_counted_by_name_and_arguments() -> None:
+    assert count_message_tokens(call("a", name="read file", path="a b"), WordCounter()) == O + 2 + 3
+
+
+def test_a_call_stated_twice_is_counted_once() -> None:
+    blocks = [{"type": "tool_call", "id": "a", "name": "read", "input": {"path": "a"}}]
+    listed = [{"id": "a", "tool": "read", "arguments": {"path": "a"}}]
+    once = count_message_tokens(says(blocks), WordCounter())
+    assert once > O
+    assert count_message_tokens(says(blocks, tool_calls=listed), WordCounter()) == once
+    assert count_message_tokens(says("", tool_calls=listed), WordCounter()) == once
+
+
+def test_two_calls_are_counted_twice() -> None:
+    one, two = count_message_tokens(call("a"), WordCounter()), count_message_tokens(call("a", "b"), WordCounter())
+    assert two - O == 2 * (one - O)
+
+
+def test_metadata_and_unknown_keys_are_not_sent_and_not_counted() -> None:
+    bare = count_message_tokens(user("x"))
+    assert count_message_tokens(user("x", metadata={"note": "word " * 100}, extra="word " * 100)) == bare
+
+
+def test_images_count_by_their_size_where_the_header_tells_it() -> None:
+    assert count_message_tokens(user([image_block(640, 480)])) == O + 410
+    assert count_message_tokens(user([image_url(640, 480)])) == O + 410
+    assert count_message_tokens(result("a", [image_block(640, 480)])) == O + 410
+    inner = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
+    assert count_message_tokens(user([inner])) == O + 410
+
+
+def test_media_of_unknown_size_counts_flat_and_never_as_text() -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+    counter = WordCounter()
+    assert count_message_tokens(user([sound]), counter, tokens_per_media=70) == O + 70
+    assert counter.characters == 0
+
+
+def test_sealed_reasoning_counts_by_its_length() -> None:
+    thinking = {"type": "thinking", "thinking": "", "signature": "A" * 5_500}
+    assert count_message_tokens(says([thinking]), WordCounter()) == O + 1_000
+    redacted = {"type": "redacted_thinking", "data": "A" * 5_500}
+    assert count_message_tokens(says([redacted]), WordCounter()) == O + 1_000
+    sealed = {"type": "thinking", "thinking": "", "content": ["A" * 5_500, None]}
+    assert count_message_tokens(says([sealed]), WordCounter()) == O + 1_000
+
+
+def test_the_overhead_can_be_set() -> None:
+    assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=0) == 1
+    assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=10) == 11
+
+
+def test_a_list_counts_as_the_sum_of_its_messages() -> None:
+    messages = [user("one two"), call("a"), result("a", [image_block()]), says("three")]
+    for counting in ({}, {"per_message_overhead": 0}, {"tokens_per_media": 7}):
+        each = [count_message_tokens(message, WordCounter(), **counting) for message in messages]
+        assert count_tokens(messages, WordCounter(), **counting) == sum(each)
+    assert count_tokens([]) == 0
+
+
+def test_any_callable_is_a_counter() -> None:
+    assert count_tokens([user("abc")], len) == O + 3
+    assert count_tokens([user("abc")], lambda text: 0) == O
+
+
+def test_counting_changes_nothing() -> None:
+    message = user([block("x"), image_block()], metadata={"a": [1]})
+    before = repr(message)
+    count_message_tokens(message)
+    assert repr(message) == before
+
+
+# -- off the loop -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> None:
+    where: list[int] = []
+
+    def counter(text: str) -> int:
+        where.append(threading.get_ident())
+        return len(text)
+
+    assert await measure(user("small"), counter) == O + 5
+    assert await measure(user("x" * 200_000), counter) == O + 200_000
+    assert await measure(user([block("x" * 30_000)] * 10), counter) == O + 300_000
+    assert where[0] == threading.get_ident()
+    assert threading.get_ident() not in where[1:]
+
+
+async def test_the_event_loop_goes_on_while_five_megabytes_are_counted() -> None:
+    ticks = 0
+    gate = threading.Event()
+
+    def counter(text: str) -> int:
+        assert gate.wait(20)
+        return len(text)
+
+    async def tick() -> None:
+        nonlocal ticks
+        for _ in range(50):
+            await asyncio.sleep(0)
+            ticks += 1
+        gate.set()
+
+    counted, _ = await asyncio.gather(measure(user("x" * 5_000_000), counter), tick())
+    assert counted == O + 5_000_000
+    assert ticks == 50
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [("abc", 3), (["ab", ["c", {"k": "defg"}]], 7), ({"a": 5, "b": None, "c": True}, 0), (5, 0), (None, 0), ([], 0)],
+)
+def test_the_size_of_a_value_is_its_text(value: Any, size: int) -> None:
+    assert size_of(value, 1_000) == size
+
+
+def test_no_more_is_added_up_than_is_asked_for() -> None:
+    assert 10 <= size_of(["x" * 6] * 1_000_000, 10) < 100

@@ -1,0 +1,308 @@
+"""The transcript: entries are only ever appended, and a mark never points at another message than it did."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.transcript import Entry, Response, Transcript, Usage, seq_of
+
+from .support import Message, call, result, says, system, transcript, user
+
+TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), user("two"), says("two done"))
+
+
+def append(history: Transcript, raw: Message) -> Entry:
+    message, reading = read_message(raw)
+    entry = history.draft(message, reading, 1, created="2026-01-01T00:00:00.000+00:00")
+    history.append(entry)
+    return entry
+
+
+def marks(history: Transcript) -> list[str]:
+    return [entry.mark for entry in history.snapshot()]
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_holds_what_was_measured_of_its_message() -> None:
+    history = Transcript("session-1")
+    message, reading = read_message(call("a", "b"))
+    entry = history.draft(
+        message, reading, 17, created="c", completed="d", response=Response("gpt", "openai", Usage(10, 2, 3, 4), "stop")
+    )
+    assert (entry.seq, entry.mark, entry.id) == (1, "m1", "m1")
+    assert (entry.role, entry.calls, entry.answers, entry.human) == ("assistant", ("a", "b"), (), False)
+    assert (entry.tokens, entry.session_id, entry.created, entry.completed) == (17, "session-1", "c", "d")
+    assert entry.response is not None
+    assert entry.response.usage == Usage(10, 2, 3, 4)
+
+
+def test_an_entry_is_complete_when_it_was_made_unless_told_otherwise() -> None:
+    message, reading = read_message(user())
+    assert Transcript().draft(message, reading, 1, created="c").completed == "c"
+
+
+def test_an_entry_cannot_be_changed() -> None:
+    entry = append(Transcript(), user())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        entry.seq = 5  # type: ignore[misc]
+
+
+def test_a_draft_is_no_part_of_the_history_and_its_seq_is_spent() -> None:
+    history = Transcript()
+    message, reading = read_message(user("refused by its store"))
+    refused = history.draft(message, reading, 1, created="")
+    kept = append(history, user("kept"))
+    assert (refused.seq, kept.seq) == (1, 2)
+    assert marks(history) == ["m2"]
+
+
+@pytest.mark.parametrize(("mark", "seq"), [("m1", 1), ("m123", 123), ("m007", 7)])
+def test_a_mark_names_a_seq(mark: str, seq: int) -> None:
+    assert seq_of(mark) == seq
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "m", "1", "x1", "M1", "m-1", "m1a", "m 1", "m1.0", "m²", "m\u0661", "m" + "9" * 19, "mm1"]
+)
+def test_what_is_no_mark_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="no mark"):
+        seq_of(bad)
+
+
+# -- turns ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_human_message_and_what_follows_it_are_one_exchange() -> None:
+    history = transcript(TWO_TURNS)
+    assert [entry.turn_id for entry in history.snapshot()] == ["a0", "u1", "a1", "a1", "a1", "u2", "a2"]
+    assert history.turn_count == history.snapshot().turn_count == 2
+
+
+def test_injected_user_messages_begin_no_exchange() -> None:
+    history = transcript([user("one"), user("note", metadata={"source": "hook"}), says("x")])
+    assert [entry.turn_id for entry in history.snapshot()] == ["u1", "a1", "a1"]
+
+
+def test_before_the_first_human_message_there_is_no_exchange() -> None:
+    history = transcript([system(), says("Welcome!")])
+    assert history.turn_count == 0
+    assert [entry.turn_id for entry in history.snapshot()] == ["a0", "a0"]
+
+
+def test_the_count_of_exchanges_follows_edits() -> None:
+    history = transcript(TWO_TURNS)
+    history.replace(list(history.snapshot())[:5])
+    assert history.turn_count == 1
+    assert append(history, user("again")).turn_id == "u2"
+
+
+# -- append-only ------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_does_not_see_later_appends() -> None:
+    history = transcript(TWO_TURNS)
+    before = history.snapshot()
+    shown = list(before)
+    append(history, user("three"))
+    assert len(before) == 7
+    assert list(before) == shown
+    assert len(history.snapshot()) == 8
+
+
+def test_a_snapshot_outlives_an_edit_an_interrupt_and_a_clear() -> None:
+    history = transcript((*TWO_TURNS, user("three"), call("b")))
+    before = history.snapshot()
+    shown = list(before)
+    history.interrupt()
+    append(history, user("instead"))
+    history.replace(list(history.snapshot())[:2])
+    history.clear()
+    append(history, user("anew"))
+    assert list(before) == shown
+    assert before.find(9) is shown[8]
+
+
+def test_taking_a_snapshot_copies_no_entry() -> None:
+    history = transcript(TWO_TURNS)
+    assert all(a is b for a, b in zip(history.snapshot(), history.snapshot(), strict=True))
+    assert history.snapshot()._entries is history.snapshot()._entries  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_snapshot_reads_like_a_list() -> None:
+    history = transcript(TWO_TURNS)
+    append_after = history.snapshot()
+    append(history, user("later, and not in the snapshot"))
+    listed = list(append_after)
+    assert [append_after[i] for i in range(-7, 7)] == [listed[i] for i in range(-7, 7)]
+    for cut in (
+        slice(None),
+        slice(2, 5),
+        slice(-3, None),
+        slice(None, -2),
+        slice(5, 100),
+        slice(100, 200),
+        slice(4, 1),
+        slice(None, None, 2),
+        slice(None, None, -1),
+        slice(5, 1, -2),
+        slice(-1, -100, -1),
+    ):
+        assert append_after[cut] == listed[cut], cut
+    assert list(reversed(append_after)) == listed[::-1]
+    for outside in (7, -8):
+        with pytest.raises(IndexError):
+            append_after[outside]
+
+
+def test_entries_are_found_by_seq_also_where_a_host_inserted_some() -> None:
+    history = transcript(TWO_TURNS)
+    entries = list(history.snapshot())
+    message, reading = read_message(result("late"))
+    inserted = history.draft(message, reading, 1, created="")
+    history.replace([*entries[:3], inserted, *entries[3:]])
+    snapshot = history.snapshot()
+    for entry in snapshot:
+        assert snapshot.find(entry.seq) is entry
+    assert snapshot.find(99) is None
+    assert snapshot.find(0) is None
+
+
+def test_a_seq_is_never_given_again() -> None:
+    history = transcript(TWO_TURNS)
+    history.replace(list(history.snapshot())[:2])
+    assert append(history, user()).seq == 8
+    history.clear()
+    assert history.last_seq == 8
+    assert append(history, user()).seq == 9
+
+
+def test_several_entries_are_appended_in_their_order() -> None:
+    history = Transcript()
+    drafted = [history.draft(*read_message(raw), 1, created="") for raw in (user("one"), says(), user("two"))]
+    history.extend(drafted)
+    history.extend(())
+    assert marks(history) == ["m1", "m2", "m3"]
+    assert history.turn_count == 2
+    assert history.last is drafted[-1]
+
+
+# -- what stayed the same ---------------------------------------------------------------------------------------------
+
+
+def test_an_append_leaves_everything_before_it_unchanged() -> None:
+    history = transcript(TWO_TURNS)
+    revision = history.revision
+    append(history, user())
+    assert history.revision == revision
+    assert history.unchanged_since(revision) == 8
+
+
+def test_after_edits_the_common_beginning_of_all_of_them_is_unchanged() -> None:
+    history = transcript(TWO_TURNS)
+    start = history.revision
+    entries = list(history.snapshot())
+    history.replace(entries[:5])
+    middle = history.revision
+    history.replace(entries)  # put back: yet a reader of the revision between saw five
+    assert history.unchanged_since(start) == 4  # the system prompt is not counted
+    assert history.unchanged_since(middle) == 4
+    assert history.unchanged_since(history.revision) == 7
+    history.replace([*entries[:2], *entries[3:]])
+    assert history.unchanged_since(start) == history.unchanged_since(middle) == 1
+
+
+def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
+    history = transcript(TWO_TURNS)
+    start = history.revision
+    entries = list(history.snapshot())
+    for _ in range(200):
+        history.replace(entries)
+    assert history.unchanged_since(start) == 0
+    assert history.unchanged_since(history.revision - 5) == 6
+
+
+def test_a_clear_leaves_nothing_unchanged() -> None:
+    history = transcript(TWO_TURNS)
+    start = history.revision
+    history.clear()
+    assert history.unchanged_since(start) == 0
+    assert (len(history), history.turn_count, history.last) == (0, 0, None)
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_shares_the_prefix_and_goes_its_own_way() -> None:
+    parent = transcript(TWO_TURNS)
+    child = parent.fork("child")
+    mine, theirs = append(parent, user("parent")), append(child, user("child"))
+    assert list(parent.snapshot())[:7] == list(child.snapshot())[:7]
+    assert all(a is b for a, b in zip(list(parent.snapshot())[:7], list(child.snapshot())[:7], strict=True))
+    assert parent.snapshot()[7] is mine
+    assert child.snapshot()[7] is theirs
+    assert (mine.session_id, theirs.session_id) == ("s", "child")
+
+
+def test_a_fork_of_a_fork_and_a_fork_of_an_edited_history_are_apart() -> None:
+    parent = transcript(TWO_TURNS)
+    child = parent.fork("child")
+    grandchild = child.fork("grandchild")
+    append(grandchild, user("g"))
+    append(parent, user("p"))
+    child.interrupt(finished_too=True)
+    append(child, user("c"))
+    assert [len(t) for t in (parent, child, grandchild)] == [8, 6, 8]
+    assert [t.snapshot()[-1].message["content"] for t in (parent, child, grandchild)] == ["p", "c", "g"]
+
+
+def test_a_fork_keeps_the_session_id_unless_it_gets_its_own() -> None:
+    assert transcript(TWO_TURNS).fork().session_id == "s"
+
+
+def test_the_count_of_exchanges_goes_on_in_a_fork() -> None:
+    child = transcript(TWO_TURNS).fork("child")
+    assert child.turn_count == 2
+    assert append(child, user()).turn_id == "u3"
+
+
+# -- interrupts -------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_takes_out_the_unfinished_exchange_and_no_more() -> None:
+    history = transcript((*TWO_TURNS, user("three"), call("b"), result("b")))
+    taken = history.interrupt()
+    assert [entry.mark for entry in taken] == ["m8", "m9", "m10"]
+    assert marks(history) == [f"m{n}" for n in range(1, 8)]
+    assert history.turn_count == 2
+
+
+def test_a_finished_exchange_is_not_interrupted_unless_asked_for() -> None:
+    history = transcript(TWO_TURNS)
+    revision = history.revision
+    assert history.interrupt() == []
+    assert history.revision == revision
+    assert [entry.mark for entry in history.interrupt(finished_too=True)] == ["m6", "m7"]
+
+
+def test_an_exchange_that_ends_with_calls_is_unfinished() -> None:
+    assert len(transcript((user(), call("a"))).interrupt()) == 2
+
+
+def test_a_prompt_alone_is_unfinished() -> None:
+    assert len(transcript((*TWO_TURNS, user("three"))).interrupt()) == 1
+
+
+def test_instructions_survive_an_interrupt_before_the_first_prompt() -> None:
+    history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
+    assert [entry.mark for entry in history.interrupt()] == ["m3"]
+    assert marks(history) == ["m1", "m2"]
+
+
+def test_there_is_nothing_to_interrupt_in_an_empty_history() -> None:
+    assert Transcript().interrupt() == []
+    assert transcript([system()]).interrupt() == []

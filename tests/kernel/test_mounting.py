@@ -1,0 +1,238 @@
+"""Mounting: opens nothing, registers everything, cleans up, loads both ways, and takes every config there is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+
+import amplifier_context_simple
+from amplifier_context_core import ConfigError, ContextManager
+from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
+
+pytestmark = pytest.mark.kernel
+
+SIMPLE = "context-simple"
+
+# KERNEL.md: the keys of the modules we replace, with values their users have.
+REPLACED: dict[str, Any] = {
+    "max_tokens": 200_000,
+    "compact_threshold": 0.92,
+    "target_usage": 0.50,
+    "protected_recent": 0.30,
+    "protected_tool_results": 5,
+    "truncate_chars": 250,
+    "truncate_boundary": 0.50,
+    "auto_compact": True,
+    "output_reserve_fraction": 0.5,
+    "compaction_notice_enabled": True,
+    "compaction_notice_token_reserve": 800,
+    "compaction_notice_verbosity": "normal",
+    "compaction_notice_min_level": 1,
+    "token_meter": "actual",
+    "max_tool_result_bytes": 131_072,
+    "transcript_path": "~/transcripts",
+    "memory_files": ["AGENTS.md"],
+    "compaction_strategy": "summary",
+    "summary_trigger": 0.8,
+    "summarization_model": "some-model",
+    "summarization_prompt_path": "prompt.md",
+    "summarization_timeout_s": 30,
+    "storage_path": "~/storage",
+    "auto_save": True,
+    "clear_at_least": 1_000,
+}
+
+
+async def mount(config: dict[str, Any] | None = None) -> tuple[Any, ContextManager, Any]:
+    coordinator = MockCoordinator()
+    cleanup = await amplifier_context_simple.mount(coordinator, config)
+    return coordinator, coordinator.get("context"), cleanup
+
+
+# --- mounting ---------------------------------------------------------------------------------------------------------
+
+
+async def test_it_mounts_a_manager_at_context() -> None:
+    coordinator, manager, _ = await mount()
+    assert isinstance(manager, ContextManager)
+    assert [(entry["mount_point"], entry["name"]) for entry in coordinator.mount_history] == [("context", None)]
+    assert manager.session_id == "test-session"
+
+
+async def test_what_mount_returns_is_an_async_cleanup_not_the_manager() -> None:
+    coordinator, manager, cleanup = await mount()
+    assert callable(cleanup)
+    assert cleanup is not manager
+    await cleanup()
+    await coordinator.hooks.emit("llm:response", {"usage": {"input_tokens": 1}})
+
+
+async def test_mounted_twice_as_the_validating_kernel_does_each_is_its_own() -> None:
+    _, one, clean_one = await mount({"max_tokens": 5_000})
+    _, two, _ = await mount({"max_tokens": 5_000})
+    await one.add_message({"role": "user", "content": "Only here."})
+    await clean_one()
+    assert await two.get_messages() == []
+
+
+async def test_every_capability_is_registered() -> None:
+    coordinator, _, _ = await mount()
+    for name in ("compact", "explain", "interrupt", "snapshot", "pin", "compact_summary", "recall", "search"):
+        assert callable(coordinator.get_capability(f"context.{name}")), name
+    assert callable(coordinator.get_capability("context.request_retention"))
+
+
+async def test_our_events_are_announced() -> None:
+    coordinator, _, _ = await mount()
+    announced = await coordinator.collect_contributions("observability.events")
+    assert {"context:pre_compact", "context:post_compact", "context:compaction"} <= set(announced[0])
+
+
+_WATCHED_MOUNT = """
+import asyncio, json, os, sys
+import amplifier_context_simple, amplifier_core, amplifier_core.testing
+from amplifier_context_core import plugins
+
+plugins.installed_plugins()  # reads the metadata of installed packages, as an import does
+seen = []
+watching = False
+
+KINDS = {"open", "socket", "os", "shutil", "tempfile", "sqlite3", "fcntl", "subprocess"}
+
+def audit(event, args):
+    if watching and event.split(".")[0] in KINDS:
+        if event in ("os.listdir", "os.scandir") or (event == "open" and str(args[0]).endswith((".py", ".pyc"))):
+            return  # a module is imported
+        seen.append([event, str(args[0]) if args else ""])
+
+async def main():
+    global watching
+    coordinator = amplifier_core.testing.MockCoordinator()
+    config = {"transcript_path": "/tmp/never", "storage_path": "/tmp/never", "memory_files": ["AGENTS.md"]}
+    watching = True
+    cleanup = await amplifier_context_simple.mount(coordinator, config)
+    await cleanup()
+    watching = False
+
+sys.addaudithook(audit)
+asyncio.run(main())
+print(json.dumps(seen))
+"""
+
+
+def test_mounting_opens_no_file_no_socket_and_makes_no_folder() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED_MOUNT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        _, manager, _ = await mount(dict(REPLACED))
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert len([record for record in caplog.records if "without meaning" in record.getMessage()]) == 1
+    assert manager.config.max_tokens == 200_000
+    assert manager.config.truncate_chars == 250
+
+
+@pytest.mark.parametrize(("key", "value"), REPLACED.items())
+async def test_each_key_of_the_replaced_module_is_accepted_alone(
+    key: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, manager, _ = await mount({key: value, "strict_config": True})
+    await manager.add_message({"role": "user", "content": "Hi."})
+    assert await manager.get_messages_for_request() == [{"role": "user", "content": "Hi."}]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_the_contracts_spelling_of_the_threshold_is_read() -> None:
+    _, manager, _ = await mount({"compaction_threshold": 0.8})
+    assert manager.config.compact_threshold == 0.8
+
+
+@pytest.mark.parametrize("meter", ["estimate", "actual", "hybrid"])
+async def test_every_token_meter_is_taken(meter: str) -> None:
+    _, manager, _ = await mount({"token_meter": meter})
+    assert manager.config.token_meter == meter
+
+
+async def test_null_counts_as_not_written() -> None:
+    _, manager, _ = await mount(dict.fromkeys(REPLACED))
+    assert manager.config.max_tokens == 200_000
+
+
+async def test_an_unknown_key_is_a_warning_that_names_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
+    _, _, _ = await mount({"max_token": 5})
+    assert "max_token" in caplog.text
+    assert "max_tokens" in caplog.text
+
+
+async def test_an_impossible_value_stops_the_mount_and_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"compact_threshold: 7"):
+        await mount({"compact_threshold": 7})
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:
+    recorder = EventRecorder()
+    async with session(plan, recorder=recorder, **options) as running:
+        assert await running.execute("Hi.") == "Hello."
+        manager = running.coordinator.get("context")
+        assert check_request(await manager.get_messages_for_request()) == []
+        assert manager.session_id == running.session_id
+        history = await manager.get_messages()
+    return [message["role"] for message in history]
+
+
+async def test_the_entry_point_loads_through_a_session() -> None:
+    assert await through_a_session(mount_plan(SIMPLE, script=["Hello."])) == ["user", "assistant"]
+
+
+async def test_a_filesystem_source_loads_through_a_session(module_path: Path) -> None:
+    plan = mount_plan(
+        {"module": SIMPLE, "source": str(module_path), "config": {"max_tokens": 9_000}}, script=["Hello."]
+    )
+    assert await through_a_session(plan) == ["user", "assistant"]
+
+
+async def test_a_file_url_as_source_loads_through_a_session(module_path: Path) -> None:
+    plan = mount_plan({"module": SIMPLE, "source": module_path.as_uri()}, script=["Hello."])
+    assert await through_a_session(plan) == ["user", "assistant"]
+
+
+async def test_a_resolver_that_knows_the_folder_loads_it(module_path: Path) -> None:
+    plan = mount_plan(SIMPLE, script=["Hello."])
+    assert await through_a_session(plan, sources={SIMPLE: module_path}) == ["user", "assistant"]
+
+
+async def test_the_config_of_the_plan_reaches_the_manager() -> None:
+    plan = mount_plan({"module": SIMPLE, "config": {"max_tokens": 7_777}}, script=["Hello."])
+    async with session(plan) as running:
+        assert running.coordinator.get("context").config.max_tokens == 7_777
+
+
+async def test_two_sessions_in_one_process_have_nothing_in_common() -> None:
+    plan = mount_plan(SIMPLE, script=["Hello.", "Hello."])
+    async with session(plan, session_id="one") as one, session(plan, session_id="two") as two:
+        await one.execute("Only here.")
+        assert await two.coordinator.get("context").get_messages() == []
+
+
+async def test_a_session_cleans_up_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        await through_a_session(mount_plan(SIMPLE, script=["Hello."]))
+    assert [record.getMessage() for record in caplog.records] == []

@@ -1,0 +1,66 @@
+"""Weighing by words, and a manager whose views are written down beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amplifier_context_testing import WordCounter
+from amplifier_context_testing.lab.managers import Manager, Opened
+from amplifier_context_testing.lab.scale import Scale
+from amplifier_context_testing.shapes import Message
+
+FRAMING = 4  # tokens a message costs beside its words
+
+
+def scale() -> Scale:
+    """A scale that counts words."""
+    return Scale(WordCounter())
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def says(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def calls(name: str, arguments: dict[str, Any], call_id: str = "c1") -> Message:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": call_id, "tool": name, "arguments": arguments}]}
+
+
+def result(text: str, call_id: str = "c1") -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def chapter(text: str) -> Message:
+    return {"role": "user", "content": text, "metadata": {"source": "context-compaction"}}
+
+
+Viewing = Callable[[Sequence[Message]], list[Message]]
+
+
+class Scripted:
+    """Hands out what a function makes of the history."""
+
+    def __init__(self, viewing: Viewing) -> None:
+        self.history: list[Message] = []
+        self._viewing = viewing
+
+    async def add_message(self, message: Message) -> None:
+        self.history.append(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]:
+        return self._viewing(self.history)
+
+
+def scripted(viewing: Viewing, context: type[Scripted] = Scripted) -> Manager:
+    """A manager of that kind."""
+
+    async def opening(scale: Scale, budget: int) -> Opened:
+        return Opened(context(viewing))
+
+    return Manager("scripted", opening)

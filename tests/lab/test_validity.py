@@ -1,0 +1,49 @@
+"""Invalid requests, and whose fault they are."""
+
+from __future__ import annotations
+
+from amplifier_context_testing.lab.validity import Faults, holds_human, newest_human
+
+from .support import calls, result, says, user
+
+ASKED = user("Please look at the file and tell me all that is wrong with it, thank you")
+HISTORY = [ASKED, calls("read", {"path": "a"}), result("text"), says("Fine.")]
+
+
+def test_a_valid_request_has_no_faults() -> None:
+    assert Faults(HISTORY).of(HISTORY, 4) == ([], [])
+
+
+def test_a_split_pair_is_the_managers_fault() -> None:
+    broken, added = Faults(HISTORY).of([ASKED, result("text")], 4)
+    assert broken == added != []
+
+
+def test_what_the_recording_breaks_itself_is_nobodys_fault() -> None:
+    history = [ASKED, calls("read", {"path": "a"}), user("stop")]
+    broken, added = Faults(history).of(history, 3)
+    assert broken
+    assert added == []
+
+
+def test_the_same_violation_once_more_is_a_fault() -> None:
+    history = [ASKED, calls("read", {"path": "a"}), user("stop")]
+    _, added = Faults(history).of([*history, calls("read", {"path": "b"}), user("stop")], 3)
+    assert len(added) >= 1
+
+
+def test_parallel_results_may_stand_in_any_order() -> None:
+    two = {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "read", "arguments": {}} for i in "ab"]}
+    assert Faults([]).of([ASKED, two, result("B", "b"), result("A", "a")], 0)[0] == []
+
+
+def test_an_empty_request_is_invalid() -> None:
+    assert Faults(HISTORY).of([], 4)[1]
+
+
+def test_the_newest_human_message_is_found_whole_or_clipped() -> None:
+    assert newest_human([*HISTORY, {**user("note"), "metadata": {"source": "hook"}}]) is ASKED
+    assert holds_human(HISTORY, ASKED)
+    assert holds_human([user(ASKED["content"][:60] + " [... cut]")], ASKED)
+    assert not holds_human([user(ASKED["content"][:10] + " [... cut]")], ASKED)
+    assert not holds_human([says(ASKED["content"])], ASKED)

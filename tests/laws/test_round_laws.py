@@ -1,0 +1,106 @@
+"""Laws of rounds and of rendering them: any conversation, in any order."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.render import OPENING, Renderer
+from amplifier_context_core.rounds import RoundList, rounds_of
+from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.transcript import Entry, Transcript
+from amplifier_context_testing import check_request
+
+from .histories import Message, conversations, flat
+
+
+def entries_of(messages: list[Message]) -> list[Entry]:
+    history = Transcript("s")
+    for raw in messages:
+        message, reading = read_message(raw)
+        history.append(history.draft(message, reading, count_message_tokens(message), created=""))
+    return list(history.snapshot())
+
+
+def shown(messages: list[Message], output_limit: int = 1 << 40) -> list[Message]:
+    renderer = Renderer(approx_token_counter, output_limit)
+    entries = entries_of(messages)
+    for entry in entries:
+        renderer.claim(entry)
+    view: list[Message] = []
+    for held in rounds_of(entries):
+        rendering = renderer.render(held)
+        for one in rendering.messages:
+            assert one.tokens == count_message_tokens(one.message)
+            view.append(one.message)
+    return view
+
+
+def opened(view: list[Message]) -> list[Message]:
+    """The view as a line completes it: the user speaks first."""
+    spoken = [message["role"] for message in view if message["role"] not in ("system", "developer")]
+    return [OPENING, *view] if spoken[:1] not in (["user"], []) else view
+
+
+@given(conversations())
+def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: list[Any]) -> None:
+    entries = entries_of(flat(steps))
+    rounds = rounds_of(entries)
+    assert sorted(entry.seq for held in rounds for entry in held.entries) == [entry.seq for entry in entries]
+    for held in rounds:
+        made = [call for entry in held.entries if entry.role == "assistant" for call in entry.calls]
+        for call in set(held.unanswered):
+            assert held.unanswered.count(call) <= made.count(call)
+        if made:
+            answered = [call for entry in held.entries for call in entry.answers]
+            assert all(answered.count(call) >= made.count(call) - held.unanswered.count(call) for call in made)
+
+
+@given(conversations())
+def test_rounds_that_grow_are_the_rounds_of_the_whole(steps: list[Any]) -> None:
+    entries = entries_of(flat(steps))
+    grown = RoundList()
+    for place, entry in enumerate(entries, 1):
+        before = list(grown.rounds)
+        changed = grown.add(entry)
+        assert before[:changed] == grown.rounds[:changed]
+        assert 0 <= grown.closed <= len(grown)
+        if place % 5 == 0:
+            assert grown.rounds == rounds_of(entries[:place])
+    assert grown.rounds == rounds_of(entries)
+
+
+@given(conversations(), st.integers(40, 2_000))
+def test_any_conversation_is_shown_as_every_provider_takes_it(steps: list[Any], output_limit: int) -> None:
+    view = opened(shown(flat(steps), output_limit))
+    assert check_request(view) == []
+
+
+@given(conversations())
+def test_rendering_is_idempotent(steps: list[Any]) -> None:
+    once = shown(flat(steps))
+    assert shown(once) == once
+
+
+@given(conversations())
+def test_rendering_changes_nothing_stored(steps: list[Any]) -> None:
+    messages = flat(steps)
+    before = copy.deepcopy(messages)
+    shown(messages, 50)
+    assert messages == before
+
+
+@given(conversations())
+def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
+    messages = flat(steps)
+    view = shown(messages)
+    said = {str(message["content"]) for message in view if message["role"] == "user"}
+    for message in messages:
+        text = message.get("content")
+        plain = isinstance(text, str) and text.strip() and text.isprintable() and not message.get("tool_calls")
+        if plain and message["role"] == "user" and not message.get("metadata"):
+            assert text in said

@@ -1,0 +1,191 @@
+"""Laws of strategies run by themselves: any conversation, any strategy that drops or shortens."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import (
+    ClearToolOutputs,
+    ClipToolOutputs,
+    CondenseChapters,
+    DropChapters,
+    FitContextWindow,
+    FoldRounds,
+    KeepImportant,
+    Strategy,
+    SupersedeStaleReads,
+    TrimRounds,
+    TruncateToolOutputs,
+    count_message_tokens,
+    count_tokens,
+)
+from amplifier_context_core.messages import INSTRUCTING, is_human, read_message
+from amplifier_context_core.rounds import Round, rounds_of
+from amplifier_context_core.transcript import Transcript
+
+from .histories import ORDERLY_STEPS, Message, conversations, flat
+
+
+def length(message: Message) -> float:
+    return float(len(str(message.get("content"))))
+
+
+DROPPING: st.SearchStrategy[Strategy] = st.one_of(
+    st.builds(TrimRounds, st.integers(0, 6)),
+    st.builds(FitContextWindow, st.integers(1, 3_000), reserve_tokens=st.integers(0, 500)),
+    st.builds(KeepImportant, st.just(length), st.integers(0, 10)),
+)
+SHORTENING: st.SearchStrategy[Strategy] = st.one_of(
+    st.builds(TruncateToolOutputs, st.integers(1, 400)),
+    st.builds(ClipToolOutputs, st.integers(1, 400)),
+    st.builds(ClearToolOutputs, st.integers(0, 5)),
+    st.just(SupersedeStaleReads()),
+)
+FOLDING: st.SearchStrategy[Strategy] = st.one_of(
+    st.builds(FoldRounds, st.floats(0.01, 1)), st.just(CondenseChapters()), st.just(DropChapters())
+)
+# ClearToolOutputs and FoldRounds are open: see tests/core/test_strategies.py, test_compacting_twice_is_compacting_once
+IDEMPOTENT: st.SearchStrategy[Strategy] = st.one_of(
+    DROPPING,
+    st.builds(TruncateToolOutputs, st.integers(1, 400)),
+    st.builds(ClipToolOutputs, st.integers(1, 400)),
+    st.just(SupersedeStaleReads()),
+    st.just(CondenseChapters()),
+    st.just(DropChapters()),
+)
+EVERY = st.one_of(DROPPING, SHORTENING, FOLDING)
+
+
+def run(strategy: Strategy, messages: list[Message]) -> list[Message]:
+    return asyncio.run(strategy.compact(messages))
+
+
+def rounds(messages: list[Message]) -> list[Round]:
+    """The rounds behind the leading instructions; an entry's seq is the place of its message in the list."""
+    history = Transcript()
+    for place, raw in enumerate(messages):
+        message, reading = read_message(raw)
+        entry = history.draft(message, reading, count_message_tokens(message), created="")
+        assert entry.seq == place + 1
+        history.append(entry)
+    entries = list(history.snapshot())
+    leading = next((i for i, entry in enumerate(entries) if entry.role not in INSTRUCTING), len(entries))
+    return rounds_of(entries[leading:])
+
+
+def must_stay(messages: list[Message]) -> list[Message]:
+    """Leading instructions, the round of the task, pinned rounds."""
+    found = rounds(messages)
+    kept = [held for held in found if held.is_pinned]
+    task = next((held for held in found if held.is_human), None)
+    places = {entry.seq - 1 for held in [*kept, *([task] if task else [])] for entry in held.entries}
+    leading = sum(len(held.entries) for held in found)
+    return [*messages[: len(messages) - leading], *(messages[place] for place in sorted(places))]
+
+
+@given(conversations(), EVERY)
+def test_the_list_given_is_not_changed(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    before = copy.deepcopy(messages)
+    run(strategy, messages)
+    assert messages == before
+
+
+@given(conversations(), EVERY)
+def test_nothing_is_made_larger(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    assert count_tokens(run(strategy, messages)) <= count_tokens(messages)
+
+
+@given(conversations(), DROPPING)
+def test_rounds_are_kept_whole_or_not_at_all(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    kept = {id(message) for message in run(strategy, messages)}
+    for held in rounds(messages):
+        assert len({id(messages[entry.seq - 1]) in kept for entry in held.entries}) == 1
+
+
+@given(conversations(), DROPPING)
+def test_what_is_kept_are_the_very_messages_that_were_given(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    given_ = {id(message) for message in messages}
+    assert all(id(message) in given_ for message in run(strategy, messages))
+
+
+@given(conversations(), SHORTENING)
+def test_shortening_keeps_every_message_and_its_ids(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    done = run(strategy, messages)
+
+    def outline(listed: list[Message]) -> list[Any]:
+        readings = [read_message(message)[1] for message in listed]
+        return sorted((reading.role, reading.calls, reading.answers) for reading in readings)
+
+    assert outline(done) == outline(messages)
+
+
+@given(conversations(), st.one_of(DROPPING, FOLDING))
+def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy) -> None:
+    messages = flat(steps)
+    kept = {id(message) for message in run(strategy, messages)}
+    for message in must_stay(messages):
+        assert id(message) in kept
+
+
+@given(conversations(), SHORTENING.filter(lambda strategy: not isinstance(strategy, TruncateToolOutputs)))
+def test_task_and_pins_are_not_shortened(steps: list[Any], strategy: Strategy) -> None:
+    """TruncateToolOutputs is open: see tests/core/test_strategies.py, test_a_pinned_output_is_not_truncated."""
+    messages = flat(steps)
+    kept = {id(message) for message in run(strategy, messages)}
+    for message in must_stay(messages):
+        assert id(message) in kept
+
+
+@given(conversations(ORDERLY_STEPS), IDEMPOTENT)
+def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strategy) -> None:
+    once = run(strategy, flat(steps))
+    assert run(strategy, once) is once
+
+
+@given(conversations(ORDERLY_STEPS), EVERY)
+def test_the_same_list_gives_the_same_result(steps: list[Any], strategy: Strategy) -> None:
+    assert run(strategy, flat(steps)) == run(strategy, copy.deepcopy(flat(steps)))
+
+
+@given(conversations(), st.integers(1, 3_000), st.integers(0, 500))
+def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[Any], tokens: int, reserve: int) -> None:
+    messages = flat(steps)
+    done = run(FitContextWindow(tokens, reserve_tokens=reserve), messages)
+    if count_tokens(done) > tokens - reserve:
+        found = rounds(messages)
+        newest = {id(messages[entry.seq - 1]) for entry in found[-1].entries}
+        least = {id(message) for message in must_stay(messages)} | newest
+        assert {id(message) for message in done} == least
+
+
+@given(conversations(), st.integers(0, 8))
+def test_no_more_tool_rounds_are_kept_than_asked_for(steps: list[Any], keep: int) -> None:
+    messages = flat(steps)
+    kept = {id(message) for message in run(TrimRounds(keep), messages)}
+    task = next((held for held in rounds(messages) if held.is_human), None)
+    left = [
+        held
+        for held in rounds(messages)
+        if held.is_tool_round and not held.is_pinned and held != task and id(messages[held.head.seq - 1]) in kept
+    ]
+    assert len(left) <= keep
+
+
+@given(conversations(), st.integers(0, 8))
+def test_humans_are_never_cleared(steps: list[Any], keep: int) -> None:
+    messages = flat(steps)
+    done = run(ClearToolOutputs(keep), messages)
+    said = [str(message.get("content")) for message in done]
+    for message in messages:
+        if is_human(message) and isinstance(message.get("content"), str):
+            assert message["content"] in said

@@ -1,0 +1,367 @@
+"""Laws of views: any conversation, any budget."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, count_tokens, kin, load_config
+from amplifier_context_testing import check_request
+
+from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds
+
+NOW = "2026-01-01T00:00:00.000+00:00"
+T = TypeVar("T")
+BUDGETS = st.integers(60, 4_000)
+UNLIMITED = 10_000_000
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of warnings of full budgets are of no interest here."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run(law: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(law)
+
+
+def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
+    """A manager; unless `kindred`, it finds nothing that another session has made."""
+    if not kindred:
+        kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
+        kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
+    settings = load_config({"token_counter": "heuristic", **config})
+    return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
+
+
+def spoken(view: list[Message]) -> bool:
+    """Is there anything in it but instructions? A history that has nothing to show has no valid view."""
+    return any(message["role"] not in ("system", "developer") for message in view)
+
+
+async def ask(manager: ContextManager, budget: int) -> list[Message]:
+    """A view, held to all that must be true of every view."""
+    view = await manager.get_messages_for_request(token_budget=budget)
+    if spoken(view):
+        assert check_request(view) == []
+    report = await manager.explain()
+    assert count_tokens(view) == report["view"]["counted"]
+    assert count_tokens(view) <= budget or report["warnings"]
+    return view
+
+
+async def add(manager: ContextManager, messages: list[Message]) -> None:
+    for message in messages:
+        await manager.add_message(message)
+
+
+# -- every view -------------------------------------------------------------------------------------------------------
+
+
+@given(conversations(), BUDGETS)
+def test_every_view_of_a_growing_history_is_valid_and_within_its_budget(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            await ask(manager, budget)
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_budget(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        await manager.set_messages(flat(steps))
+        await ask(manager, budget)
+
+    run(law())
+
+
+@given(conversations(), st.lists(BUDGETS, min_size=1, max_size=8))
+def test_every_view_is_valid_whatever_budgets_come_in_turn(steps: list[Step], budgets: list[int]) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for number, step in enumerate(steps):
+            await add(manager, step)
+            await ask(manager, budgets[number % len(budgets)])
+
+    run(law())
+
+
+@given(conversations(), BUDGETS, st.sampled_from(["keep", "discard", "repair"]), st.data())
+def test_every_view_is_valid_after_any_interrupts(
+    steps: list[Step], budget: int, on_interrupt: str, data: st.DataObject
+) -> None:
+    async def law() -> None:
+        manager = new_manager(on_interrupt=on_interrupt)
+        for step in steps:
+            await add(manager, step)
+            match data.draw(st.sampled_from(["", "", "interrupt", "cancelled"])):
+                case "interrupt":
+                    await manager.interrupt()
+                case "cancelled":
+                    manager.history.cancelled()
+                    manager.history.cancelled()
+            await ask(manager, budget)
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager(merge_consecutive=True)
+        await add(manager, flat(steps))
+        view = await manager.get_messages_for_request(token_budget=budget)
+        if spoken(view):
+            assert check_request(view) == []
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_compacting_by_hand_keeps_every_view_valid(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            await ask(manager, budget)
+            await manager.compact()
+            await ask(manager, budget)
+
+    run(law())
+
+
+# -- nothing is lost --------------------------------------------------------------------------------------------------
+
+
+def less_timestamps(messages: list[Message]) -> list[Message]:
+    bare = copy.deepcopy(messages)
+    for message in bare:
+        metadata = message.pop("metadata", None) or {}
+        metadata.pop("timestamp", None)
+        if metadata:
+            message["metadata"] = metadata
+    return bare
+
+
+@given(conversations(), BUDGETS)
+def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            await ask(manager, budget)
+        stored = await manager.get_messages()
+        assert less_timestamps(stored) == less_timestamps(flat(steps))
+        for number, message in enumerate(stored, 1):
+            assert await manager.recall(f"m{number}") == message
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int) -> None:
+    def spoil(value: Any) -> None:
+        if isinstance(value, dict):
+            for item in list(value.values()):
+                spoil(item)
+            value.clear()
+        elif isinstance(value, list):
+            for item in value:
+                spoil(item)
+            value.clear()
+
+    async def law() -> None:
+        manager = new_manager()
+        await add(manager, flat(steps))
+        stored = await manager.get_messages()
+        view = await ask(manager, budget)
+        kept = copy.deepcopy(view)
+        spoil(view)
+        spoil(await manager.get_messages())
+        assert await manager.get_messages() == stored
+        assert await ask(manager, budget) == kept
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        await add(manager, flat(steps))
+        before = await ask(manager, budget)
+        seqs = [entry.seq for entry in manager.snapshot()]
+        await manager.set_messages(await manager.get_messages())
+        assert [entry.seq for entry in manager.snapshot()] == seqs
+        spoken_only = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
+        await manager.set_messages(spoken_only)
+        assert [entry.seq for entry in manager.snapshot()] == seqs
+        assert await ask(manager, budget) == before
+
+    run(law())
+
+
+@given(conversations(), BUDGETS, st.data())
+def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: int, data: st.DataObject) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        await add(manager, flat(steps))
+        await ask(manager, budget)
+        stored = await manager.get_messages()
+        edited = data.draw(st.lists(st.sampled_from(stored), max_size=len(stored)))
+        start = data.draw(st.integers(0, len(stored)))
+        wanted = [*stored[:start], *edited]
+        await manager.set_messages(wanted)
+        spoken_now = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
+        spoken_wanted = [m for m in wanted if m["role"] not in ("system", "developer")]
+        assert [m.get("content") for m in spoken_now] == [m.get("content") for m in spoken_wanted]
+        await ask(manager, budget)
+
+    run(law())
+
+
+# -- the same bytes ---------------------------------------------------------------------------------------------------
+
+
+@given(conversations(), BUDGETS)
+def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
+    async def law() -> list[list[Message]]:
+        manager = new_manager()
+        views: list[list[Message]] = []
+        for step in steps:
+            await add(manager, step)
+            views.append(await ask(manager, budget))
+        return views
+
+    assert run(law()) == run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        managers = [new_manager(), new_manager(kindred=True)]
+        for step in steps:
+            views: list[list[Message]] = []
+            for manager in managers:
+                await add(manager, step)
+                views.append(await ask(manager, budget))
+            assert views[0] == views[1]
+
+    run(law())
+
+
+@given(conversations())
+def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None:
+    """Without a compaction a view is a function of the history, however it was read before."""
+
+    async def law() -> None:
+        asked, silent = new_manager(), new_manager()
+        for step in steps:
+            await add(asked, step)
+            await add(silent, step)
+            await ask(asked, UNLIMITED)
+        assert await ask(asked, UNLIMITED) == await ask(silent, UNLIMITED)
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_asking_twice_gives_the_same_view(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            assert await ask(manager, budget) == await ask(manager, budget)
+
+    run(law())
+
+
+WHOLE_STEPS: st.SearchStrategy[Step] = st.one_of(ORDERLY_STEPS, rounds(st.sampled_from([f"c{n}" for n in range(40)])))
+
+
+@given(conversations(WHOLE_STEPS, max_steps=20), BUDGETS)
+def test_between_compactions_a_view_begins_with_the_one_before(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        before: list[Message] = []
+        compactions = 0
+        for step in steps:
+            await add(manager, step)
+            view = await ask(manager, budget)
+            report = await manager.explain()
+            if report["compactions"] == compactions:
+                assert view[: len(before)] == before
+                assert report["view"]["prefix_tokens"] == count_tokens(before)
+            before, compactions = view, report["compactions"]
+
+    run(law())
+
+
+# -- what must stay ---------------------------------------------------------------------------------------------------
+
+
+@given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(400, 3_000), st.data())
+def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: st.DataObject) -> None:
+    pins = [
+        {"role": "user", "content": f"Never forget {word}.", "metadata": {"pinned": True}} for word in ("alpha", "beta")
+    ]
+    places = [data.draw(st.integers(0, len(steps))) for _ in pins]
+
+    async def law() -> None:
+        manager = new_manager(pin_share=0.5)
+        pinned: list[str] = []
+        for number, step in enumerate([*steps, []]):
+            for pin, place in zip(pins, places, strict=True):
+                if place == number:
+                    await manager.add_message(pin)
+                    pinned.append(pin["content"])
+            await add(manager, step)
+            said = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
+            assert all(text in said for text in pinned)
+
+    run(law())
+
+
+@given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(600, 3_000), st.data())
+def test_what_was_pinned_by_command_is_in_every_later_view(steps: list[Step], budget: int, data: st.DataObject) -> None:
+    async def law() -> None:
+        manager = new_manager(pin_share=0.5)
+        await add(manager, flat(steps))
+        await ask(manager, budget)
+        small = [e for e in manager.snapshot() if not e.calls and not e.answers and e.tokens < 60]
+        entry = data.draw(st.sampled_from(small))
+        await manager.pin(entry.mark)
+        for text in data.draw(st.lists(WORDS, max_size=20)):
+            await manager.add_message({"role": "assistant", "content": text * 3})
+            view = await ask(manager, budget)
+            assert any(message["content"] == entry.message["content"] for message in view)
+
+    run(law())
+
+
+@given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(400, 3_000))
+def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            view = await ask(manager, budget)
+            humans = [entry.message["content"] for entry in manager.snapshot() if entry.human]
+            said = [message["content"] for message in view]
+            assert all(text in said for text in humans[:1] + humans[-1:])
+
+    run(law())

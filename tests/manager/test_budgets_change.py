@@ -1,0 +1,374 @@
+"""Budgets change between requests, come from providers of every kind, and two tasks may ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ConfigError
+from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.strategies import Goal, Strategy
+from tests.manager.support import ask, feed, new_manager, rounds, session, shared_prefix, size, text, work
+
+LARGE, SMALL = 8_000, 2_000
+
+
+# --- other budgets ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_smaller_budget_leaves_the_larger_ones_view_byte_identical() -> None:
+    manager = await feed(new_manager(), work(100))
+    before = await ask(manager, LARGE)
+    await ask(manager, SMALL)
+    assert text(await ask(manager, LARGE)) == text(before)
+
+
+async def test_going_back_to_the_larger_budget_finds_the_old_prefix_with_what_is_new_behind_it() -> None:
+    manager = await feed(new_manager(), work(100))
+    before = await ask(manager, LARGE)
+    for number in range(5):
+        await feed(manager, rounds(1, start=500 + number))
+        await ask(manager, SMALL)
+    after = await ask(manager, LARGE)
+    assert shared_prefix(before, after) == len(before)
+    assert len(after) == len(before) + 10
+
+
+async def test_alternating_budgets_do_not_thrash() -> None:
+    manager = await feed(new_manager(), work(100))
+    await ask(manager, LARGE)
+    await ask(manager, SMALL)
+    start = (await manager.explain())["compactions"]
+    prefixes = {LARGE: await ask(manager, LARGE), SMALL: await ask(manager, SMALL)}
+    for number in range(6):
+        await feed(manager, rounds(1, start=500 + number, output=50))
+        for budget in (LARGE, SMALL):
+            view = await ask(manager, budget)
+            assert shared_prefix(prefixes[budget], view) == len(prefixes[budget])
+    assert (await manager.explain())["compactions"] == start
+
+
+async def test_a_long_session_on_two_budgets_compacts_for_each_only_when_it_is_full() -> None:
+    manager = new_manager()
+    await feed(manager, [{"role": "user", "content": "Work."}])
+    for number in range(250):
+        await feed(manager, rounds(1, start=number))
+        await ask(manager, LARGE)
+        await ask(manager, SMALL)
+    total = size(await manager.get_messages())
+    # Half a budget is free after a compaction; twice as many as that takes is already generous.
+    assert (await manager.explain())["compactions"] <= 2 * (total / (LARGE / 2) + total / (SMALL / 2))
+
+
+async def test_a_small_view_is_made_from_the_large_ones_checkpoint() -> None:
+    manager = await feed(new_manager(), session(400))
+    await ask(manager, LARGE)
+    seen: list[int] = []
+
+    class Watch(Strategy):
+        async def apply(self, draft: Draft, goal: Goal) -> Draft:
+            seen.append(len(draft.pieces))
+            return draft
+
+    manager.views._ladder = [Watch(), *manager.views._ladder]  # type: ignore[misc]
+    await ask(manager, SMALL)
+    assert 0 < seen[0] < 400 / 4
+
+
+async def test_a_budget_a_little_smaller_is_served_by_the_checkpoint_there_is() -> None:
+    manager = await feed(new_manager(), work(100))
+    before = await ask(manager, LARGE)
+    start = (await manager.explain())["compactions"]
+    assert text(await ask(manager, LARGE - 200)) == text(before)
+    assert (await manager.explain())["compactions"] == start
+
+
+async def test_a_budget_passed_for_an_overflow_retry_shrinks_the_view_at_once() -> None:
+    manager = await feed(new_manager(), work(60))
+    first = await ask(manager, LARGE)
+    retried = await ask(manager, size(first) * 3 // 4)
+    assert size(retried) <= size(first) * 3 // 4
+
+
+async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budget() -> None:
+    manager = await feed(new_manager(), work(60))
+    first = await ask(manager, LARGE)
+    manager.refused()
+    second = await ask(manager, LARGE)
+    assert size(second) < size(first)
+
+
+async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() -> None:
+    manager = await feed(new_manager(), work(60))
+    sizes = [size(await ask(manager, LARGE))]
+    for _ in range(3):
+        manager.refused()
+        sizes.append(size(await ask(manager, LARGE)))
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+async def test_a_tiny_budget_still_gives_a_valid_view() -> None:
+    manager = await feed(new_manager(), session(60))
+    for budget in (1, 5, 30, 100):
+        view = await manager.get_messages_for_request(budget)
+        assert [message for message in view if message["role"] == "user"]
+
+
+# --- at the same time -------------------------------------------------------------------------------------------------
+
+
+class Slow(Strategy):
+    """Takes its time, so that others come in between; counts how often it runs."""
+
+    name = "slow"
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.runs = 0
+        self.seconds = seconds
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        self.runs += 1
+        await asyncio.sleep(self.seconds)
+        return draft
+
+
+class SlowHooks:
+    """A hook registry whose handlers take their time."""
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.told: list[str] = []
+        self.seconds = seconds
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        self.told.append(event)
+        await asyncio.sleep(self.seconds)
+
+
+async def test_two_tasks_that_ask_at_once_get_one_compaction_and_the_same_view() -> None:
+    manager = await feed(new_manager(), session(200))
+    one, two = await asyncio.gather(ask(manager, LARGE), ask(manager, LARGE))
+    assert text(one) == text(two)
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def test_tasks_that_ask_while_handlers_are_told_get_one_compaction_and_the_same_view() -> None:
+    hooks = SlowHooks()
+    manager = await feed(new_manager(hooks=hooks), session(200))
+    views = await asyncio.gather(*(ask(manager, LARGE) for _ in range(10)))
+    assert len({text(view) for view in views}) == 1
+    assert hooks.told.count("context:pre_compact") == 1
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def test_two_tasks_with_different_budgets_each_get_theirs() -> None:
+    manager = await feed(new_manager(hooks=SlowHooks()), session(200))
+    large, small = await asyncio.gather(ask(manager, LARGE), ask(manager, SMALL))
+    assert size(small) < size(large)
+    assert text(await ask(manager, LARGE)) == text(large)
+    assert text(await ask(manager, SMALL)) == text(small)
+
+
+async def test_messages_added_during_a_compaction_are_in_the_view() -> None:
+    manager = await feed(new_manager(hooks=SlowHooks()), work(100))
+    asking = asyncio.create_task(ask(manager, LARGE))
+    await asyncio.sleep(0.02)
+    await feed(manager, [{"role": "user", "content": "AND THIS"}])
+    assert any(message["content"] == "AND THIS" for message in await asking)
+
+
+async def test_a_request_cancelled_in_the_middle_of_a_compaction_leaves_the_next_one_working() -> None:
+    manager = await feed(new_manager(hooks=SlowHooks(0.2)), session(200))
+    asking = asyncio.create_task(ask(manager, LARGE))
+    await asyncio.sleep(0.05)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    async with asyncio.timeout(5):
+        await ask(manager, LARGE)
+
+
+async def test_a_waiting_request_that_is_cancelled_harms_neither_the_compaction_nor_the_others_waiting() -> None:
+    manager = await feed(new_manager(hooks=SlowHooks(0.2)), session(200))
+    first = asyncio.create_task(ask(manager, LARGE))
+    await asyncio.sleep(0.05)
+    second, third = asyncio.create_task(ask(manager, LARGE)), asyncio.create_task(ask(manager, LARGE))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(first, second, third, return_exceptions=True)
+    assert isinstance(outcomes[1], asyncio.CancelledError)
+    assert text(outcomes[0]) == text(outcomes[2])
+
+
+async def test_a_task_cancelled_while_it_waits_for_its_turn_blocks_nobody() -> None:
+    manager = await feed(new_manager(strategies=[Slow(0.2)]), session(200))
+    tasks = [asyncio.create_task(manager.get_messages_for_request(LARGE)) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    for task in tasks[1:3]:
+        task.cancel()
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(outcome, list) for outcome in outcomes] == [True, False, False, True]
+    async with asyncio.timeout(5):
+        await manager.get_messages_for_request(LARGE)
+
+
+async def test_clear_during_a_compaction_leaves_an_empty_session() -> None:
+    manager = await feed(new_manager(hooks=SlowHooks()), work(100, task="SECRET"))
+    asking = asyncio.create_task(manager.get_messages_for_request(LARGE))
+    await asyncio.sleep(0.02)
+    await manager.clear()
+    await asking
+    await feed(manager, [{"role": "user", "content": "Something new."}])
+    assert await ask(manager, LARGE) == [{"role": "user", "content": "Something new."}]
+
+
+# --- figures that cannot be -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [0, -1, -200_000])
+async def test_a_budget_of_nothing_or_less_is_an_error_that_says_so(budget: int) -> None:
+    manager = await feed(new_manager(), work(1))
+    with pytest.raises(ConfigError, match=rf"token_budget: must be at least 1 token, got {budget}"):
+        await manager.get_messages_for_request(budget)
+    with pytest.raises(ValueError, match="token_budget"):
+        await manager.get_messages_for_request(token_budget=budget)
+
+
+@pytest.mark.parametrize("budget", [1.5, "8000", True])
+async def test_a_budget_that_is_no_whole_number_is_an_error(budget: Any) -> None:
+    with pytest.raises(ConfigError, match="token_budget"):
+        await new_manager().get_messages_for_request(budget)
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+def provider(window: Any = None, answer: Any = None) -> Any:
+    defaults = {"context_window": window, "max_output_tokens": answer}
+    return SimpleNamespace(name="p", get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+async def budget_of(given: Any, **config: Any) -> int:
+    manager = await feed(new_manager(**config), [{"role": "user", "content": "Hi."}])
+    await manager.get_messages_for_request(provider=given)
+    return (await manager.explain())["view"]["budget"]
+
+
+async def test_the_budget_is_the_window_less_the_answer_less_the_margin() -> None:
+    assert await budget_of(provider(100_000, 8_000)) == 100_000 - 8_000 - 1_000
+    assert await budget_of(provider(100_000, 8_000), output_reserve_fraction=0.5) == 100_000 - 4_000 - 1_000
+    assert await budget_of(provider(100_000, 8_000), output_reserve_fraction=0, safety_margin=0) == 100_000
+
+
+async def test_max_tokens_caps_a_larger_window_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    manager = await feed(new_manager(max_tokens=5_000), [{"role": "user", "content": "Hi."}])
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            await manager.get_messages_for_request(provider=provider(100_000, 8_000))
+    assert (await manager.explain())["view"]["budget"] == 5_000
+    lines = [record.getMessage() for record in caplog.records if "max_tokens" in record.getMessage()]
+    assert len(lines) == 1
+    assert "5000" in lines[0].replace(",", "")
+    assert "91000" in lines[0].replace(",", "")
+
+
+async def test_max_tokens_caps_an_explicit_budget_too() -> None:
+    manager = await feed(new_manager(max_tokens=2_000), work(60))
+    assert size(await ask(manager, 100_000)) <= 2_000
+
+
+async def test_max_tokens_does_not_cap_when_nobody_set_it() -> None:
+    assert await budget_of(provider(1_000_000, 8_000)) == 1_000_000 - 8_000 - 1_000
+
+
+async def test_a_smaller_window_than_max_tokens_counts() -> None:
+    assert await budget_of(provider(50_000, 8_000), max_tokens=100_000) == 41_000
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("the provider's own trouble")
+
+
+async def async_info() -> Any:
+    return SimpleNamespace(defaults={"context_window": 5_000})
+
+
+class Troubled:
+    """A provider whose attributes raise."""
+
+    @property
+    def name(self) -> str:
+        raise RuntimeError("no name")
+
+    @property
+    def default_model(self) -> str:
+        raise RuntimeError("no model")
+
+    @property
+    def get_info(self) -> Any:
+        raise RuntimeError("no info")
+
+
+class TroubledInfo:
+    @property
+    def defaults(self) -> Any:
+        raise RuntimeError("no defaults")
+
+
+NONSENSE: dict[str, Any] = {
+    "no provider": None,
+    "nothing": object(),
+    "text": "anthropic",
+    "get_info raises": SimpleNamespace(name="p", get_info=raising),
+    "get_model_info raises": SimpleNamespace(name="p", get_model_info=raising),
+    "get_info is no method": SimpleNamespace(name="p", get_info=7),
+    "get_info gives none": SimpleNamespace(name="p", get_info=lambda: None),
+    "get_info is a coroutine": SimpleNamespace(name="p", get_info=async_info),
+    "no defaults": SimpleNamespace(name="p", get_info=lambda: SimpleNamespace()),
+    "defaults are a list": SimpleNamespace(name="p", get_info=lambda: SimpleNamespace(defaults=[1])),
+    "zero": provider(0, 0),
+    "negative": provider(-5, 0),
+    "text as window": provider("200k", 0),
+    "NaN": provider(float("nan"), 0),
+    "infinite": provider(float("inf"), 0),
+    "true": provider(True, 0),
+    "a billion billion": provider(10**18, 0),
+    "a name that is no text": SimpleNamespace(name=7),
+    "attributes raise": Troubled(),
+    "defaults raise": SimpleNamespace(name="p", get_info=lambda: TroubledInfo()),
+}
+
+
+@pytest.mark.parametrize("given", NONSENSE.values(), ids=NONSENSE.keys())
+async def test_a_provider_that_lacks_raises_or_returns_nonsense_leaves_the_budget_to_max_tokens(given: Any) -> None:
+    assert await budget_of(given) == 200_000
+
+
+async def test_an_answer_that_is_nonsense_reserves_nothing() -> None:
+    assert await budget_of(provider(50_000, "many")) == 49_000
+    assert await budget_of(provider(50_000, -7)) == 49_000
+
+
+async def test_a_window_smaller_than_its_answer_still_leaves_room() -> None:
+    assert 1 <= await budget_of(provider(8_000, 8_000)) <= 8_000
+
+
+async def test_model_info_goes_before_the_providers_defaults() -> None:
+    given = provider(100_000, 1_000)
+    given.get_model_info = lambda: SimpleNamespace(context_window=50_000, max_output_tokens=1_000)
+    assert await budget_of(given) == 48_000
+    given.get_model_info = lambda: {"context_window": 30_000, "max_output_tokens": 1_000}
+    assert await budget_of(given) == 28_000
+    given.get_model_info = raising
+    assert await budget_of(given) == 98_000
+
+
+async def test_a_provider_passed_beside_an_explicit_budget_does_not_change_it() -> None:
+    manager = await feed(new_manager(), work(100))
+    view = await manager.get_messages_for_request(SMALL, provider(100_000, 1_000))
+    assert size(view) <= SMALL

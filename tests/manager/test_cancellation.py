@@ -1,0 +1,183 @@
+"""A turn is cancelled: the event comes twice, loops may still add to it, and the config says what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_testing.talk import Talk
+from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, text, work
+
+BUDGET = 4_000
+INTERRUPTED = "[interrupted"
+
+Emit = Callable[[str], Awaitable[Any]]
+
+
+async def mounted(on_interrupt: str) -> tuple[ContextManager, Emit]:
+    """A manager in a session, and its session's events."""
+    manager = new_manager(on_interrupt=on_interrupt)
+    coordinator = MockCoordinator()
+    await mount_manager(coordinator, manager, "context-test")
+
+    async def emit(event: str) -> None:
+        await coordinator.hooks.emit(event, {})
+
+    return manager, emit
+
+
+def open_turn() -> list[Message]:
+    """A turn with a finished round and one whose second call is still open."""
+    talk = Talk().user("Run everything.").round("run", {"suite": "fast"}, "fast: passed")
+    one, _ = talk.call(("run", {"suite": "slow"}), ("run", {"suite": "huge"}))
+    return talk.result(one, "slow: passed").messages
+
+
+CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
+NEXT = {"role": "user", "content": "Only the fast suite."}
+
+
+async def cancel(manager: ContextManager, emit: Emit, *, closing: bool) -> None:
+    """What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more."""
+    await emit("cancel:completed")
+    if closing:
+        await manager.add_message(CLOSING)
+    await emit("orchestrator:complete")
+    await emit("cancel:completed")
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
+async def test_keep_leaves_the_cancelled_turn_as_it_is(closing: bool) -> None:
+    manager, emit = await mounted("keep")
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=closing)
+    await manager.add_message(NEXT)
+    assert bare(await manager.get_messages()) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
+    assert INTERRUPTED not in text(await ask(manager, BUDGET))
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
+async def test_repair_answers_the_open_calls_of_the_cancelled_turn_in_the_view_only(closing: bool) -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=closing)
+    await manager.add_message(NEXT)
+    history = await manager.get_messages()
+    assert bare(history) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
+    view = await ask(manager, BUDGET)
+    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [False, False, True]
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
+async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all(closing: bool) -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
+    before = await manager.get_messages()
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=closing)
+    assert await manager.get_messages() == before
+    await manager.add_message(NEXT)
+    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
+    await ask(manager, BUDGET)
+
+
+async def test_the_second_report_of_a_cancellation_does_not_touch_the_turn_before() -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
+    before = await manager.get_messages()
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=True)
+    await emit("orchestrator:complete")
+    await manager.add_message(NEXT)
+    assert len(await manager.get_messages()) == len(before) + 1
+
+
+async def test_a_turn_nobody_completed_is_settled_at_the_next_human_message() -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
+    before = await manager.get_messages()
+    await feed(manager, open_turn())
+    await emit("cancel:completed")
+    assert len(await manager.get_messages()) > len(before)
+    await manager.add_message(NEXT)
+    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
+
+
+async def test_when_the_loop_completes_before_the_kernel_reports_the_turn_is_cancelled_all_the_same() -> None:
+    """An immediate cancellation ends the loop by an exception: only the kernel reports it, and last."""
+    manager, emit = await mounted("discard")
+    await feed(manager, open_turn())
+    await emit("orchestrator:complete")
+    await emit("cancel:completed")
+    await manager.add_message(NEXT)
+    assert bare(await manager.get_messages()) == [NEXT]
+
+
+async def test_a_cancellation_before_the_prompt_was_stored_takes_no_finished_turn_out() -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
+    before = await manager.get_messages()
+    await emit("orchestrator:complete")
+    await emit("prompt:submit")
+    await emit("cancel:completed")  # before the loop stored the prompt
+    await emit("cancel:completed")
+    await manager.add_message(NEXT)
+    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
+
+
+async def test_the_next_turns_open_calls_are_not_called_interrupted() -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=False)
+    await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
+    view = await ask(manager, BUDGET)
+    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [False, False, True, False]
+
+
+async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_next() -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}, *open_turn()])
+    await cancel(manager, emit, closing=False)
+    await manager.interrupt()
+    await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
+    assert INTERRUPTED not in text(await ask(manager, BUDGET))
+
+
+async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=False)
+    await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
+    view = await ask(manager, BUDGET)
+    assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
+
+
+async def test_a_cancelled_turn_survives_a_compaction_with_its_open_calls_answered() -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, [*work(20), *open_turn()])
+    await cancel(manager, emit, closing=True)
+    await feed(manager, [NEXT, *rounds(60, start=200)])
+    await ask(manager, BUDGET)
+    assert len(await manager.get_messages()) == 41 + len(open_turn()) + 1 + 121
+
+
+async def test_a_snapshot_taken_before_still_shows_what_was_discarded() -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, open_turn())
+    before = manager.snapshot()
+    await cancel(manager, emit, closing=False)
+    assert len(before) == len(open_turn())
+    assert len(manager.snapshot()) == 0
+
+
+async def test_two_turns_cancelled_one_after_the_other_are_both_settled() -> None:
+    manager, emit = await mounted("discard")
+    for _ in range(2):
+        await feed(manager, open_turn())
+        await cancel(manager, emit, closing=True)
+    assert await manager.get_messages() == []

@@ -1,0 +1,346 @@
+"""Compactions are announced through the kernel's hooks; what handlers do with that harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry, HookResult
+from amplifier_core.testing import MockCoordinator
+
+from amplifier_context_core import events
+from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.strategies import FoldRounds, Goal, Strategy
+from amplifier_context_testing import EventRecorder
+from tests.manager.support import ask, feed, new_manager, rounds, size, text, work
+
+BUDGET = 4_000
+PRE, POST, COMPACTION, WARNING = events.EVENTS
+
+Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+def hooks_with(handler: Handler | None = None, *names: str) -> HookRegistry:
+    """The kernel's own registry, with a handler on some events; `context:pre_compact` when none is named."""
+    hooks = HookRegistry()
+    if handler is not None:
+        for name in names or (PRE,):
+            hooks.register(name, handler, 0, name=f"test:{name}")
+    return hooks
+
+
+def answering(action: str, **more: Any) -> Handler:
+    async def handler(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action=action, **more)  # type: ignore[arg-type]
+
+    return handler
+
+
+class Watch(Strategy):
+    """Notes the goals it is given."""
+
+    name = "watch"
+
+    def __init__(self) -> None:
+        self.goals: list[Goal] = []
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        self.goals.append(goal)
+        return draft
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_compaction_is_told_before_and_after_and_to_existing_consumers() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PRE, POST, COMPACTION])
+    await ask(await feed(new_manager(hooks=hooks), work(60)), BUDGET)
+    assert sorted(recorder.names()) == sorted([PRE, COMPACTION, POST])
+    assert recorder.names()[0] == PRE
+
+
+async def test_without_a_compaction_nothing_is_told() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, list(events.EVENTS))
+    await ask(await feed(new_manager(hooks=hooks), work(3)), BUDGET)
+    assert recorder.names() == []
+
+
+async def test_before_a_compaction_its_size_its_limits_and_its_reason_are_told() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PRE])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    before = size(await manager.get_messages())
+    await ask(manager, BUDGET)
+    (told,) = recorder.named(PRE)
+    assert told["message_count"] == 121
+    assert told["token_count"] == before
+    assert (told["budget"], told["threshold"], told["target"]) == (BUDGET, int(BUDGET * 0.92), BUDGET // 2)
+    assert told["trigger"] in ("trigger", "hard limit")
+    assert "4,000" in told["reason"] or "3,680" in told["reason"]
+
+
+async def test_after_a_compaction_what_was_freed_by_whom_the_floor_the_prefix_and_the_duration_are_told() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [POST])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    view = await ask(manager, BUDGET)
+    (told,) = recorder.named(POST)
+    assert told["message_count"] == told["after_messages"] == len(view)
+    assert told["token_count"] == told["after_tokens"] == size(view)
+    assert told["before_messages"] == 121
+    assert told["before_tokens"] - told["after_tokens"] == sum(step["freed"] for step in told["strategies"])
+    assert all(set(step) == {"name", "freed"} for step in told["strategies"])
+    assert "fold" in [step["name"] for step in told["strategies"]]
+    assert 0 < told["floor_tokens"] < told["after_tokens"]
+    assert 0 < told["prefix_given_up_tokens"] <= told["before_tokens"]
+    assert told["duration_ms"] > 0
+    assert told["budget"] == BUDGET
+
+
+async def test_existing_consumers_find_the_keys_they_read() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [COMPACTION])
+    await ask(await feed(new_manager(hooks=hooks), work(60)), BUDGET)
+    (told,) = recorder.named(COMPACTION)
+    for key in ("before_messages", "after_messages", "before_tokens", "after_tokens", "budget", "target_tokens"):
+        assert isinstance(told[key], int), key
+    assert isinstance(told["strategy_level"], int)
+    assert told["after_tokens"] < told["before_tokens"]
+    assert told["after_messages"] < told["before_messages"]
+
+
+async def test_payloads_are_plain_json() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, list(events.EVENTS))
+    manager = await feed(new_manager(hooks=hooks), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
+    await ask(manager, BUDGET)
+    assert recorder.count(WARNING) == 1
+    for event in recorder.records:
+        assert text([event.data])
+
+
+async def test_a_manual_compaction_is_told_as_such() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PRE, POST])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    await ask(manager, 8_000)
+    await manager.compact()
+    assert [told["trigger"] for told in recorder.named(PRE, POST)] == ["manual", "manual"]
+    assert recorder.named(PRE)[0]["reason"] == "asked for"
+
+
+async def test_the_figures_before_and_after_are_in_the_same_tokens() -> None:
+    """A provider that counts half as much again as we do: both figures in its tokens, or both in ours."""
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PRE, POST])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    manager.meter.correction(("", "")).ratio = 1.5
+    await manager.get_messages_for_request(BUDGET)
+    assert recorder.named(PRE)[0]["token_count"] == recorder.named(POST)[0]["before_tokens"]
+
+
+async def test_the_events_are_announced_on_the_observability_channel() -> None:
+    coordinator = MockCoordinator()
+    await mount_manager(coordinator, new_manager(), "context-test")
+    announced = [name for names in await coordinator.collect_contributions("observability.events") for name in names]
+    assert set(announced) == {PRE, POST, COMPACTION, WARNING}
+
+
+# --- what handlers answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["deny", "ask_user"])
+async def test_a_no_postpones_a_compaction(action: str) -> None:
+    manager = await feed(new_manager(hooks=hooks_with(answering(action, reason="later"))), work(38))
+    view = await ask(manager, BUDGET)
+    assert int(BUDGET * 0.92) < size(view) <= BUDGET
+    assert (await manager.explain())["compactions"] == 0
+
+
+@pytest.mark.parametrize("action", ["deny", "ask_user"])
+async def test_a_no_does_not_postpone_past_the_budget(action: str) -> None:
+    manager = await feed(new_manager(hooks=hooks_with(answering(action))), [{"role": "user", "content": "Work."}])
+    for number in range(80):
+        await feed(manager, rounds(1, start=number))
+        await ask(manager, BUDGET)
+    assert (await manager.explain())["compactions"] >= 1
+
+
+async def test_after_a_no_it_is_asked_again_only_when_the_view_has_grown() -> None:
+    hooks = hooks_with(answering("deny"))
+    recorder = EventRecorder(hooks, [PRE])
+    manager = await feed(new_manager(hooks=hooks), work(37))
+    for _ in range(10):
+        await ask(manager, BUDGET)
+    assert recorder.count(PRE) == 1
+    await feed(manager, rounds(2, start=800))
+    for _ in range(10):
+        await ask(manager, BUDGET)
+    assert recorder.count(PRE) == 2
+    assert (await manager.explain())["compactions"] == 0
+
+
+async def test_a_no_to_a_manual_compaction_is_told_to_who_asked() -> None:
+    manager = await feed(new_manager(hooks=hooks_with(answering("deny"))), work(30))
+    await ask(manager, BUDGET)
+    assert (await manager.compact())["compacted"] is False
+
+
+async def test_what_handlers_inject_reaches_the_folder() -> None:
+    watch = Watch()
+    hooks = hooks_with(answering("inject_context", context_injection="Keep the ticket numbers."))
+    manager = await feed(new_manager(hooks=hooks, strategies=[watch, FoldRounds()]), work(60))
+    await ask(manager, BUDGET)
+    assert watch.goals[0].focus == "Keep the ticket numbers."
+
+
+async def test_injections_of_several_handlers_all_reach_the_folder() -> None:
+    watch = Watch()
+    hooks = hooks_with(answering("inject_context", context_injection="Keep the names."))
+    hooks.register(PRE, answering("inject_context", context_injection="Keep the dates."), 1, name="second")
+    manager = await feed(new_manager(hooks=hooks, strategies=[watch, FoldRounds()]), work(60))
+    await ask(manager, BUDGET)
+    assert watch.goals[0].focus is not None
+    assert "Keep the names." in watch.goals[0].focus
+    assert "Keep the dates." in watch.goals[0].focus
+
+
+@pytest.mark.xfail(reason="views.py: an injection takes the place of the focus that was to be kept")
+async def test_an_injection_comes_beside_the_focus_asked_for_before() -> None:
+    watch = Watch()
+    hooks = hooks_with(answering("inject_context", context_injection="Keep the dates."))
+    manager = await feed(new_manager(hooks=hooks, strategies=[watch, FoldRounds()]), work(60))
+    await ask(manager, 8_000)
+    await manager.compact("Keep the names.")
+    await feed(manager, rounds(60, start=500))
+    await ask(manager, BUDGET)
+    assert watch.goals[-1].focus is not None
+    assert "Keep the dates." in watch.goals[-1].focus
+    assert "Keep the names." in watch.goals[-1].focus
+
+
+# --- handlers that misbehave ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [PRE, POST, COMPACTION])
+async def test_a_handler_that_raises_harms_nothing(event: str) -> None:
+    async def raising(event: str, data: dict[str, Any]) -> HookResult:
+        raise RuntimeError("a handler's own trouble")
+
+    plain = text(await ask(await feed(new_manager(), work(60)), BUDGET))
+    manager = await feed(new_manager(hooks=hooks_with(raising, event)), work(60))
+    assert text(await ask(manager, BUDGET)) == plain
+
+
+async def test_a_registry_that_raises_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        async def emit(self, event: str, data: dict[str, Any]) -> Any:
+            raise ValueError("secret")
+
+    with caplog.at_level(logging.WARNING):
+        await ask(await feed(new_manager(hooks=Broken()), work(60)), BUDGET)
+    assert "ValueError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("event", [PRE, POST, COMPACTION])
+async def test_a_handler_that_hangs_is_not_waited_for_for_ever(
+    event: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hanging(event: str, data: dict[str, Any]) -> HookResult:
+        await asyncio.sleep(60)
+        return HookResult(action="deny")
+
+    monkeypatch.setattr(events, "_SECONDS", 0.05)
+    manager = await feed(new_manager(hooks=hooks_with(hanging, event)), work(60))
+    with caplog.at_level(logging.WARNING):
+        async with asyncio.timeout(5):
+            await ask(manager, BUDGET)
+    assert (await manager.explain())["compactions"] == 1
+    assert event in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "deny", 7, {"action": "deny"}, object()], ids=["none", "text", "number", "dict", "object"]
+)
+async def test_a_registry_that_answers_nonsense_counts_as_no_answer(answer: Any) -> None:
+    class Odd:
+        async def emit(self, event: str, data: dict[str, Any]) -> Any:
+            return answer
+
+    manager = await feed(new_manager(hooks=Odd()), work(60))
+    await ask(manager, BUDGET)
+    assert (await manager.explain())["compactions"] == 1
+
+
+@pytest.mark.parametrize("event", [PRE, POST, COMPACTION])
+@pytest.mark.parametrize("asks", ["view", "small view", "explain", "history", "add", "compact", "pin", "task"])
+async def test_a_handler_that_uses_the_manager_does_not_deadlock(event: str, asks: str) -> None:
+    done: list[str] = []
+
+    async def handler(event: str, data: dict[str, Any]) -> HookResult:
+        match asks:
+            case "view":
+                await manager.get_messages_for_request(BUDGET)
+            case "small view":
+                await manager.get_messages_for_request(1_000)
+            case "explain":
+                await manager.explain()
+            case "history":
+                await manager.set_messages(await manager.get_messages())
+            case "add":
+                await manager.add_message({"role": "user", "content": "From a handler."})
+            case "compact":
+                if not done:
+                    done.append("compacting")
+                    await manager.compact()
+            case "pin":
+                await manager.pin("m3")
+            case _:
+                await asyncio.create_task(manager.get_messages_for_request(BUDGET))
+        done.append(event)
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(handler, event)), work(60))
+    async with asyncio.timeout(4):  # less than the ten seconds after which a handler is given up
+        await ask(manager, BUDGET)
+    assert event in done
+
+
+@pytest.mark.xfail(reason="views.py: a compaction made for a handler that asks for a view is neither told nor counted")
+async def test_a_compaction_made_for_a_handler_is_told_and_counted_like_any_other() -> None:
+    async def handler(event: str, data: dict[str, Any]) -> HookResult:
+        await manager.get_messages_for_request(BUDGET)
+        return HookResult(action="continue")
+
+    hooks = hooks_with(handler)
+    recorder = EventRecorder(hooks, [POST])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    assert len(await ask(manager, BUDGET)) < 121
+    assert recorder.count(POST) == (await manager.explain())["compactions"] == 1
+
+
+async def test_others_may_add_while_a_handler_thinks() -> None:
+    thinking = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def slow(event: str, data: dict[str, Any]) -> HookResult:
+        thinking.set()
+        await go_on.wait()
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(slow)), work(60))
+    asking = asyncio.create_task(ask(manager, BUDGET))
+    await thinking.wait()
+    async with asyncio.timeout(2):
+        await manager.add_message({"role": "user", "content": "MEANWHILE"})
+        assert len(await manager.get_messages()) == 122
+        await manager.explain() if manager.views.last else None
+    go_on.set()
+    assert "MEANWHILE" in text(await asking)

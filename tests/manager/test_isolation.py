@@ -1,0 +1,230 @@
+"""Whatever a caller does to what it handed in or got back, what is stored stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.kernel import response_in
+from amplifier_context_testing import conversations
+from amplifier_context_testing.talk import Talk
+from tests.manager.support import Message, ask, bare, digest, feed, new_manager, text, work
+
+BUDGET = 4_000
+
+
+def vandalise(value: Any) -> None:
+    """Change every dict and every list in there, however deep."""
+    if isinstance(value, dict):
+        for item in list(value.values()):
+            vandalise(item)
+        for key in list(value):
+            if not isinstance(value[key], (dict, list)):
+                value[key] = "VANDALISED"
+        value["VANDALISED"] = True
+    elif isinstance(value, list):
+        for item in value:
+            vandalise(item)
+        value.append("VANDALISED")
+
+
+def every_shape() -> list[Message]:
+    """Blocks, calls of two spellings, nested results and metadata."""
+    talk = Talk("kernel").system("Prompt.", metadata={"source": "hook", "tags": ["a", {"b": ["c"]}]})
+    talk.user([{"type": "text", "text": "Read.", "extra": {"deep": [1, [2]]}}])
+    (made,) = talk.call(("read", {"paths": ["a", {"b": ["c"]}]}), text="Reading.", metadata={"items": [{"x": [1]}]})
+    talk.result(made, [{"type": "text", "text": "out", "annotations": [{"k": ["v"]}]}])
+    return [*talk.messages, *work(2)[1:]]
+
+
+async def same_afterwards(manager: ContextManager, do: Callable[[], Awaitable[Any]]) -> None:
+    """The history and the view are, byte for byte, what they were."""
+    history, view = digest(await manager.get_messages()), digest(await ask(manager, BUDGET))
+    vandalise(await do())
+    assert digest(await manager.get_messages()) == history
+    assert digest(await ask(manager, BUDGET)) == view
+    assert "VANDALISED" not in text(await manager.get_messages())
+
+
+async def test_messages_that_went_in_may_be_changed() -> None:
+    messages = every_shape()
+    manager = await feed(new_manager(), messages)
+    history = digest(await manager.get_messages())
+    vandalise(messages)
+    assert digest(await manager.get_messages()) == history
+    await ask(manager, BUDGET)
+
+
+async def test_adding_changes_nothing_of_what_the_caller_holds() -> None:
+    messages = every_shape()
+    before = deepcopy(messages)
+    await feed(new_manager(), messages)
+    assert messages == before
+
+
+async def test_setting_changes_nothing_of_what_the_caller_holds() -> None:
+    messages = every_shape()
+    before = deepcopy(messages)
+    await new_manager().set_messages(messages)
+    assert messages == before
+
+
+async def test_a_list_that_was_set_may_be_changed() -> None:
+    messages = every_shape()
+    manager = new_manager()
+    await manager.set_messages(messages)
+    history = digest(await manager.get_messages())
+    vandalise(messages)
+    assert digest(await manager.get_messages()) == history
+
+
+async def test_an_echo_that_is_changed_afterwards_changes_nothing() -> None:
+    manager = await feed(new_manager(), every_shape())
+    echo = await manager.get_messages()
+    await manager.set_messages(echo)
+    history = digest(await manager.get_messages())
+    vandalise(echo)
+    assert digest(await manager.get_messages()) == history
+
+
+async def test_the_history_that_came_out_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+    await same_afterwards(manager, manager.get_messages)
+
+
+async def test_a_view_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
+
+
+async def test_a_compacted_view_may_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
+    assert len(await ask(manager, BUDGET)) < 120
+
+
+async def test_a_view_with_mended_messages_may_be_changed() -> None:
+    for conversation in conversations():
+        if conversation.messages:
+            manager = await feed(new_manager(), conversation.messages)
+            history = digest(await manager.get_messages())
+            view = await manager.get_messages_for_request(BUDGET)
+            before = digest(view)
+            vandalise(view)
+            assert digest(await manager.get_messages_for_request(BUDGET)) == before, conversation.name
+            assert digest(await manager.get_messages()) == history, conversation.name
+
+
+async def test_a_view_with_a_prompt_from_the_factory_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+
+    async def prompt() -> str:
+        return "From the factory."
+
+    await manager.set_system_prompt_factory(prompt)
+    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
+
+
+async def test_a_merged_view_may_be_changed() -> None:
+    manager = await feed(new_manager(merge_consecutive=True), [*every_shape(), *work(1)])
+    history = digest(await manager.get_messages())
+    vandalise(await manager.get_messages_for_request(BUDGET))
+    assert digest(await manager.get_messages()) == history
+
+
+async def test_messages_of_a_snapshot_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+
+    async def snapshot() -> list[Message]:
+        return [entry.message for entry in manager.snapshot()]
+
+    await same_afterwards(manager, snapshot)
+
+
+async def test_messages_of_a_snapshot_however_reached_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+
+    async def reached() -> list[Any]:
+        snapshot = manager.snapshot()
+        found = snapshot.find(2)
+        assert found is not None
+        return [snapshot[0].message, snapshot[-1].message, snapshot[1:3][0].message, found.message]
+
+    await same_afterwards(manager, reached)
+
+
+async def test_an_original_that_was_recalled_may_be_changed() -> None:
+    manager = await feed(new_manager(), every_shape())
+    await same_afterwards(manager, lambda: manager.recall("m3"))
+
+
+async def test_what_explain_tells_may_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    await ask(manager, BUDGET)
+    await ask(manager, BUDGET)
+    before = text([await manager.explain()])
+    await same_afterwards(manager, manager.explain)
+    assert text([await manager.explain()]) == before
+
+
+async def test_what_compact_reports_may_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    vandalise(await manager.compact())
+    assert "VANDALISED" not in text(await ask(manager, BUDGET))
+    assert "VANDALISED" not in text([await manager.explain()])
+
+
+async def test_a_retained_view_may_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    await same_afterwards(
+        manager,
+        lambda: manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET),
+    )
+
+
+async def test_the_payload_of_an_event_may_be_changed_by_its_handler() -> None:
+    class Vandal:
+        async def emit(self, event: str, data: dict[str, Any]) -> None:
+            vandalise(data)
+
+    manager = await feed(new_manager(hooks=Vandal()), [*every_shape(), *work(60)])
+    view = await ask(manager, BUDGET)
+    assert "VANDALISED" not in text(view)
+    assert "VANDALISED" not in text([await manager.explain()])
+    assert "VANDALISED" not in text([await manager.compact()])
+
+
+async def test_two_views_share_nothing_that_can_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    one, two = await ask(manager, BUDGET), await ask(manager, BUDGET)
+    vandalise(one)
+    assert "VANDALISED" not in text(two)
+
+
+async def test_a_message_that_cannot_be_stored_stores_nothing_of_it() -> None:
+    manager = await feed(new_manager(), work(1))
+    before = await manager.get_messages()
+    for bad in ({"role": "tool", "content": "x"}, {"content": "x"}, {"role": "user", "content": {1, 2}}, None, "x"):
+        with pytest.raises(ValueError, match="was not stored"):
+            await manager.add_message(bad)  # type: ignore[arg-type]
+    assert await manager.get_messages() == before
+
+
+async def test_equal_messages_are_each_their_own() -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "Twice."}]}
+    manager = await feed(new_manager(), [message, message])
+    first = await manager.get_messages()
+    vandalise(first[0])
+    assert bare(await manager.get_messages()) == [message, message]
+
+
+async def test_usage_of_an_event_is_read_into_values_of_our_own() -> None:
+    usage = {"input_tokens": 10, "output_tokens": 2}
+    response = response_in({"usage": usage, "model": "m", "provider": "p"})
+    vandalise(usage)
+    assert response.usage is not None
+    assert response.usage.input_tokens == 10

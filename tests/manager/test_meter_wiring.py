@@ -1,0 +1,288 @@
+"""What providers report reaches the meter through the kernel's hooks, and from there the next view."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.kernel import mount_manager
+from tests.manager.support import Message, ask, feed, new_manager, rounds, size, work
+
+BUDGET = 8_000
+
+
+def provider(name: str = "anthropic", window: int = 100_000) -> Any:
+    defaults = {"context_window": window, "max_output_tokens": 1_000, "model": "model-1"}
+    return SimpleNamespace(name=name, get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+class Session:
+    """A manager in a session whose provider reports what it likes."""
+
+    def __init__(self, manager: ContextManager) -> None:
+        self.manager = manager
+        self.coordinator = MockCoordinator()
+        self.asked_for: Any = provider()
+
+    async def mounted(self) -> Session:
+        await mount_manager(self.coordinator, self.manager, "context-test")
+        return self
+
+    async def respond(self, tokens: int, **more: Any) -> None:
+        usage = {"input_tokens": tokens, "output_tokens": 7, **more.pop("usage", {})}
+        data = {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": usage, **more}
+        await self.coordinator.hooks.emit("llm:response", data)
+
+    async def request(self, tokens: Any = None, answer: Message | None = None, **more: Any) -> list[Message]:
+        """A request, its response event (tokens may be a function of what we count), and the answer stored."""
+        view = await ask(self.manager, None, self.asked_for)
+        if tokens is not None:
+            await self.respond(tokens(size(view)) if callable(tokens) else tokens, **more)
+        await self.manager.add_message(answer or {"role": "assistant", "content": "Yes."})
+        await self.manager.add_message({"role": "user", "content": "Next?"})
+        return view
+
+    @property
+    def known(self) -> Any:
+        return self.manager.meter.correction(("anthropic", "model-1"))
+
+    async def figure(self) -> str:
+        await ask(self.manager, None, self.asked_for)
+        return (await self.manager.explain())["view"]["figure"]
+
+
+@pytest.fixture
+async def running() -> Session:
+    manager = await feed(new_manager(), work(20))
+    return await Session(manager).mounted()
+
+
+async def test_usage_on_llm_response_teaches_what_is_sent_beside_the_messages(running: Session) -> None:
+    await running.request(lambda counted: counted + 3_000)
+    assert running.known.reports == 1
+    assert running.known.offset == pytest.approx(3_000, rel=0.05)
+    view = await running.request()
+    assert running.manager.meter.estimate(size(view), ("anthropic", "model-1")) == pytest.approx(
+        size(view) + 3_000, rel=0.05
+    )
+
+
+async def test_another_tokenizers_ratio_is_learned_from_requests_of_different_sizes(running: Session) -> None:
+    for number in range(6):
+        await running.request(lambda counted: int(counted * 1.5) + 500)
+        await feed(running.manager, rounds(12, start=100 * (number + 1)))
+    assert running.known.ratio == pytest.approx(1.5, rel=0.1)
+
+
+async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> None:
+    running = await Session(await feed(new_manager(), work(20))).mounted()
+    running.asked_for = provider(window=10_000)
+    for number in range(40):
+        view = await running.request(lambda counted: int(counted * 1.6) + 400)
+        await feed(running.manager, rounds(3, start=100 * (number + 1)))
+        if number > 4:
+            assert int(size(view) * 1.6) + 400 <= 8_000
+    assert (await running.manager.explain())["compactions"] >= 1
+
+
+async def test_input_tokens_are_gross_so_cache_reads_are_not_added(running: Session) -> None:
+    await running.request(lambda counted: counted + 1_000, usage={"cache_read_tokens": 5_000})
+    assert running.known.offset == pytest.approx(1_000, rel=0.1)
+
+
+async def test_cache_writes_are_added_to_what_was_measured(running: Session) -> None:
+    await running.request(lambda counted: counted - 500, usage={"cache_write_tokens": 1_500})
+    assert running.known.offset == pytest.approx(1_000, rel=0.1)
+
+
+async def test_a_side_call_between_view_and_answer_is_not_counted(running: Session) -> None:
+    view = await ask(running.manager, None, running.asked_for)
+    await running.respond(150)  # a session's name, made up meanwhile
+    await running.respond(size(view) + 3_000)
+    await running.respond(90)  # a check whether the goal is met
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 1
+    assert running.known.offset == pytest.approx(3_000, rel=0.05)
+
+
+async def test_a_side_call_outside_a_request_is_not_counted(running: Session) -> None:
+    await running.respond(150)
+    await running.request(lambda counted: counted + 3_000)
+    await running.respond(150)
+    await running.manager.add_message({"role": "assistant", "content": "From a hook."})
+    assert running.known.reports == 1
+
+
+async def test_a_response_without_usage_teaches_nothing(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    for usage in (None, {}, "input_tokens=5", {"input_tokens": "5"}, {"input_tokens": -5}, {"output_tokens": 5}):
+        await running.coordinator.hooks.emit(
+            "llm:response", {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": usage}
+        )
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+
+
+async def test_a_failed_response_teaches_nothing(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    await running.respond(90_000, status="error")
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+
+
+async def test_under_estimate_nothing_is_learned() -> None:
+    running = await Session(await feed(new_manager(token_meter="estimate"), work(20))).mounted()
+    await running.request(lambda counted: counted * 2)
+    assert running.known.reports == 0
+    assert await running.figure() != "measured"
+
+
+async def test_one_odd_report_cannot_lead_astray(running: Session) -> None:
+    await running.request(lambda counted: counted + 500)
+    before = await running.request(lambda counted: counted + 500)
+    await running.request(60_000)
+    view = await running.request(lambda counted: counted + 500)
+    assert len(view) > len(before)
+    assert running.known.ratio <= 3
+
+
+async def test_a_report_larger_than_the_window_cannot_be_true_and_teaches_nothing(running: Session) -> None:
+    before = await running.request(lambda counted: counted + 500)
+    await running.request(10_000_000)
+    assert len(await running.request(lambda counted: counted + 500)) > len(before)
+
+
+async def test_a_side_call_alone_teaches_nothing(running: Session) -> None:
+    view = await ask(running.manager, None, running.asked_for)
+    await running.respond(size(view) // 10)
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+    assert running.manager.snapshot()[-1].response is None
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+async def refuse(running: Session, error: str = "ContextLengthError") -> None:
+    await running.coordinator.hooks.emit(
+        "provider:error", {"provider": "anthropic", "error": {"type": error, "msg": "prompt is too long"}}
+    )
+
+
+async def test_a_context_length_error_shrinks_the_next_view(running: Session) -> None:
+    before = await ask(running.manager, None, running.asked_for)
+    await refuse(running)
+    after = await ask(running.manager, None, running.asked_for)
+    assert size(after) < size(before)
+
+
+async def test_it_shrinks_until_the_provider_takes_it(running: Session) -> None:
+    sizes: list[int] = []
+    for _ in range(3):
+        sizes.append(size(await ask(running.manager, None, running.asked_for)))
+        await refuse(running)
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
+    before = await ask(running.manager, None, running.asked_for)
+    for error in ("RateLimitError", "ProviderUnavailableError", "LLMError"):
+        await refuse(running, error)
+    assert size(await ask(running.manager, None, running.asked_for)) == size(before)
+
+
+@pytest.mark.parametrize("data", [{}, {"error": None}, {"error": "too long"}, {"error": {"type": None}}])
+async def test_an_error_event_of_another_shape_harms_nothing(running: Session, data: dict[str, Any]) -> None:
+    await ask(running.manager, None, running.asked_for)
+    await running.coordinator.hooks.emit("provider:error", data)
+    await ask(running.manager, None, running.asked_for)
+
+
+async def test_a_refusal_before_any_view_harms_nothing(running: Session) -> None:
+    await refuse(running)
+    await ask(running.manager, None, running.asked_for)
+
+
+async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:
+    before = await ask(running.manager, None, provider("openai"))
+    await ask(running.manager, None, running.asked_for)
+    await refuse(running)
+    assert size(await ask(running.manager, None, provider("openai"))) == size(before)
+
+
+# --- what explain says ------------------------------------------------------------------------------------------------
+
+
+async def test_explain_says_estimated_with_the_heuristic_counter(running: Session) -> None:
+    assert await running.figure() == "estimated"
+
+
+async def test_explain_says_counted_with_an_exact_counter() -> None:
+    running = await Session(await feed(new_manager(token_counter="o200k_base"), work(2))).mounted()
+    running.asked_for = provider("openai")
+    assert await running.figure() == "counted"
+
+
+async def test_explain_says_measured_once_usage_was_reported(running: Session) -> None:
+    await running.request(lambda counted: counted + 100)
+    assert await running.figure() == "measured"
+
+
+async def test_explain_gives_both_figures_and_why_the_trigger_stands_where_it_stands(running: Session) -> None:
+    await running.request(lambda counted: counted + 2_000)
+    view = await ask(running.manager, None, running.asked_for)
+    told = (await running.manager.explain())["view"]
+    assert told["counted"] == size(view)
+    assert told["tokens"] == pytest.approx(size(view) + 2_000, rel=0.05)
+    assert told["budget"] == 98_000
+    assert "98,000" in told["why"]
+    assert "corrected by what the provider reported" in told["why"]
+
+
+# --- what entries carry -----------------------------------------------------------------------------------------------
+
+
+async def test_an_assistants_entry_carries_model_provider_usage_and_finish_reason(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    await running.respond(5_000, finish_reason="stop", usage={"cache_read_tokens": 400, "cache_write_tokens": 30})
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    response = running.manager.snapshot()[-1].response
+    assert response is not None
+    assert (response.provider, response.model, response.finish_reason) == ("anthropic", "model-1", "stop")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (5_000, 7)
+    assert (response.usage.cache_read_tokens, response.usage.cache_write_tokens) == (400, 30)
+
+
+async def test_what_the_message_says_itself_goes_before_the_event(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    await running.respond(5_000, finish_reason="stop")
+    metadata = {"model": "model-2", "usage": {"input_tokens": 11, "output_tokens": 3}, "error": "cut off"}
+    await running.manager.add_message({"role": "assistant", "content": "Yes.", "metadata": metadata})
+    response = running.manager.snapshot()[-1].response
+    assert response is not None
+    assert (response.model, response.provider, response.error) == ("model-2", "anthropic", "cut off")
+    assert response.usage is not None
+    assert response.usage.input_tokens == 11
+
+
+async def test_other_entries_carry_no_response(running: Session) -> None:
+    await running.request(lambda counted: counted)
+    assert [entry.response for entry in running.manager.snapshot() if entry.role != "assistant"] == [None] * 22
+
+
+async def test_after_the_session_nothing_is_heard_any_more() -> None:
+    manager = await feed(new_manager(), work(2))
+    coordinator = MockCoordinator()
+    cleanup = await mount_manager(coordinator, manager, "context-test")
+    await ask(manager, None, provider())
+    await cleanup()
+    await coordinator.hooks.emit(
+        "llm:response", {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": {"input_tokens": 9}}
+    )
+    await manager.add_message({"role": "assistant", "content": "Yes."})
+    assert manager.meter.correction(("anthropic", "model-1")).reports == 0

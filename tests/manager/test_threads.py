@@ -1,0 +1,167 @@
+"""Eight threads, each with an event loop of its own, add to and read from one manager."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from amplifier_context_core import ContextManager
+from amplifier_context_testing import check_request
+from tests.manager.support import Message, bare, new_manager, size, text
+
+THREADS = 8
+ROUNDS = 40
+BUDGET = 6_000
+
+
+def in_threads(work: Callable[[int], Coroutine[Any, Any, None]], threads: int = THREADS) -> None:
+    """Run a coroutine in threads, each with a loop of its own, all at once; the first failure of any is raised."""
+    failures: list[BaseException] = []
+    start = threading.Barrier(threads)
+
+    def run(number: int) -> None:
+        try:
+            start.wait(10)
+            asyncio.run(asyncio.wait_for(work(number), 60))
+        except BaseException as problem:  # noqa: BLE001 - handed to the test's own thread
+            failures.append(problem)
+
+    running = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(90)
+    assert not any(thread.is_alive() for thread in running), "a thread waits for ever"
+    if failures:
+        raise failures[0]
+
+
+def a_round(thread: int, number: int) -> list[Message]:
+    call = f"call_{thread}_{number}"
+    calls = [{"id": call, "tool": "read", "arguments": {"path": f"t{thread}/f{number}.py"}}]
+    return [
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": call, "content": f"thread {thread} round {number} " * 12},
+    ]
+
+
+async def start(manager: ContextManager) -> None:
+    await manager.add_message({"role": "user", "content": "Everybody works."})
+
+
+def test_nothing_is_lost_and_each_threads_order_is_kept() -> None:
+    manager = new_manager()
+
+    async def work(thread: int) -> None:
+        for number in range(ROUNDS):
+            for message in a_round(thread, number):
+                await manager.add_message(message)
+
+    asyncio.run(start(manager))
+    in_threads(work)
+    history = bare(asyncio.run(manager.get_messages()))
+    assert len(history) == 1 + THREADS * ROUNDS * 2
+    for thread in range(THREADS):
+        own = [m for m in history if f"call_{thread}_" in text([m])]
+        assert own == [message for number in range(ROUNDS) for message in a_round(thread, number)]
+    seqs = [entry.seq for entry in manager.snapshot()]
+    assert seqs == list(range(1, len(history) + 1))
+
+
+def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> None:
+    manager = new_manager()
+    broken: list[str] = []
+
+    async def work(thread: int) -> None:
+        for number in range(ROUNDS):
+            for message in a_round(thread, number):
+                await manager.add_message(message)
+            view = await manager.get_messages_for_request(BUDGET)
+            broken.extend(check_request(view))
+            if size(view) > BUDGET and not manager.views.warnings:  # rounds of all threads were open at once: reported
+                broken.append(f"{size(view)} tokens, and nobody said so")
+
+    asyncio.run(start(manager))
+    in_threads(work)
+    assert broken == []
+    asyncio.run(manager.add_message({"role": "user", "content": "Enough."}))
+    asyncio.run(manager.add_message({"role": "assistant", "content": "Done."}))
+    view = asyncio.run(manager.get_messages_for_request(BUDGET))
+    assert check_request(view) == []
+    assert size(view) <= BUDGET
+    assert len(manager.snapshot()) == 3 + THREADS * ROUNDS * 2
+
+
+def test_rounds_are_intact_in_every_view() -> None:
+    """A result stands by its own call, whatever the other threads put between the two."""
+    manager = new_manager()
+    asyncio.run(start(manager))
+    parted: list[str] = []
+
+    async def work(thread: int) -> None:
+        for number in range(10):
+            for message in a_round(thread, number):
+                await manager.add_message(message)
+            for message in await manager.get_messages_for_request(1_000_000):
+                if message["role"] == "tool" and not message["content"].startswith("[no result"):
+                    _, thread_, number_ = message["tool_call_id"].split("_")
+                    if not message["content"].startswith(f"thread {thread_} round {number_} "):
+                        parted.append(message["tool_call_id"])
+
+    in_threads(work)
+    assert parted == []
+    view = asyncio.run(manager.get_messages_for_request(1_000_000))
+    assert not any(message["content"].startswith("[no result") for message in view if message["role"] == "tool")
+
+
+def test_all_the_kernels_methods_may_be_called_from_any_loop() -> None:
+    manager = new_manager()
+    asyncio.run(start(manager))
+
+    async def work(thread: int) -> None:
+        for number in range(8):
+            for message in a_round(thread, number):
+                await manager.add_message(message)
+            history = await manager.get_messages()
+            match thread % 4:
+                case 0:
+                    await manager.compact()
+                case 1:
+                    await manager.explain()
+                case 2:
+                    manager.snapshot()
+                    await manager.search("round")
+                case _:
+                    assert check_request(await manager.get_messages_for_request(BUDGET + thread)) == []
+            assert len(history) <= len(await manager.get_messages())
+
+    in_threads(work)
+    assert len(manager.snapshot()) == 1 + THREADS * 8 * 2
+
+
+def test_a_snapshot_does_not_change_while_threads_add() -> None:
+    manager = new_manager()
+    asyncio.run(start(manager))
+    before = manager.snapshot()
+
+    async def work(thread: int) -> None:
+        for number in range(10):
+            for message in a_round(thread, number):
+                await manager.add_message(message)
+            assert [entry.seq for entry in before] == [1]
+
+    in_threads(work)
+
+
+def test_a_counter_is_loaded_on_whichever_loop_comes_first() -> None:
+    manager = new_manager(token_counter="o200k_base")
+
+    async def work(thread: int) -> None:
+        for message in a_round(thread, 0):
+            await manager.add_message(message)
+        assert check_request(await manager.get_messages_for_request(BUDGET)) == []
+
+    in_threads(work)
+    assert len(manager.snapshot()) == THREADS * 2

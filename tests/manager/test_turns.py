@@ -1,0 +1,170 @@
+"""Turns: a human message and all that follows until the next one."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_testing.talk import Talk
+from tests.manager.support import ask, bare, feed, marks, new_manager, rounds, work
+
+
+def turns(manager: object) -> list[str]:
+    return [entry.turn_id for entry in manager.snapshot()]  # type: ignore[attr-defined]
+
+
+async def test_turns_are_numbered_u1_a1_u2_a2() -> None:
+    talk = Talk().user("One.").say("Yes.").user("Two.").round("read", {}, "x").say("Yes.")
+    manager = await feed(new_manager(), talk.messages)
+    assert turns(manager) == ["u1", "a1", "u2", "a2", "a2", "a2"]
+
+
+async def test_turn_count_counts_exchanges() -> None:
+    manager = new_manager()
+    assert manager.turn_count == 0
+    await feed(manager, [{"role": "user", "content": "One."}])
+    assert manager.turn_count == 1
+    await feed(manager, [{"role": "assistant", "content": "Yes."}])
+    assert manager.turn_count == 1
+    await feed(manager, [{"role": "user", "content": "Two."}, {"role": "assistant", "content": "Yes."}])
+    assert manager.turn_count == 2
+
+
+async def test_what_comes_before_the_first_human_message_is_turn_zero() -> None:
+    talk = Talk().system("Prompt.").say("Welcome.").user("Hi.")
+    assert turns(await feed(new_manager(), talk.messages)) == ["a0", "a0", "u1"]
+
+
+async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
+    manager = await feed(new_manager(), Talk().user("One.").user("Two.").say("Both.").messages)
+    assert turns(manager) == ["u1", "u2", "a2"]
+
+
+async def test_the_kernels_shape_of_one_exchange_is_one_turn() -> None:
+    talk = Talk("anthropic").user("Fix it.").work(3, "fix").say("Fixed.")
+    manager = await feed(new_manager(), talk.messages)
+    assert manager.turn_count == 1
+    assert set(turns(manager)[1:]) == {"a1"}
+
+
+async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> None:
+    talk = Talk().user("One.")
+    (made,) = talk.call(("read", {}))
+    talk.user("Two.").say("Yes.")
+    manager = await feed(new_manager(), talk.messages)
+    mended = await manager.get_messages()
+    mended.insert(2, {"role": "tool", "tool_call_id": made, "content": "late"})
+    await manager.set_messages(mended)
+    assert turns(manager) == ["u1", "a1", "a1", "u2", "a2"]
+    await feed(manager, [{"role": "user", "content": "Three."}])
+    assert turns(manager)[-1] == "u3"
+
+
+async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() -> None:
+    talk = Talk().system("Prompt.").user("One.").work(2, "one").say("Yes.").user("Two.").say("Yes.")
+    one_by_one = await feed(new_manager(), talk.messages)
+    at_once = new_manager()
+    await at_once.set_messages(talk.messages)
+    assert turns(at_once) == turns(one_by_one)
+    assert at_once.turn_count == one_by_one.turn_count == 2
+
+
+# --- interrupting -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
+    talk = Talk().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
+    manager = await feed(new_manager(), talk.messages)
+    told = await manager.interrupt()
+    assert told == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
+    assert bare(await manager.get_messages()) == talk.messages[:2]
+    assert manager.turn_count == 1
+
+
+async def test_the_snapshot_taken_before_an_interrupt_still_shows_the_turn() -> None:
+    manager = await feed(new_manager(), work(2))
+    before = manager.snapshot()
+    await manager.interrupt()
+    assert [entry.mark for entry in before] == ["m1", "m2", "m3", "m4", "m5"]
+    assert before[4].message["content"] == work(2)[4]["content"]
+    assert marks(manager) == []
+
+
+async def test_a_finished_turn_is_not_interrupted() -> None:
+    manager = await feed(new_manager(), Talk().user("One.").say("Yes.").messages)
+    assert await manager.interrupt() == {"interrupted": False, "removed": []}
+    assert len(await manager.get_messages()) == 2
+
+
+async def test_an_interrupt_in_an_empty_session_does_nothing() -> None:
+    assert await new_manager().interrupt() == {"interrupted": False, "removed": []}
+    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}])
+    assert await manager.interrupt() == {"interrupted": False, "removed": []}
+    assert len(await manager.get_messages()) == 1
+
+
+async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:
+    manager = await feed(new_manager(), Talk().user("One.").say("Yes.").user("Two.").messages)
+    await manager.interrupt()
+    await feed(manager, [{"role": "user", "content": "Two, otherwise."}])
+    assert marks(manager) == ["m1", "m2", "m4"]
+    assert await manager.recall("m3") is None
+
+
+async def test_a_view_after_an_interrupt_shows_nothing_of_the_turn() -> None:
+    manager = await feed(new_manager(), [*work(60), {"role": "assistant", "content": "Done."}])
+    before = await ask(manager, 4_000)
+    await feed(manager, [{"role": "user", "content": "FORGET THIS"}, *rounds(2, start=600)])
+    await ask(manager, 4_000)
+    await manager.interrupt()
+    assert await ask(manager, 4_000) == before
+
+
+async def test_an_interrupt_of_a_turn_that_a_checkpoint_covers_rebuilds_the_view() -> None:
+    manager = await feed(new_manager(), [*work(5), {"role": "assistant", "content": "Done."}])
+    await feed(manager, [{"role": "user", "content": "FORGET THIS"}, *rounds(100, start=100)])
+    await ask(manager, 4_000)
+    await manager.interrupt()
+    view = await ask(manager, 4_000)
+    assert len(view) == 12
+    assert not any("FORGET THIS" in str(message["content"]) for message in view)
+
+
+# --- what entries say -------------------------------------------------------------------------------------------------
+
+
+async def test_entries_carry_id_session_and_times() -> None:
+    manager = await feed(new_manager(session_id="session-7"), work(1))
+    for number, entry in enumerate(manager.snapshot(), 1):
+        assert (entry.id, entry.session_id) == (f"m{number}", "session-7")
+        assert entry.created <= entry.completed
+        assert entry.completed == entry.message["metadata"]["timestamp"]
+
+
+async def test_an_assistants_message_is_created_when_it_was_asked_for() -> None:
+    times = iter([f"2030-01-01T00:00:{second:02d}.000+00:00" for second in range(60)])
+    manager = new_manager()
+    manager._clock = manager.history._clock = lambda: next(times)  # pyright: ignore[reportPrivateUsage]
+    await feed(manager, [{"role": "user", "content": "Hi."}])
+    await ask(manager, 4_000)
+    await feed(manager, [{"role": "assistant", "content": "Hello."}])
+    answer = manager.snapshot()[-1]
+    assert answer.created < answer.completed
+
+
+async def test_a_recorded_answer_with_its_own_older_time_is_not_completed_before_it_was_created() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "Hi."}])
+    await ask(manager, 4_000)
+    stamp = {"timestamp": "2020-01-01T00:00:00.000+00:00"}
+    await feed(manager, [{"role": "assistant", "content": "Hello.", "metadata": stamp}])
+    answer = manager.snapshot()[-1]
+    assert answer.created <= answer.completed == stamp["timestamp"]
+
+
+@pytest.mark.parametrize("mark", ["m0", "m99", "m-1"])
+async def test_a_mark_nobody_has_recalls_nothing(mark: str) -> None:
+    manager = await feed(new_manager(), work(1))
+    if mark == "m-1":
+        with pytest.raises(ValueError, match="no mark"):
+            await manager.recall(mark)
+    else:
+        assert await manager.recall(mark) is None

@@ -1,0 +1,398 @@
+"""Views: valid always, stable between compactions, never over budget, and nothing but a rendering of history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextError, ContextOverflow
+from amplifier_context_testing import check_request, conversations
+from amplifier_context_testing.corpus import Conversation
+from amplifier_context_testing.talk import Talk
+from tests.manager.support import (
+    Message,
+    ask,
+    bare,
+    digest,
+    feed,
+    new_manager,
+    rounds,
+    session,
+    shared_prefix,
+    size,
+    text,
+    work,
+)
+
+BUDGET = 4_000
+ALL = [c for c in conversations() if any(m["role"] not in ("system", "developer") for m in c.messages)]
+
+
+# --- valid, always ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=lambda c: c.name)
+async def test_every_odd_conversation_gives_a_valid_view_after_every_message(conversation: Conversation) -> None:
+    manager = new_manager()
+    for message in conversation.messages:
+        await manager.add_message(message)
+        view = await manager.get_messages_for_request(BUDGET)
+        if any(m["role"] not in ("system", "developer") for m in bare(await manager.get_messages())):
+            assert check_request(view) == []
+            assert size(view) <= BUDGET
+    assert bare(await manager.get_messages()) == bare(conversation.messages)
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=lambda c: c.name)
+async def test_every_odd_conversation_is_valid_when_compacted(conversation: Conversation) -> None:
+    for budget in (150, 400, 1_200):
+        manager = await feed(new_manager(), conversation.messages)
+        view = await manager.get_messages_for_request(budget)
+        assert check_request(view) == []
+        assert size(view) <= budget or (await manager.explain())["warnings"]
+
+
+async def test_an_empty_history_gives_an_empty_view() -> None:
+    assert await new_manager().get_messages_for_request(BUDGET) == []
+
+
+async def test_a_system_prompt_alone_is_given_alone() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
+    assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
+
+
+async def test_what_needs_no_mending_is_shown_as_it_is_stored() -> None:
+    messages = [{"role": "system", "content": "Prompt."}, *work(3)]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    assert [{**message, "content": message["content"] or None} for message in view] == messages
+
+
+async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
+    views = []
+    for said in ("Welcome!", "Good day!"):
+        manager = await feed(
+            new_manager(), [{"role": "assistant", "content": said}, {"role": "user", "content": "Hi."}]
+        )
+        views.append(await ask(manager, BUDGET))
+    assert views[0][0]["role"] == "user"
+    assert views[0][0] == views[1][0]
+
+
+# --- lists of their own -----------------------------------------------------------------------------------------------
+
+
+async def test_each_view_is_a_new_list() -> None:
+    manager = await feed(new_manager(), work(3))
+    one, two = await ask(manager, BUDGET), await ask(manager, BUDGET)
+    assert one == two
+    assert one is not two
+    assert all(a is not b for a, b in zip(one, two, strict=True))
+
+
+async def test_asking_never_changes_the_history() -> None:
+    messages = session(150)
+    manager = await feed(new_manager(), messages)
+    before = digest(await manager.get_messages())
+    for budget in (500, 2_000, 20_000):
+        await ask(manager, budget)
+    await manager.compact()
+    assert digest(await manager.get_messages()) == before
+
+
+# --- the prefix -------------------------------------------------------------------------------------------------------
+
+
+async def test_between_compactions_the_prefix_is_byte_identical() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, {"role": "user", "content": "Go."}])
+    before: list[Message] = []
+    compactions = kept = 0
+    for message in session(500)[1:]:
+        if message["role"] == "assistant":  # as loops do: ask, then store the answer
+            view = await ask(manager, 16_000)
+            now = (await manager.explain())["compactions"]
+            if now == compactions:
+                assert digest(view[: len(before)]) == digest(before)
+                kept += 1
+            compactions, before = now, view
+        await manager.add_message(message)
+    assert compactions >= 5
+    assert kept > 100
+
+
+async def test_a_compaction_keeps_the_chapters_there_are_byte_identical() -> None:
+    manager = await feed(new_manager(), work(40))
+    first = await ask(manager, BUDGET)
+    number = 40
+    while (await manager.explain())["compactions"] < 2:
+        await feed(manager, rounds(1, start=number))
+        second = await ask(manager, BUDGET)
+        number += 1
+    assert shared_prefix(first, second) >= 2  # the task and the first chapter
+
+
+async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
+    call, result = rounds(1, start=900)
+    manager = await feed(new_manager(), [*work(60), call])
+    before = await ask(manager, BUDGET)
+    assert before[-1]["content"].startswith("[no result")
+    await feed(manager, [result])
+    after = await ask(manager, BUDGET)
+    assert shared_prefix(before, after) == len(before) - 1
+    assert after[-1]["content"] == result["content"]
+
+
+async def test_the_same_inputs_give_the_same_bytes() -> None:
+    views = []
+    for _ in range(2):
+        manager = new_manager(session_id=f"session {len(views)}")
+        seen = []
+        for message in session(250, seed=7):
+            await manager.add_message({**message, "metadata": {"timestamp": f"time {len(views)}"}})
+            seen.append(digest(await ask(manager, BUDGET)))
+        views.append(seen)
+    assert views[0] == views[1]
+
+
+async def test_explain_says_how_much_of_the_view_stood_in_the_request_before() -> None:
+    manager = await feed(new_manager(), work(3))
+    before = await ask(manager, BUDGET)
+    assert (await manager.explain())["view"]["prefix_tokens"] == 0
+    await feed(manager, rounds(1, start=50))
+    await ask(manager, BUDGET)
+    assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
+
+
+# --- the system prompt ------------------------------------------------------------------------------------------------
+
+
+class Prompt:
+    """A factory that counts its calls."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        return self.text
+
+
+def stored_prompts() -> list[Message]:
+    return [
+        {"role": "system", "content": "Stored."},
+        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
+        *work(3),
+    ]
+
+
+async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    view = await ask(manager, BUDGET)
+    assert [m["content"] for m in view if m["role"] == "system"] == ["Made anew.", "From a hook."]
+    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
+
+
+async def test_the_history_keeps_the_stored_prompt_and_never_sees_the_factorys() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await ask(manager, BUDGET)
+    assert "Made anew." not in text(await manager.get_messages())
+    assert bare(await manager.get_messages()) == stored_prompts()
+
+
+async def test_the_factory_is_called_on_every_request() -> None:
+    manager = await feed(new_manager(), work(3))
+    prompt = Prompt("Made anew.")
+    await manager.set_system_prompt_factory(prompt)
+    for _ in range(4):
+        await ask(manager, BUDGET)
+    assert prompt.calls == 4
+
+
+async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
+    manager = await feed(new_manager(), work(60))
+    prompt = Prompt("One.")
+    await manager.set_system_prompt_factory(prompt)
+    before = await ask(manager, BUDGET)
+    assert digest(await ask(manager, BUDGET)) == digest(before)
+    prompt.text = "Two."
+    after = await ask(manager, BUDGET)
+    assert after[0]["content"] == "Two."
+    assert digest(after[1:]) == digest(before[1:])
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def test_the_prompt_counts_in_the_budget() -> None:
+    manager = await feed(new_manager(), work(60))
+    await manager.set_system_prompt_factory(Prompt("word " * 2_000))
+    view = await ask(manager, BUDGET)
+    assert view[0]["content"] == "word " * 2_000
+
+
+async def test_a_factory_taken_away_leaves_the_stored_prompt() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await ask(manager, BUDGET)
+    await manager.set_system_prompt_factory(None)
+    assert (await ask(manager, BUDGET))[0]["content"] == "Stored."
+
+
+async def test_a_factory_that_gives_nothing_leaves_no_empty_message() -> None:
+    manager = await feed(new_manager(), work(1))
+    for nothing in ("", "  \n"):
+        await manager.set_system_prompt_factory(Prompt(nothing))
+        assert (await ask(manager, BUDGET))[0]["role"] == "user"
+
+
+async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -> None:
+    async def broken() -> str:
+        raise RuntimeError("secret")
+
+    manager = await feed(new_manager(), work(1))
+    await manager.set_system_prompt_factory(broken)
+    with pytest.raises(ContextError, match="system prompt factory failed: RuntimeError"):
+        await manager.get_messages_for_request(BUDGET)
+    await manager.set_system_prompt_factory(None)
+    await ask(manager, BUDGET)
+
+
+async def test_the_system_prompt_stands_outside_the_checkpoint() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, *work(60)])
+    before = await ask(manager, BUDGET)
+    edited = await manager.get_messages()
+    edited[0]["content"] = "Another prompt."
+    await manager.set_messages(edited)
+    after = await ask(manager, BUDGET)
+    assert after[0]["content"] == "Another prompt."
+    assert digest(after[1:]) == digest(before[1:])
+
+
+# --- the budget and the floor -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [700, 1_500, 6_000])
+async def test_no_view_is_ever_over_its_budget(budget: int) -> None:
+    manager = new_manager()
+    for message in session(300, seed=3):
+        if message["role"] == "assistant":
+            view = await manager.get_messages_for_request(budget)
+            assert check_request(view) == []
+            assert size(view) <= budget
+        await manager.add_message(message)
+
+
+async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
+    talk = Talk().user("Write it.")
+    talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
+    talk.user("Stop. Continue later.")
+    view = await (await feed(new_manager(), talk.messages)).get_messages_for_request(700)
+    assert check_request(view) == []
+    assert size(view) <= 700
+
+
+async def test_a_call_that_stays_open_does_not_push_the_view_over_its_budget() -> None:
+    (opened, _), sizes = rounds(1, start=900), list[int]()
+    manager = await feed(new_manager(), [*work(3), opened])
+    for number in range(60):
+        await feed(manager, rounds(1, start=100 + number))
+        sizes.append(size(await manager.get_messages_for_request(2_000)))
+    assert max(sizes) <= 2_000
+
+
+async def test_the_task_the_newest_human_message_and_the_newest_round_survive_verbatim() -> None:
+    messages = [*work(60, task="THE TASK"), {"role": "user", "content": "THE NEWEST"}, *rounds(3, start=100)]
+    manager = await feed(new_manager(), messages)
+    view = await ask(manager, 1_500)
+    contents = [message["content"] for message in view]
+    assert "THE TASK" in contents
+    assert "THE NEWEST" in contents
+    assert contents[-1] == messages[-1]["content"]
+
+
+async def test_a_pinned_message_survives_verbatim_with_its_round() -> None:
+    call, result = rounds(1, start=900)
+    pinned = {**result, "metadata": {"pinned": True}}
+    manager = await feed(new_manager(), [*work(5), call, pinned, *rounds(100, start=10)])
+    view = await ask(manager, 2_000)
+    place = next(i for i, m in enumerate(view) if m["content"] == result["content"])
+    assert view[place - 1]["tool_calls"] == call["tool_calls"]
+
+
+async def test_what_humans_wrote_is_kept_longer_than_what_tools_printed() -> None:
+    messages: list[Message] = []
+    for number in range(12):
+        messages += [{"role": "user", "content": f"Wish {number}: please keep me."}, *rounds(6, start=number * 6)]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    contents = [message["content"] for message in view if message["role"] == "user"]
+    assert [f"Wish {number}: please keep me." in contents for number in range(12)] == [True] * 12
+
+
+async def test_recent_rounds_are_not_touched_before_old_ones() -> None:
+    messages = work(60)
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    shown = [message for message in view if message["role"] == "tool"]
+    assert [m["content"] for m in shown] == [m["content"] for m in messages if m["role"] == "tool"][-len(shown) :]
+
+
+async def test_under_strict_a_floor_that_cannot_fit_is_an_error_every_time() -> None:
+    manager = await feed(
+        new_manager(strict=True),
+        [{"role": "system", "content": "word " * 2_000}, {"role": "user", "content": "Hi."}],
+    )
+    for _ in range(2):
+        with pytest.raises(ContextOverflow, match="system prompt"):
+            await manager.get_messages_for_request(500)
+
+
+async def test_a_floor_over_the_budget_is_reported_once() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3)])
+    for _ in range(5):
+        view = await manager.get_messages_for_request(500)
+        assert check_request(view) == []
+    warnings = (await manager.explain())["warnings"]
+    assert len(warnings) == len(set(warnings))
+    assert len([warning for warning in warnings if "what must be kept needs" in warning]) == 1
+
+
+async def test_one_giant_output_cannot_evict_the_history() -> None:
+    messages = [*work(4), *rounds(1, start=50, output=400_000), *rounds(2, start=60)]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    contents = [message["content"] for message in view]
+    assert all((m["content"] or "") in contents for m in messages if len(m["content"] or "") < 1_000)
+
+
+async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
+    manager = await feed(new_manager(auto_compact=False), [{"role": "user", "content": "Work."}])
+    number = largest = 0
+    while (await manager.explain())["compactions"] == 0:
+        await feed(manager, rounds(1, start=number))
+        largest = max(largest, size(await ask(manager, BUDGET)))
+        number += 1
+    assert largest > 0.95 * BUDGET
+
+
+async def test_a_compaction_comes_at_the_threshold_and_goes_down_to_the_target() -> None:
+    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3), [{"role": "user", "content": "Work."}])
+    number = 0
+    sizes: list[int] = []
+    while (await manager.explain())["compactions"] == 0:
+        await feed(manager, rounds(1, start=number))
+        sizes.append(size(await ask(manager, BUDGET)))
+        number += 1
+    assert max(sizes) <= 0.6 * BUDGET
+    assert sizes[-1] <= 0.3 * BUDGET + 200
+
+
+async def test_merge_consecutive_gives_strict_alternation_of_what_was_said() -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "One."},
+        {"role": "user", "content": "Two."},
+        {"role": "assistant", "content": "Three."},
+        {"role": "assistant", "content": "Four."},
+        {"role": "user", "content": "Five."},
+    ]
+    view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
+    assert [message["role"] for message in view] == ["user", "assistant", "user"]
+    assert view[0]["content"] == "One.\n\nTwo."
