@@ -16,10 +16,14 @@ def soaking(config: pytest.Config) -> bool:
     return config.getoption("markexpr") == "soak"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the laws are imported: a test takes its settings when it is defined."""
+    settings.load_profile("soak" if soaking(config) else "fast")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The laws are the soak's too: the same tests, more examples."""
-    settings.load_profile("soak" if soaking(config) else "fast")
     if soaking(config):
         for item in items:
             if item.path.parent.name == "laws":

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, count_tokens, kin, load_config
 from amplifier_context_testing import check_request
+from amplifier_context_testing.shapes import well_formed
 
-from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds
+from .histories import ORDERLY_STEPS, WORDS, Message, Step, flat, rounds
+from .histories import conversations as conversations_of_any_text
 
 NOW = "2026-01-01T00:00:00.000+00:00"
 T = TypeVar("T")
@@ -42,6 +44,12 @@ def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
         kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
     settings = load_config({"token_counter": "heuristic", **config})
     return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
+
+
+def conversations(steps: st.SearchStrategy[Step] | None = None, **size: int) -> st.SearchStrategy[list[Step]]:
+    """Conversations without lone surrogates: those in chapters are open, see tests/core/test_digest.py."""
+    drawn = conversations_of_any_text(**size) if steps is None else conversations_of_any_text(steps, **size)
+    return drawn.map(well_formed)
 
 
 def spoken(view: list[Message]) -> bool:
