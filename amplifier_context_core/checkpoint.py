@@ -10,13 +10,14 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import orjson
 
-from .messages import Message, json_text
+from .messages import Message
 from .render import Rendered
 from .rounds import Round
 
@@ -223,7 +224,7 @@ def content_hash(message: Message) -> bytes:
     try:
         data = orjson.dumps(timeless, option=orjson.OPT_SORT_KEYS)
     except (orjson.JSONEncodeError, UnicodeError):
-        data = json_text(timeless).encode("utf-8", "surrogatepass")
+        data = json.dumps(timeless, sort_keys=True).encode()
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

@@ -24,6 +24,7 @@ from .tokens import TokenCounter, count_message_tokens
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
+_WORTH = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
 def mark_floor(
@@ -106,6 +107,8 @@ def clip_rendered(shown: Rendered, max_tokens: int, counter: TokenCounter) -> Re
     """A message of at most about `max_tokens`; the same object when nothing of it can be clipped."""
     max_tokens = max(max_tokens, _LEAST)
     size = shown.tokens
+    if size < _WORTH:
+        return shown
     ratio = max_tokens / max(size, 1)
     best = shown
     for _ in range(_TRIES):

@@ -61,6 +61,8 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
         TruncateToolOutputs,
     )
 } | {KeepImportant.name: _important}
+_OF_THE_REST = 0.6  # of what the system prompt leaves: what a floor may fill at least
+_SPARED = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
 _CROWDED = 0.8  # of the trigger: what a floor that left no room is clipped to
 
 
@@ -150,7 +152,9 @@ async def climb(
     draft = _note(freed, "notices", draft, _without_old_notices(draft))
     clipped: tuple[str, ...] = ()
     if floor_before > trigger:
-        fitted = clip_floor(draft, int(trigger * _CROWDED), goal.counter)
+        # Beside a system prompt that fills nearly all of it, the rest has the better part of what is left.
+        room = max(int(trigger * _CROWDED), draft.fixed + int((goal.budget - draft.fixed) * _OF_THE_REST))
+        fitted = clip_floor(draft, room, goal.counter)
         clipped = tuple(b.mark for a, b in zip(draft.pieces, fitted.pieces, strict=True) if a is not b)
         draft = _note(freed, "floor", draft, fitted)
     # A target below the floor cannot be met: it moves, and all that is not floor is given.
@@ -171,6 +175,8 @@ async def climb(
     # that without room to grow the next request would compact again.
     floor = floor_tokens(draft)
     limit = floor + (goal.budget - floor) // 2 if floor > trigger else goal.budget
+    if draft.tokens > goal.budget:
+        limit = min(limit, max(goal.target, int(goal.budget * _SPARED)))  # enough of them go, for a while
     if draft.tokens > limit:
         draft = _note(freed, "hard limit", draft, _fit(draft, limit))
     draft = draft.with_pieces(
@@ -194,6 +200,10 @@ async def _rung(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     kept = {piece.first for piece in done.pieces}
     if any(piece.floor and piece.first not in kept for piece in draft.pieces):
         log.warning("strategy %s removed what must stay: it is skipped", strategy.name)
+        return draft
+    pinned = {piece.first: piece.shown for piece in draft.pieces if piece.floor == "pinned"}
+    if any(pinned.get(piece.first, piece.shown) != piece.shown for piece in done.pieces):
+        log.warning("strategy %s changed what is pinned: it is skipped", strategy.name)
         return draft
     if done.tokens > draft.tokens:
         log.debug("strategy %s made the view larger: it is skipped", strategy.name)
@@ -219,7 +229,11 @@ def _recent(pieces: Sequence[Piece], tokens: int) -> frozenset[int]:
 def _without_old_notices(draft: Draft) -> Draft:
     """Of each hook's notices (later system messages) only the newest is worth its tokens."""
     newest = {name: piece.first for piece in draft.pieces if (name := hook_of(piece))}
-    pieces = [piece for piece in draft.pieces if newest.get(hook_of(piece) or "", piece.first) == piece.first]
+    pieces = [
+        piece
+        for piece in draft.pieces
+        if piece.floor == "pinned" or newest.get(hook_of(piece) or "", piece.first) == piece.first
+    ]
     return draft if len(pieces) == len(draft.pieces) else draft.with_pieces(pieces)
 
 

@@ -225,7 +225,7 @@ class Line:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it."""
         if self.checkpoint is None or self.shows(seq):
             return
-        held = _round_of(seq, history)
+        held = round_of(seq, history)
         if held is None:
             return
         for entry in held.entries:
@@ -426,7 +426,7 @@ class LineBook:
         return tuple(self._lines)
 
 
-def _round_of(seq: int, history: Snapshot, reach: int = 1_000) -> Round | None:
+def round_of(seq: int, history: Snapshot, reach: int = 1_000) -> Round | None:
     """The round of an entry; its call or results are looked for within `reach` entries."""
     place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
     if place is None:

@@ -234,13 +234,14 @@ class ContextManager:
         last = self.views.last
         room = last.limits.room if last else self._budget(None, None).tokens
         share = int(room * self.config.pin_share)
-        already = {entry.seq, *self.views.pins}
-        asking = (e for e in history if metadata_of(e.message).get("pinned") is True and e.seq not in already)
-        held = self.views.pinned_tokens(history) - (entry.tokens if entry.seq in self.views.pins else 0)
-        held += sum(other.tokens for other in asking)
-        if held + entry.tokens > share:
+        asking = {e.seq for e in history if metadata_of(e.message).get("pinned") is True}
+        others = (asking | self.views.pins) - {entry.seq}
+        held = self.views.round_tokens(others, history)
+        needed = self.views.round_tokens({entry.seq, *others}, history) - held
+        if held + needed > share:
+            named = mark if needed == entry.tokens else f"{mark} with its round"
             raise PinRefused(
-                f"{mark} has {entry.tokens:,} tokens; pins hold {held:,} of the {share:,} they may fill "
+                f"{named} has {needed:,} tokens; pins hold {held:,} of the {share:,} they may fill "
                 f"({self.config.pin_share:.0%} of {room:,}, `pin_share`)"
             )
         self.views.pins.add(entry.seq)

@@ -426,7 +426,9 @@ def _thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> t
 def without_thinking(message: Message) -> Message | None:
     """The message without thinking and sealed provider state, for another provider than its own; None if empty then."""
     content = message.get("content")
-    kept: Message = dict(message)
+    kept: Message = {
+        key: value for key, value in message.items() if key != "thinking_block"
+    }  # the streaming loop's copy
     if isinstance(content, list):
         blocks = [block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS]
         kept["content"] = blocks or ""

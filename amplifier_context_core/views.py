@@ -24,7 +24,7 @@ from .gate import Gate
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
 from .ladder import Climb, climb
-from .lines import NEAR, Attempt, Line, LineBook
+from .lines import NEAR, Attempt, Line, LineBook, round_of
 from .meter import Key, Meter
 from .plugins import Plugins
 from .render import Rendered
@@ -121,7 +121,6 @@ class Views:
         self.gate = Gate()
         self._book = LineBook()
         self._in_flight: Future[None] | None = None
-        self._warned: set[str] = set()
         self._untold: list[dict[str, Any]] = []
         self._last_climb: Climb | None = None
 
@@ -229,13 +228,13 @@ class Views:
         self.last = None
         self.pins.clear()
         self.summaries.clear()
-        self._warned.clear()
         self.warnings.clear()
         self.focus = None
 
-    def pinned_tokens(self, history: Snapshot) -> int:
-        """Tokens of the messages pinned by command."""
-        return sum(entry.tokens for seq in self.pins if (entry := history.find(seq)))
+    def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
+        """Tokens of the rounds that hold these entries, each round once: what stays together is pinned together."""
+        rounds = {held.first: held.tokens for seq in seqs if (held := round_of(seq, history))}
+        return sum(rounds.values())
 
     # -- choosing a line --------------------------------------------------------------------------------------------
 
@@ -402,7 +401,7 @@ class Views:
             self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
         await emit(self._hooks, self, POST_COMPACT, report)
-        self._note_floor(done, limits)
+        self._note_floor(done, limits, system_tokens)
         return report if accepted is not None else None
 
     async def _compact(
@@ -423,7 +422,7 @@ class Views:
             protected_results=self._config.protected_tool_results,
             chapter_tokens=int(limits.room * self._config.chapter_share),
             summaries=self.summaries,
-            focus=plan.focus or self.focus,
+            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, plan.focus) if text)) or None,
         )
         done = self._last_climb = await climb(
             draft,
@@ -510,9 +509,9 @@ class Views:
         text = f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: {named}"
         if self._config.strict:
             raise ContextOverflow(text)
-        self._warn("overflow", text, limits, members)
+        self._warn(text, limits, members)
 
-    def _note_floor(self, done: Climb | None, limits: Limits) -> None:
+    def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
         """Report, once, that what must stay leaves little room, or that pins found none in their share."""
         if done is None or not (done.floor_tokens > limits.trigger or done.refused_pins):
             return
@@ -529,14 +528,17 @@ class Views:
             for piece in sorted(done.draft.pieces, key=lambda piece: piece.before, reverse=True)
             if piece.floor
         ]
-        self._warn("floor", "; ".join(parts), limits, members[:5])
+        if system_tokens:
+            members.insert(0, {"mark": "system prompt", "tokens": system_tokens, "why": "system prompt"})
+        parts.append("largest: " + ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members[:3]))
+        self._warn("; ".join(parts), limits, members[:5])
 
-    def _warn(self, kind: str, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
-        if kind in self._warned:
+    def _warn(self, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
+        """Report, once a session, that what must stay leaves too little room."""
+        if self.warnings:
             return
-        self._warned.add(kind)
         self.warnings.append(text)
-        self._untold.append({"reason": kind, "message": text, "budget": limits.budget, "members": members})
+        self._untold.append({"reason": "floor", "message": text, "budget": limits.budget, "members": members})
         log.warning("session %s: %s", self._history.session_id, text)
 
     async def _tell_warnings(self) -> None:

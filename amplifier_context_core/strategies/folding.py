@@ -14,7 +14,7 @@ from typing import ClassVar
 from ..checkpoint import DigestLine, Draft, Piece
 from ..digest import chapter_of, condense, digest_line
 from ..identifiers import identifiers
-from ..messages import text_of
+from ..messages import metadata_of, text_of
 from .base import Goal, Strategy
 
 _BREATHE = 20  # rounds digested between two breaths of the event loop
@@ -122,7 +122,7 @@ class _Rounds:
         self._goal = goal
 
     def takes(self, piece: Piece) -> bool:
-        return self._goal.may_touch(piece) and not piece.is_human and piece.chapter is None
+        return self._goal.may_touch(piece) and not piece.is_human and not _is_chapter(piece)
 
     def worth(self, run: Sequence[Piece]) -> bool:
         return bool(run)
@@ -145,6 +145,11 @@ class _Humans:
 
     def worth(self, run: Sequence[Piece]) -> bool:
         return any(piece.chapter is None for piece in run)
+
+
+def _is_chapter(piece: Piece) -> bool:
+    """Is it a chapter, be it one that came in as a message of a plain list?"""
+    return piece.round is None or "chapter" in metadata_of(piece.round.head.message)
 
 
 def _names_shown(pieces: Sequence[Piece]) -> set[str]:
@@ -181,6 +186,9 @@ class CondenseChapters(Strategy):
             lines = [line for chapter in chapters for line in chapter.lines]
             kept = condense(lines, share, goal.counter)
             await asyncio.sleep(0)
+            if len(run) == 1 and kept == lines:
+                done.extend(run)
+                continue
             done.append(
                 chapter_piece(
                     kept,
@@ -192,7 +200,8 @@ class CondenseChapters(Strategy):
                     span=(run[0].first, run[-1].last),
                 )
             )
-        return draft.with_pieces(done)
+        same = len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True))
+        return draft if same else draft.with_pieces(done)
 
 
 def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:

@@ -63,7 +63,7 @@ def shorten_outputs(piece: Piece, counter: TokenCounter, state: State, rule: str
         message = with_outputs(rendered.message, lambda text, call, entry=entry: shorten(text, entry, call))
         if message is not rendered.message:
             tokens = count_message_tokens(message, counter)
-            if tokens < rendered.tokens:
+            if tokens <= rendered.tokens:
                 rendered = Rendered(message, tokens, rendered.seq, rendered.provider)
                 changed = True
         shown.append(rendered)
@@ -177,7 +177,10 @@ class TruncateToolOutputs(Strategy):
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return clip_text(text, self.max_chars, entry.mark if entry else None)
 
-        pieces = [shorten_outputs(piece, goal.counter, "clipped", self.name, shorten) for piece in draft.pieces]
+        pieces = [
+            piece if piece.floor == "pinned" else shorten_outputs(piece, goal.counter, "clipped", self.name, shorten)
+            for piece in draft.pieces
+        ]
         return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
 
     def __repr__(self) -> str:

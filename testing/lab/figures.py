@@ -22,6 +22,7 @@ class Figures:
         faulty: of those, with a violation the recording does not have itself.
         empty: requests without a message.
         human_lost: requests without the newest human message.
+        prompt_lost: requests without the system prompt the session began with.
         over: requests over budget.
         cached: shared with the request before.
         fresh: the rest.
@@ -55,6 +56,7 @@ class Figures:
     faulty: int = 0
     empty: int = 0
     human_lost: int = 0
+    prompt_lost: int = 0
     over: int = 0
     cached: int = 0
     fresh: int = 0

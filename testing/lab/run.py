@@ -266,6 +266,8 @@ def _judge_validity(figures: Figures, course: Course, index: int, view: list[Mes
     figures.faulty += bool(added) or lost
     figures.empty += not view
     figures.human_lost += lost
+    prompt = next((message for message in history[:1] if message.get("role") in SYSTEM_ROLES), None)
+    figures.prompt_lost += prompt is not None and all(message.get("content") != prompt["content"] for message in view)
     told = [*added, *(["the newest human message is lost"] if lost else [])]
     room = _EXAMPLES - len(figures.examples)
     figures.examples += [f"{course.session.id} before message {index}: {sentence}" for sentence in told[: max(0, room)]]

@@ -247,7 +247,6 @@ async def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> No
     assert [name for name, _ in done.freed] == ["notices"]
 
 
-@pytest.mark.xfail(strict=True, reason="ladder._without_old_notices: a pin does not keep an older notice")
 async def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
     notices = [
         system("todo 1", metadata={"source": "hook", "hook_name": "todo", **PINNED}),
@@ -324,9 +323,6 @@ class Shortening(Strategy):
         return draft.with_pieces(piece.showing(piece.shown[:0], "clipped", self.name) for piece in draft.pieces)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ladder._rung asks whether a pinned piece is still there, not whether it is still verbatim"
-)
 @pytest.mark.parametrize("wrong", [Shortening(), TruncateToolOutputs(20)], ids=lambda s: s.name)
 async def test_no_rung_can_change_what_is_pinned(wrong: Strategy) -> None:
     made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))

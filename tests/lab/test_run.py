@@ -70,6 +70,13 @@ async def test_losing_the_newest_human_message_is_counted() -> None:
     assert "before message 5" in figures.examples[0]
 
 
+async def test_losing_the_system_prompt_is_counted() -> None:
+    prompted = Session("p", "made", [{"role": "system", "content": "be good"}, *MESSAGES])
+    without = scripted(lambda history: list(history[1:]))
+    figures = (await measure([prompted], [without], Size(budget=30), scale=scale())).rows[0].figures
+    assert (figures.requests, figures.prompt_lost) == (3, 3)
+
+
 async def test_an_empty_request_is_counted() -> None:
     nothing = scripted(lambda history: [])
     figures = (await measure([session()], [nothing], Size(budget=20), scale=scale())).rows[0].figures

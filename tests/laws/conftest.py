@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Conversations are large on purpose, and machines are slow at times: neither says anything about the code.
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
-settings.register_profile("fast", max_examples=40, derandomize=True, deadline=None, suppress_health_check=QUIET)
+settings.register_profile(
+    "fast",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=QUIET,
+    phases=(Phase.explicit, Phase.generate),  # shrinking can take minutes: `make soak` does it
+)
 settings.register_profile("soak", max_examples=3_000, deadline=None, suppress_health_check=QUIET)
 
 

@@ -321,7 +321,6 @@ async def test_a_pin_is_refused_when_messages_that_ask_to_be_pinned_fill_the_sha
         await pin_all(manager, ["m6", "m8", "m10"])
 
 
-@pytest.mark.xfail(reason="views.pinned_tokens counts the message pinned, the floor the whole round that stays with it")
 async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:
     talk = Talk().user("Read both.")
     small, large = talk.call(("read", {"path": "small"}), ("read", {"path": "large"}))

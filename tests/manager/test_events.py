@@ -211,7 +211,6 @@ async def test_injections_of_several_handlers_all_reach_the_folder() -> None:
     assert "Keep the dates." in watch.goals[0].focus
 
 
-@pytest.mark.xfail(reason="views.py: an injection takes the place of the focus that was to be kept")
 async def test_an_injection_comes_beside_the_focus_asked_for_before() -> None:
     watch = Watch()
     hooks = hooks_with(answering("inject_context", context_injection="Keep the dates."))

@@ -499,7 +499,6 @@ async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
 
 
-@pytest.mark.xfail(reason="render.without_thinking leaves the copy the streaming loop keeps under `thinking_block`")
 async def test_the_streaming_loops_copy_of_foreign_thinking_goes_too() -> None:
     message = {**thought("c2lnQQ", "c-1", "anthropic"), "thinking_block": {"type": "thinking", "signature": "c2lnQQ"}}
     manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}, message])

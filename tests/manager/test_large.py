@@ -178,7 +178,6 @@ async def test_a_thousand_tiny_messages_fit_a_small_budget() -> None:
     assert (await manager.explain())["compactions"] == 1
 
 
-@pytest.mark.xfail(reason="ladder.py: where nothing can be folded, just what is above the budget is dropped each time")
 async def test_a_request_after_each_of_many_tiny_messages_compacts_now_and_then() -> None:
     """Messages so short that a chapter would cost more than they do."""
     manager = new_manager()

@@ -127,7 +127,6 @@ async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_said_onc
     assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
 
 
-@pytest.mark.xfail(reason="views.py: the event says how much must be kept, not which messages are too big")
 async def test_what_does_not_fit_is_told_to_handlers_by_one_event_that_names_it() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, [WARNING])

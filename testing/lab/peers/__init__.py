@@ -46,6 +46,6 @@ PEERS: Mapping[str, Peer] = {
         "TieredCompaction to 0.8 of the budget: clamp, clear results (keep 3), sliding window (half)",
     ),
     "llamaindex-memory": Peer(
-        "llamaindex_memory", "Memory.from_defaults(token_limit=budget), chat_history_token_ratio 0.7"
+        "llamaindex_memory", "Memory.from_defaults(token_limit=budget less system prompt), chat_history_token_ratio 0.7"
     ),
 }

@@ -17,19 +17,26 @@ from ..text import plain
 
 
 class Remembered:
-    """A memory in an in-memory database of its own."""
+    """A memory in an in-memory database of its own.
+
+    The system prompt stays beside it, as in LlamaIndex's agents; what it takes of the budget the memory does not get.
+    """
 
     def __init__(self, scale: Scale, budget: int) -> None:
-        def tokenize(text: str) -> list[int]:
-            return [0] * scale.length(text)
-
-        self._memory = Memory.from_defaults(session_id="lab", token_limit=budget, tokenizer_fn=tokenize)
+        self._scale = scale
+        self._budget = budget
+        self._system: list[Message] = []
+        self._memory: Memory | None = None
 
     async def add_message(self, message: Message) -> None:
         """Put it into the memory."""
         for one in plain(message):
+            if one["role"] == "system" and self._memory is None:
+                self._system.append(one)
+                continue
+            memory = self._memory = self._memory or self._made()
             kept = {key: one[key] for key in ("tool_calls", "tool_call_id") if key in one}
-            await self._memory.aput(
+            await memory.aput(
                 ChatMessage(role=MessageRole(one["role"]), content=one["content"], additional_kwargs=kept)
             )
 
@@ -37,10 +44,21 @@ class Remembered:
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
         """What the memory gives back."""
+        remembered = await self._memory.aget() if self._memory is not None else []
         return [
-            {"role": message.role.value, "content": message.content or "", **_plain(message.additional_kwargs)}
-            for message in await self._memory.aget()
+            *self._system,
+            *(
+                {"role": message.role.value, "content": message.content or "", **_plain(message.additional_kwargs)}
+                for message in remembered
+            ),
         ]
+
+    def _made(self) -> Memory:
+        def tokenize(text: str) -> list[int]:
+            return [0] * self._scale.length(text)
+
+        left = max(1, self._budget - sum(self._scale.tokens(message) for message in self._system))
+        return Memory.from_defaults(session_id="lab", token_limit=left, tokenizer_fn=tokenize)
 
 
 def _plain(kept: dict[str, Any]) -> dict[str, Any]:

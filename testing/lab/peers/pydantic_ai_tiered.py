@@ -59,8 +59,10 @@ class Tiered:
             part = self._turned(one)
             if isinstance(part, ModelResponse):
                 self._history.append(part)
-            elif isinstance(part, ToolReturnPart) and self._history and _only_results(self._history[-1]):
+            elif isinstance(part, ToolReturnPart) and self._history and _only(ToolReturnPart, self._history[-1]):
                 self._history[-1] = ModelRequest(parts=[*self._history[-1].parts, part])
+            elif isinstance(part, UserPromptPart) and self._history and _only(SystemPromptPart, self._history[-1]):
+                self._history[-1] = ModelRequest(parts=[*self._history[-1].parts, part])  # as an agent's first request
             else:
                 self._history.append(ModelRequest(parts=[part]))
 
@@ -91,8 +93,8 @@ class Tiered:
                 return UserPromptPart(text)
 
 
-def _only_results(message: ModelMessage) -> bool:
-    return isinstance(message, ModelRequest) and all(isinstance(part, ToolReturnPart) for part in message.parts)
+def _only(kind: type, message: ModelMessage) -> bool:
+    return isinstance(message, ModelRequest) and all(isinstance(part, kind) for part in message.parts)
 
 
 def _ours(message: ModelMessage) -> list[Message]:
