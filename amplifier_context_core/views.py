@@ -160,12 +160,15 @@ class Views:
                     view = self._hand_out(line, limits, key, system)
                     break
                 plan = _Plan(reason, line, key, protect=protect)
-                if inside_handler(self):  # a handler of ours asks, over the hard limit: compact without telling again
-                    await self._compact(plan, limits, system_tokens, counter, history)
-                    continue
+                handling = inside_handler(self)
                 flight, first = self._in_flight, self._in_flight is None
                 if flight is None:
                     flight = self._in_flight = Future[None]()
+            if (
+                handling and not first
+            ):  # a handler of the compaction in flight asks, over the hard limit: no asking again
+                await self._carried_out(plan, limits, system_tokens, counter)
+                continue
             if not first:
                 await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
                 continue
@@ -340,26 +343,33 @@ class Views:
         """Tell handlers, compact if none objects, tell them what came of it."""
         line = plan.source
         tokens = system_tokens + line.tokens
-
-        def sent(counted: int) -> int:
-            """Tokens as the provider will count them, like the budget."""
-            return self._meter.estimate(counted, plan.key)
-
-        figures = {
-            "message_count": len(line.view()),
-            "token_count": sent(tokens),
-            "budget": limits.budget,
-            "trigger": plan.reason,
-            "threshold": sent(self._due(line, limits, system_tokens)),
-            "target": sent(limits.target),
-            "reason": _because(plan.reason, tokens, limits, self._due(line, limits, system_tokens)),
-        }
-        answer = await emit(self._hooks, self, PRE_COMPACT, figures)
+        answer = await emit(self._hooks, self, PRE_COMPACT, self._figures(plan, limits, system_tokens))
         if answer.denied and tokens <= limits.room:
             self._not_worth_it(line, system_tokens, limits)
             log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
             return None
         plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
+        return await self._carried_out(plan, limits, system_tokens, counter)
+
+    def _figures(self, plan: _Plan, limits: Limits, system_tokens: int) -> dict[str, Any]:
+        """What a compaction is about to work on, for handlers."""
+        line = plan.source
+        tokens = system_tokens + line.tokens
+        due = self._due(line, limits, system_tokens)
+        return {
+            "message_count": len(line.view()),
+            "token_count": self._meter.estimate(tokens, plan.key),
+            "budget": limits.budget,
+            "trigger": plan.reason,
+            "threshold": self._meter.estimate(due, plan.key),
+            "target": self._meter.estimate(limits.target, plan.key),
+            "reason": _because(plan.reason, tokens, limits, due),
+        }
+
+    async def _carried_out(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Compact, and tell handlers what came of it; the report, or None when nothing was gained."""
         started = time.monotonic()
         async with self.gate:
             history = self._history.snapshot()
@@ -370,26 +380,27 @@ class Views:
                     return None
                 plan.reason = reason
             plan.source = current
+            report = self._figures(plan, limits, system_tokens)
             before = system_tokens + current.tokens
-            before_messages = len(current.view())
             accepted = await self._compact(plan, limits, system_tokens, counter, history)
             done = self._last_climb
-            after_line = self._book.source(limits.budget) or current
-            after = system_tokens + after_line.tokens
-            after_messages = len(after_line.view())
-        report = {
-            **figures,
-            "message_count": after_messages,
+            serving = self._book.source(limits.budget) or current
+            after = system_tokens + serving.tokens
+            report["before_messages"] = report["message_count"]
+            report["message_count"] = report["after_messages"] = len(serving.view())
+
+        def sent(counted: int) -> int:
+            """Tokens as the provider will count them, like the budget."""
+            return self._meter.estimate(counted, plan.key)
+
+        freed = done.freed if done else ()
+        report |= {
             "token_count": sent(after),
-            "before_messages": before_messages,
-            "after_messages": after_messages,
             "before_tokens": sent(before),
             "after_tokens": sent(after),
             "accepted": accepted is not None,
-            "strategies": [{"name": name, "freed": sent(freed) - sent(0)} for name, freed in done.freed]
-            if done
-            else [],
-            "strategy_level": len(done.freed) if done else 0,
+            "strategies": [{"name": name, "freed": sent(tokens) - sent(0)} for name, tokens in freed],
+            "strategy_level": len(freed),
             "floor_tokens": sent(done.floor_tokens) if done else 0,
             "prefix_given_up_tokens": sent(accepted) - sent(0) if accepted else 0,
             "target_tokens": sent(limits.target),

@@ -200,11 +200,6 @@ def _json(value: object) -> str:
 USERS = plain_messages(st.just("user"))
 ASSISTANTS = plain_messages(st.just("assistant"))
 OTHERS = plain_messages(st.sampled_from(["system", "developer", "function"]))
-# Blocks in a *leading* instruction are open: see tests/core/test_render.py, test_a_system_prompt_in_blocks_is_valid
-INSTRUCTIONS: st.SearchStrategy[Message] = st.builds(
-    lambda role, content: {"role": role, "content": content}, st.sampled_from(["system", "developer"]), TEXTS
-)
-
 ORDERLY_STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(lambda text: [{"role": "user", "content": text}], WORDS),
     st.builds(lambda text: [{"role": "assistant", "content": text}], WORDS),
@@ -227,11 +222,9 @@ ANY_STEPS: st.SearchStrategy[Step] = st.one_of(
 def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 14) -> st.SearchStrategy[list[Step]]:
     """Steps of a conversation that has a human message somewhere, for without one there is nothing to send."""
     human: Step = [{"role": "user", "content": "Please fix src/loader/cache_core.py."}]
-    instructing = ("system", "developer")
     return st.builds(
-        lambda leading, before, after: [*leading, *before, human, *after],
-        st.lists(INSTRUCTIONS.map(lambda message: [message]), max_size=1),
-        st.lists(steps.filter(lambda step: step[0]["role"] not in instructing), max_size=3),
+        lambda before, after: [*before, human, *after],
+        st.lists(steps, max_size=3),
         st.lists(steps, max_size=max_steps),
     )
 

@@ -49,15 +49,6 @@ SHORTENING: st.SearchStrategy[Strategy] = st.one_of(
 FOLDING: st.SearchStrategy[Strategy] = st.one_of(
     st.builds(FoldRounds, st.floats(0.01, 1)), st.just(CondenseChapters()), st.just(DropChapters())
 )
-# ClearToolOutputs and FoldRounds are open: see tests/core/test_strategies.py, test_compacting_twice_is_compacting_once
-IDEMPOTENT: st.SearchStrategy[Strategy] = st.one_of(
-    DROPPING,
-    st.builds(TruncateToolOutputs, st.integers(1, 400)),
-    st.builds(ClipToolOutputs, st.integers(1, 400)),
-    st.just(SupersedeStaleReads()),
-    st.just(CondenseChapters()),
-    st.just(DropChapters()),
-)
 EVERY = st.one_of(DROPPING, SHORTENING, FOLDING)
 
 
@@ -137,16 +128,15 @@ def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy
         assert id(message) in kept
 
 
-@given(conversations(), SHORTENING.filter(lambda strategy: not isinstance(strategy, TruncateToolOutputs)))
+@given(conversations(), SHORTENING)
 def test_task_and_pins_are_not_shortened(steps: list[Any], strategy: Strategy) -> None:
-    """TruncateToolOutputs is open: see tests/core/test_strategies.py, test_a_pinned_output_is_not_truncated."""
     messages = flat(steps)
     kept = {id(message) for message in run(strategy, messages)}
     for message in must_stay(messages):
         assert id(message) in kept
 
 
-@given(conversations(ORDERLY_STEPS), IDEMPOTENT)
+@given(conversations(ORDERLY_STEPS), EVERY)
 def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strategy) -> None:
     once = run(strategy, flat(steps))
     assert run(strategy, once) is once

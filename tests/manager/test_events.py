@@ -312,7 +312,6 @@ async def test_a_handler_that_uses_the_manager_does_not_deadlock(event: str, ask
     assert event in done
 
 
-@pytest.mark.xfail(reason="views.py: a compaction made for a handler that asks for a view is neither told nor counted")
 async def test_a_compaction_made_for_a_handler_is_told_and_counted_like_any_other() -> None:
     async def handler(event: str, data: dict[str, Any]) -> HookResult:
         await manager.get_messages_for_request(BUDGET)
