@@ -27,9 +27,14 @@ def defuse(text: str) -> str:
 
 def one_line(text: str) -> str:
     """White space folded, tags made harmless, nothing in it that UTF-8 cannot hold."""
-    if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return defuse(_SPACE.sub(" ", text).strip())
+    return defuse(_SPACE.sub(" ", well_formed(text)).strip())
+
+
+def well_formed(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 and so every provider refuses; pairs of them become characters."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def quoted(what: str, text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
@@ -17,7 +18,7 @@ from .checkpoint import content_hash
 from .errors import InvalidMessage
 from .gate import Gate
 from .kin import any_count, known_count
-from .messages import INSTRUCTING, Message, Reading, metadata_of, read_message
+from .messages import INSTRUCTING, Message, Reading, copy_message, metadata_of, read_message
 from .meter import usage_of
 from .plugins import Plugins
 from .store import Store
@@ -127,7 +128,7 @@ class History:
             )
             await self._store.append(self.session_id, (entry,))
             self._transcript.append(entry)
-        self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=entry)
+        self._tell_appended(entry)
         return entry
 
     async def set(self, messages: object) -> bool:
@@ -262,7 +263,7 @@ class History:
             if not order:
                 self._forget_turns()
         for number, entry in enumerate(fresh, 1):
-            self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=entry)
+            self._tell_appended(entry)
             if number % _BREATHE == 0:
                 await asyncio.sleep(0)
 
@@ -289,6 +290,13 @@ class History:
             place += 1  # a filter left it out
         self._replayed = None
         return False
+
+    def _tell_appended(self, entry: Entry) -> None:
+        if self._plugins.listens("amplifier_context_appended"):
+            lent = replace(
+                entry, message=copy_message(entry.message)
+            )  # an observer watches; it may not rewrite history
+            self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=lent)
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()

@@ -21,7 +21,8 @@ from .ladder import build_ladder
 from .messages import INSTRUCTING, copy_message, metadata_of, text_of
 from .meter import LEAST_RATIO, Key, Meter, measured
 from .plugins import Plugins, installed_plugins
-from .render import Rendered, is_left_out, scrub, sendable, without_thinking
+from .render import Rendered, Renderer, scrub, without_thinking
+from .rounds import Round
 from .search import ScanIndex, SearchIndex
 from .store import MemoryStore, Store
 from .strategies import Strategy
@@ -374,11 +375,9 @@ class ContextManager:
         for entry in self.history.snapshot():
             if entry.role not in INSTRUCTING:
                 break
-            if not text_of(entry.message.get("content")).strip() or is_left_out(entry.message):
-                continue
             replaced = self._factory and entry.role == "system" and metadata_of(entry.message).get("source") != "hook"
             if not replaced:
-                stored.append(Rendered(scrub(sendable(entry.message)), entry.tokens, entry.seq))
+                stored.extend(Renderer(counter, output_limit=entry.tokens).render(Round((entry,))).messages)
         if self._factory is None:
             return stored
         try:

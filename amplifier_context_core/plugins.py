@@ -133,6 +133,10 @@ class Plugins:
         except Exception as problem:
             raise PluginError(f"plug-in {plugin} failed to make {name!r}: {problem}") from problem
 
+    def listens(self, point: str) -> bool:
+        """Does any plug-in implement this point?"""
+        return bool(getattr(self._manager.hook, point).get_hookimpls())
+
     def tell(self, point: str, **data: Any) -> None:
         """Tell observers; one that fails is named in the log."""
         hook = getattr(self._manager.hook, point)

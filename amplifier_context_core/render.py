@@ -24,7 +24,7 @@ from typing import Any, TypeGuard, cast
 import orjson
 
 from .clip import clip_text
-from .fence import one_line, quoted
+from .fence import one_line, quoted, well_formed
 from .media import split_data_uri
 from .messages import (
     CALL_BLOCKS,
@@ -140,7 +140,8 @@ class Renderer:
             mends.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
-            if entry.answers and entry.role != "tool" and not (entry.role == "assistant" and entry.calls):
+            own = entry.role == "tool" and entry.message.get("tool_call_id")
+            if entry.answers and not own and not (entry.role == "assistant" and entry.calls):
                 shown.extend(self._said_beside_results(entry))
         return Rendering(tuple(shown), tuple(mends))
 
@@ -213,8 +214,9 @@ class Renderer:
         content, changed = self._content(result.content, "tool")
         if isinstance(content, str) and not content.strip():
             content, changed = NO_OUTPUT, True
-        if entry.role == "tool":
+        if entry.role == "tool" and entry.message.get("tool_call_id"):
             message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
+            changed = changed or result.content is not entry.message.get("content")  # it was one block of several
             if "tool_calls" in message:  # only an assistant can call
                 del message["tool_calls"]
                 changed = True
@@ -258,6 +260,8 @@ class Renderer:
         blocks = [block for block in blocks_of(entry.message) if block.get("type") != "tool_result"]
         content, _ = self._content(blocks, entry.role)
         message = sendable(entry.message)
+        if entry.role == "tool":  # results in its blocks, and words beside them
+            message["role"], message["metadata"] = "user", dict(NOTE_METADATA)
         if message.pop("tool_calls", None):
             content = _calls_in_words(content, list(calls_of(entry.message)))
         content, _ = _thinking_in_place(content, calls=False)
@@ -398,7 +402,7 @@ def summary_of(entry: Entry, call_id: str, summaries: Summaries) -> str | None:
     if len(entry.answers) == 1:  # the id it is sent under may differ from the one it has
         candidates.extend(registered.values())
     candidates.extend(block.get("compact_summary") for block in own if block_answers(block) == call_id)
-    return next((found for found in candidates if isinstance(found, str) and found.strip()), None)
+    return next((well_formed(found) for found in candidates if isinstance(found, str) and found.strip()), None)
 
 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
@@ -460,7 +464,7 @@ def scrub(message: Message) -> Message:
 
 def _scrubbed(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return well_formed(value)
     if isinstance(value, dict):
         return {_scrubbed(key): _scrubbed(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):

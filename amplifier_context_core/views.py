@@ -121,6 +121,7 @@ class Views:
         self.gate = Gate()
         self._book = LineBook()
         self._in_flight: Future[None] | None = None
+        self._warned: set[str] = set()
         self._untold: list[dict[str, Any]] = []
         self._last_climb: Climb | None = None
 
@@ -232,6 +233,7 @@ class Views:
         self.pins.clear()
         self.summaries.clear()
         self.warnings.clear()
+        self._warned.clear()
         self.focus = None
 
     def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
@@ -520,12 +522,14 @@ class Views:
         text = f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: {named}"
         if self._config.strict:
             raise ContextOverflow(text)
-        self._warn(text, limits, members)
+        self._warn("overflow", text, limits, members)
 
     def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
         """Report, once, that what must stay leaves little room, or that pins found none in their share."""
         if done is None or not (done.floor_tokens > limits.trigger or done.refused_pins):
             return
+        if system_tokens >= limits.room:
+            return  # nothing can be done: the view that is handed out over its budget will say so
         parts: list[str] = []
         if done.floor_tokens > limits.trigger:
             parts.append(f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens")
@@ -542,14 +546,15 @@ class Views:
         if system_tokens:
             members.insert(0, {"mark": "system prompt", "tokens": system_tokens, "why": "system prompt"})
         parts.append("largest: " + ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members[:3]))
-        self._warn("; ".join(parts), limits, members[:5])
+        self._warn("floor", "; ".join(parts), limits, members[:5])
 
-    def _warn(self, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
-        """Report, once a session, that what must stay leaves too little room."""
-        if self.warnings:
+    def _warn(self, kind: str, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
+        """Report each kind of trouble once a session, not on every request."""
+        if kind in self._warned:
             return
+        self._warned.add(kind)
         self.warnings.append(text)
-        self._untold.append({"reason": "floor", "message": text, "budget": limits.budget, "members": members})
+        self._untold.append({"reason": kind, "message": text, "budget": limits.budget, "members": members})
         log.warning("session %s: %s", self._history.session_id, text)
 
     async def _tell_warnings(self) -> None:

@@ -236,3 +236,17 @@ def test_a_plug_in_that_makes_the_wrong_thing_is_refused_at_once(key: str, point
     plugins.register(plugin, "odd")
     with pytest.raises(ConfigError, match=f"{key}: 'odd' made a int"):
         ContextManager(load_config({key: "odd"}), plugins=plugins)
+
+
+async def test_an_observer_cannot_rewrite_history() -> None:
+    class Vandal:
+        @hookimpl
+        def amplifier_context_appended(self, entry: Entry) -> None:
+            entry.message["content"] = "VANDALISED"
+
+    watched = Plugins()
+    watched.register(Vandal(), "vandal")
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=watched)
+    await manager.add_message({"role": "user", "content": "as it was"})
+    await manager.set_messages([*(await manager.get_messages()), {"role": "assistant", "content": "also"}])
+    assert [message["content"] for message in await manager.get_messages()] == ["as it was", "also"]

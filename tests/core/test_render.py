@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.render import (
     EMPTY_MESSAGE,
@@ -538,3 +539,36 @@ def test_a_short_form_that_says_nothing_is_none(summary: Any) -> None:
 def test_a_short_result_is_never_empty() -> None:
     (held,) = rounds(call("a"), result("a", ""))
     assert short_result(result("a", ""), held.entries[1], "a", 100, {})["content"] == NO_OUTPUT
+
+
+def test_words_beside_results_in_a_tool_message_stay_as_a_note() -> None:
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "one"},
+        {"type": "tool_result", "tool_use_id": "b", "content": "two"},
+        block("Both read."),
+    ]
+    rendering = renderings(user("Start."), call("a", "b"), {"role": "tool", "content": blocks})[1]
+    assert [one.message["content"] for one in rendering.messages[1:]] == ["one", "two", [block("Both read.")]]
+    assert not read_message(rendering.messages[-1].message)[1].human
+    for one in rendering.messages:
+        assert one.tokens == count_message_tokens(one.message)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [block("Be careful."), IMAGE],
+        [block(""), block("Be careful.")],
+        [block("Be careful."), {"type": "file", "path": "rules.md"}],
+        [{"type": "thinking", "thinking": "hm"}, block("Be careful.")],
+        [block(" ")],
+    ],
+    ids=str,
+)
+async def test_a_system_prompt_in_blocks_is_valid(content: list[Any]) -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message({"role": "system", "content": content})
+    await manager.add_message(user("Start."))
+    view = await manager.get_messages_for_request(token_budget=5_000)
+    assert check_request(view) == []
+    assert (await manager.explain())["view"]["counted"] == sum(count_message_tokens(message) for message in view)

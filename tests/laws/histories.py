@@ -176,6 +176,20 @@ def results(draw: st.DrawFn, call: str | None = None) -> Message:
 
 
 @st.composite
+def gathered_results(draw: st.DrawFn) -> Message:
+    """Results of several calls, perhaps of several rounds, in one message, as Anthropic has them; or worse."""
+    blocks = [
+        {"type": "tool_result", "tool_use_id": call, "content": draw(OUTPUTS)}
+        for call in draw(st.lists(IDS, min_size=1, max_size=3))
+    ]
+    role = draw(st.sampled_from(["user", "user", "user", "tool", "assistant"]))
+    message: Message = {"role": role, "content": [*blocks, *draw(st.lists(text_blocks(), max_size=1))]}
+    if draw(st.integers(0, 5)) == 0:
+        message["tool_calls"] = draw(callings()).get("tool_calls", [])
+    return message
+
+
+@st.composite
 def rounds(draw: st.DrawFn, ids: st.SearchStrategy[str] = IDS) -> Step:
     """A whole round: calls, and a result for each, in any order."""
     message = draw(callings(ids=ids))
@@ -214,6 +228,7 @@ ANY_STEPS: st.SearchStrategy[Step] = st.one_of(
     OTHERS.map(lambda message: [message]),
     callings().map(lambda message: [message]),  # no result comes, or it comes late
     results().map(lambda message: [message]),  # an orphan, or a late one
+    gathered_results().map(lambda message: [message]),
     callings("user").map(lambda message: [message]),
     st.builds(lambda text: [{"role": "user", "content": text}], WORDS),
 )

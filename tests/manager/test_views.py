@@ -353,7 +353,7 @@ async def test_a_floor_over_the_budget_is_reported_once() -> None:
         assert check_request(view) == []
     warnings = (await manager.explain())["warnings"]
     assert len(warnings) == len(set(warnings))
-    assert len([warning for warning in warnings if "what must be kept fills" in warning]) == 1
+    assert len([warning for warning in warnings if "what must be kept needs" in warning]) == 1
 
 
 async def test_one_giant_output_cannot_evict_the_history() -> None:
