@@ -28,6 +28,7 @@ ORDER = """
     media tokens
     transcript
     rounds align merge search meter budget config
+    shapes
     render
     plugins store
     checkpoint
