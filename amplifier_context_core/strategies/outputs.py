@@ -22,7 +22,7 @@ Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it,
 
 def output_texts(message: Message) -> Iterator[tuple[str, str]]:
     """Call id and text of each tool output in a message."""
-    if message.get("role") == "tool":
+    if message.get("role") == "tool" and message.get("tool_call_id"):
         yield str(message.get("tool_call_id") or ""), text_of(message.get("content"))
         return
     content = message.get("content")
@@ -33,7 +33,7 @@ def output_texts(message: Message) -> Iterator[tuple[str, str]]:
 
 def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
     """The message with each tool output put through `shorten(text, call id)`; the same object if none changed."""
-    if message.get("role") == "tool":
+    if message.get("role") == "tool" and message.get("tool_call_id"):
         text = text_of(message.get("content"))
         short = shorten(text, str(message.get("tool_call_id") or ""))
         return message if short == text else {**message, "content": short}

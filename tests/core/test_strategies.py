@@ -193,6 +193,13 @@ async def test_a_pinned_output_is_not_truncated() -> None:
     assert (await TruncateToolOutputs(100).compact(messages))[2] == messages[2]
 
 
+async def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
+    blocks = [{"type": "tool_result", "tool_use_id": id, "content": LONG} for id in "ab"]
+    done = await TruncateToolOutputs(100).compact([user(), call("a", "b"), {"role": "tool", "content": blocks}])
+    assert [one["tool_use_id"] for one in done[2]["content"]] == ["a", "b"]
+    assert all(len(one["content"]) <= 100 for one in done[2]["content"])
+
+
 @pytest.mark.parametrize("make", [TruncateToolOutputs, ClipToolOutputs])
 @pytest.mark.parametrize("bad", [0, -1, True, 5.5, "100"])
 def test_an_impossible_length_is_refused(make: Callable[[Any], Strategy], bad: Any) -> None:
