@@ -10,7 +10,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 settings.register_profile(
     "fast",
-    max_examples=60,
+    max_examples=40,
     derandomize=True,
     deadline=None,
     suppress_health_check=QUIET,

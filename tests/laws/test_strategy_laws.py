@@ -69,11 +69,11 @@ def rounds(messages: list[Message]) -> list[Round]:
     return rounds_of(entries[leading:])
 
 
-def must_stay(messages: list[Message], *, with_task: bool = True) -> list[Message]:
+def must_stay(messages: list[Message]) -> list[Message]:
     """Leading instructions, the round of the task, pinned rounds."""
     found = rounds(messages)
     kept = [held for held in found if held.is_pinned]
-    task = next((held for held in found if held.is_human and with_task), None)
+    task = next((held for held in found if held.is_human), None)
     places = {entry.seq - 1 for held in [*kept, *([task] if task else [])] for entry in held.entries}
     leading = sum(len(held.entries) for held in found)
     return [*messages[: len(messages) - leading], *(messages[place] for place in sorted(places))]
@@ -132,8 +132,7 @@ def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy
 def test_task_and_pins_are_not_shortened(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
     kept = {id(message) for message in run(strategy, messages)}
-    # The task may have tool results beside it, and TruncateToolOutputs shortens those at any age and place.
-    for message in must_stay(messages, with_task=not isinstance(strategy, TruncateToolOutputs)):
+    for message in must_stay(messages):
         assert id(message) in kept
 
 

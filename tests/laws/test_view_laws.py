@@ -13,7 +13,6 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, kin, load_config
-from amplifier_context_core.messages import text_of
 from amplifier_context_testing import check_request
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds
@@ -229,8 +228,7 @@ def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: in
         await manager.set_messages(wanted)
         spoken_now = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
         spoken_wanted = [m for m in wanted if m["role"] not in ("system", "developer")]
-        said, wanted_said = ([text_of(m.get("content")).strip() for m in part] for part in (spoken_now, spoken_wanted))
-        assert said == wanted_said
+        assert [m.get("content") for m in spoken_now] == [m.get("content") for m in spoken_wanted]
         await ask(manager, budget)
 
     run(law())
