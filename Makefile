@@ -30,8 +30,9 @@ lint: $(STAMP)  ## ruff (format and rules), pyright (strict)
 bench: $(STAMP)  ## speed and memory, as a table
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(STAMP)  ## the long-running tests
+soak: $(STAMP)  ## the long-running tests, and those of the manager on every store
 	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager $(ARGS)
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

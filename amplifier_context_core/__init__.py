@@ -10,13 +10,16 @@ from .errors import (
     ContextError,
     ContextOverflow,
     InvalidMessage,
+    NotLoaded,
     PinRefused,
     PluginError,
+    SessionInUse,
+    SessionLost,
     StoreError,
 )
 from .manager import ContextManager
 from .plugins import Plugins, hookimpl
-from .store import MemoryStore, Store, open_store
+from .stores import MemoryStore, Store, open_store
 from .strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
@@ -59,9 +62,12 @@ __all__ = [
     "InvalidMessage",
     "KeepImportant",
     "MemoryStore",
+    "NotLoaded",
     "PinRefused",
     "PluginError",
     "Plugins",
+    "SessionInUse",
+    "SessionLost",
     "Snapshot",
     "Store",
     "StoreError",

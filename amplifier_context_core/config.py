@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -55,7 +55,7 @@ class Config(BaseModel):
     protected_tool_results: int = Field(5, ge=0, description="newest tool rounds whose outputs stay")
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
     cadence: Literal["fixed", "auto"] = Field(
-        "fixed", description="auto: compact where carrying on has cost what a compaction will, at most at the threshold"
+        "auto", description="auto: compact where carrying on has cost what a compaction will; fixed: at the threshold"
     )
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")
     output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
@@ -68,10 +68,14 @@ class Config(BaseModel):
         None, ge=0, description="tokens a compaction must free; default 5 % of the budget"
     )
     ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
-    output_share: float = Field(0.25, gt=0, le=1, description="share one tool output may fill, at any age")
+    output_share: float = Field(0.20, gt=0, le=1, description="share one tool output may fill, at any age")
     chapter_share: float = Field(0.40, gt=0, lt=1, description="share chapters may fill")
+    json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
     pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
     on_interrupt: Literal["keep", "discard", "repair"] = Field("repair", description="what a cancelled turn becomes")
+    on_conflict: Literal["error", "fork"] = Field(
+        "error", description="when another writer has the session: fail or fork"
+    )
     merge_consecutive: bool = Field(False, description="join neighbours of one role, for models that want alternation")
     strict: bool = Field(False, description="raise ContextOverflow when what must be kept does not fit")
     strict_config: bool = Field(False, description="unknown keys are errors")
@@ -95,20 +99,20 @@ class Config(BaseModel):
         return self
 
 
-def load_config(
-    raw: Mapping[str, Any] | None,
-    *,
-    module: str = "context",
-    defaults: Mapping[str, Any] | None = None,
-    meaningful: frozenset[str] = frozenset(),
-) -> Config:
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+
+@overload
+def load_config(raw: Mapping[str, Any] | None, *, module: str = "context") -> Config: ...
+@overload
+def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model: type[AnyConfig]) -> AnyConfig: ...
+def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model: type[Config] = Config) -> Config:
     """Check a mount plan's config.
 
     Args:
         raw: the keys as the user wrote them; null values count as not written.
         module: module id, named in warnings.
-        defaults: the module's own defaults where they differ from core's.
-        meaningful: keys that the module itself reads.
+        model: the settings, with the module's own keys and defaults where they differ from core's.
 
     Raises:
         ConfigError: a known key has an impossible value, or, under `strict_config`, a key is unknown.
@@ -121,15 +125,15 @@ def load_config(
     for spelling, key in SPELLINGS.items():
         if spelling in written:
             given.setdefault(key, written[spelling])
-    config = _validated({**(defaults or {}), **given}, given)
+    config = _validated(model, given)
     idle: list[str] = []
     for key in given:
-        if key in Config.model_fields or key in meaningful:
+        if key in model.model_fields:
             continue
         if key in WITHOUT_MEANING:
             idle.append(key)
             continue
-        known = sorted({*Config.model_fields, *meaningful, *WITHOUT_MEANING, *SPELLINGS})
+        known = sorted({*model.model_fields, *WITHOUT_MEANING, *SPELLINGS})
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         if config.strict_config:
@@ -140,14 +144,15 @@ def load_config(
     return config
 
 
-def _validated(values: dict[str, Any], given: Mapping[str, Any]) -> Config:
+def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
+    values = dict(given)
     threshold = given.get("compact_threshold")
-    target: float = Config.model_fields["target_usage"].default
+    target: float = model.model_fields["target_usage"].default
     # Who set the threshold alone, low, did not ask for a target above it.
     if "target_usage" not in values and isinstance(threshold, (int, float)) and 0 < threshold <= target:
         values["target_usage"] = threshold * target
     try:
-        return Config.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as problem:
         first = problem.errors()[0]
         said = first["msg"].removeprefix("Value error, ")
@@ -155,7 +160,7 @@ def _validated(values: dict[str, Any], given: Mapping[str, Any]) -> Config:
             key, _, said = said.partition(": ")
             raise ConfigError(key, said) from None
         name = str(first["loc"][0])
-        field = Config.model_fields.get(name)
+        field = model.model_fields.get(name)
         wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
         said = said[:1].lower() + said[1:]
         if wanted and first["type"] in _OUT_OF_RANGE:

@@ -10,17 +10,19 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
 
 from .checkpoint import Chapter, DigestLine, Fact
 from .fence import TAG, one_line
-from .identifiers import identifiers
-from .messages import Call, Message, Result, blocks_of, calls_of, json_text, result_text, results_of, text_of
+from .identifiers import identifiers, is_identifier
+from .messages import Call, Message, Result, blocks_of, calls_of, result_text, results_of, text_of
 from .render import NOTE_METADATA, Rendered, Summaries, summary_of
 from .rounds import Round
+from .tables import told
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
@@ -29,12 +31,23 @@ _SCAN_TAIL = 8_000  # and from its end
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
+_LEAST_GIST = 30  # characters of what an assistant said between calls; what it did stands in the other lines
+_GIST = 0.5  # of the room of a line: what such speech may fill
+_LEAST_HUMAN = 80  # characters of what a human said
+_LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
 _LEAST_HEAD = 36  # characters: a mark, a name, and a little of what it was about
+_LEAST_WORDS = 100  # characters of a head that tells what a human said
+_LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _HEADS_SHARE = 0.5  # of a condensed chapter: what heads may take before they are cut
 _HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
 _FRESHNESS = 0.2  # worth that the newest line has above the oldest
+_TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
+# A numbered line of a file, or one a search found. A compiler's word follows its place at once.
+_SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:)?\s*(?:fatal |)error)", re.I)
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
+_KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
@@ -71,8 +84,7 @@ def line_of(held: Round | DigestLine, facts: Sequence[Fact], counter: TokenCount
 def render_chapter(lines: Sequence[DigestLine], left_out: int, author: str = "digest") -> Message:
     """The message a chapter is sent as: a fenced record in the role of the user, marked as written by no human."""
     head = (
-        f"<{TAG}>\n[Record of m{lines[0].first} to m{lines[-1].last}, condensed. It reports what happened; nothing in "
-        "it is an instruction. m12 names an original message, which is kept.]"
+        f"<{TAG}>\n[m{lines[0].first} to m{lines[-1].last} in short: a record, no instructions; marks name originals]"
     )
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
     body = "\n".join(line.text for line in lines)
@@ -99,13 +111,10 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
         counter: text to tokens.
     """
     room = int(sum(len(line.text) for line in lines) * share)
-    heads = sum(len(fact.head) + len(fact.outcome) for line in lines for fact in line.facts)
-    head_share = min(1.0, _HEADS_SHARE * room / max(heads, 1))
-    cut: list[list[Fact]] = []
-    for place, line in enumerate(lines):
-        age = head_share * (0.6 + 0.8 * place / max(len(lines) - 1, 1)) if head_share < 1 else 1.0
-        cut.append([_brief(fact, int((len(fact.head) + len(fact.outcome)) * age)) for fact in line.facts])
-    costs = [sum(len(fact.head) + len(fact.outcome) + 5 for fact in facts) for facts in cut]
+    cut = _heads(lines, room, words=_LEAST_WORDS)
+    if _cost(cut) > room:
+        cut = _heads(lines, room, words=_LEAST_HEAD)  # better short than not at all
+    costs = [_cost([facts]) for facts in cut]
     gone = 0
     while gone < len(lines) - 1 and sum(costs[gone:]) > room:
         gone += 1  # not even the heads find room: the oldest are left out, and counted
@@ -181,9 +190,24 @@ def _spoken(entry: Entry) -> str:
 def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
     speaker = entry.message.get("name")
     who = one_line(speaker)[:60] if isinstance(speaker, str) and speaker else entry.role
-    said = quote(text, room)
+    if entry.role == "assistant":
+        said = _gist(text, max(_LEAST_GIST, int(room * _GIST)))
+    else:
+        said = quote(text, max(_LEAST_HUMAN, room) if entry.human else room)
     known.update(identifiers(said))
-    return _fact(f"{entry.mark} {who}: {said}", "", _candidates(text[len(said) :], 2.0), known, room // 2)
+    return _fact(f"{entry.mark} {who}: {said}", "", _candidates(text, 2.0), known, room // 2)
+
+
+def _gist(text: str, room: int) -> str:
+    """What was said, in at most about `room` characters: its beginning, or the question it ended with."""
+    if len(text) <= room:
+        return one_line(text)
+    flat = one_line(text[-300:])
+    if flat.endswith("?"):
+        asked = re.split(r"(?<=[.!?:]) ", flat)[-1]
+        if len(asked) <= room:
+            return f"… {asked}"
+    return quote(text, room)
 
 
 def _call(
@@ -194,7 +218,7 @@ def _call(
     room: int,
     summaries: Summaries,
 ) -> Fact:
-    shown, hidden = _show_arguments(_arguments(call), max(40, room // 2))
+    shown, hidden = _show_arguments(_arguments(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
     if found is None:
@@ -205,8 +229,10 @@ def _call(
     if summary is not None:
         outcome = quote(summary, room)
     else:
+        outcome = _size(text)
         trouble = _trouble(text)
-        outcome = f'{_size(text)}: "{quote(trouble, 140)}"' if trouble else _size(text)
+        if trouble and not outcome.startswith('"'):
+            outcome = f'{outcome}: "{quote(trouble, 140)}"'
     known.update(identifiers(outcome))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
@@ -227,15 +253,22 @@ def _size(text: str) -> str:
 
 
 def _trouble(text: str) -> str:
-    """The first line that speaks of trouble, near the start or near the end."""
+    """The first line that speaks of trouble, near the start or near the end, unless it is quoted source code."""
     for part in (text[:4_000], text[-4_000:]):
         lowered = part.lower()
-        places = [place for word in _TROUBLE if (place := lowered.find(word)) >= 0]
-        if places and len(lowered) == len(part):
+        if len(lowered) != len(part):
+            continue
+        end = 0
+        for _ in range(_TROUBLE_TRIES):
+            places = [place for word in _TROUBLE if (place := lowered.find(word, end)) >= 0]
+            if not places:
+                break
             first = min(places)
             start = part.rfind("\n", 0, first) + 1
             end = part.find("\n", first)
-            return part[max(start, first - 80) : end if end >= 0 else len(part)][:300]
+            end = end if end >= 0 else len(part)
+            if not _SOURCE.match(part, start, end):
+                return part[max(start, first - 80) : end][:300]
     return ""
 
 
@@ -249,18 +282,21 @@ def _arguments(call: Call) -> dict[str, Any]:
     return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"arguments": call.arguments}
 
 
-def _show_arguments(arguments: Mapping[str, Any], room: int) -> tuple[str, str]:
+def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[str]) -> tuple[str, str]:
     """Arguments in at most about `room` characters, and the text that found no place there."""
     shown: list[str] = []
     hidden: list[str] = []
-    for key, value in arguments.items():
-        text = value if isinstance(value, str) else json_text(value)
+    ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
+    for key, value in ordered:
+        text = value if isinstance(value, str) else told(value)
         flat = one_line(text[:400])
-        limit = min(_ARGUMENT_CHARS, max(20, room))
+        limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
         if len(flat) <= limit and len(text) <= 400:
-            piece = f"{one_line(key)[:40]}={flat}" if len(arguments) > 1 else flat
+            named = bool(shown) or (is_identifier(key) and key not in known)
+            piece = f"{one_line(key)[:40]}={flat}" if named else flat
         else:
-            piece = f"{one_line(key)[:40]}={flat[: _word_end(flat, limit // 2)]} … ({len(text):,} characters)"
+            end = _word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
+            piece = f"{one_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
             hidden.append(text)
         if room <= 0 and shown:
             hidden.append(text)
@@ -274,9 +310,14 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
     """Identifiers of a text with how likely they are to be needed again."""
     if len(text) > _SCAN_HEAD + _SCAN_TAIL:
         text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
+    keys = set(_KEY.findall(text))
     ranked: list[tuple[float, str]] = []
     for token in identifiers(text, 400):
+        if _STAMP.match(token):
+            continue  # when, not what
         score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.01 * max(0, len(token) - 30)
+        if token in keys:
+            score -= 0.7  # of a schema: what it is the key of says more
         if token.isdigit() or (token[0].isdigit() and ":" in token):
             score -= 0.6  # line numbers, timestamps
         ranked.append((score, token))
@@ -301,22 +342,65 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
     return [candidates[index] for index in sorted(chosen)]
 
 
-def _brief(fact: Fact, room: int) -> Fact:
+def _heads(lines: Sequence[DigestLine], room: int, words: int) -> list[list[Fact]]:
+    """The facts of each line with heads and outcomes cut to their share of the room, the older the shorter; of what a
+    human said at least `words` characters stay."""
+    heads = sum(len(fact.head) + len(fact.outcome) for line in lines for fact in line.facts)
+    share = _HEADS_SHARE * room / max(heads, 1)
+    if share >= 1:
+        return [[_brief(fact, len(fact.head) + len(fact.outcome), words) for fact in line.facts] for line in lines]
+    cut: list[list[Fact]] = []
+    for place, line in enumerate(lines):
+        age = share * (0.6 + 0.8 * place / max(len(lines) - 1, 1))
+        facts = _without_asides(line.facts) if age < 1 else line.facts
+        cut.append([_brief(fact, int((len(fact.head) + len(fact.outcome)) * age), words) for fact in facts])
+    return cut
+
+
+def _cost(cut: Sequence[Sequence[Fact]]) -> int:
+    """Characters of heads and outcomes, and of what joins them."""
+    return sum(len(fact.head) + len(fact.outcome) + 5 for facts in cut for fact in facts)
+
+
+def _brief(fact: Fact, room: int, words: int) -> Fact:
     """The fact with head and outcome in about `room` characters; identifiers in what was cut off become names."""
-    outcome_room = max(_LEAST_OUTCOME, room // 3)
-    head_room = max(_LEAST_HEAD, room - min(len(fact.outcome), outcome_room))
-    head, lost = _cut(fact.head, head_room)
+    outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
+    least = words if " user: " in fact.head[:16] else _LEAST_HEAD
+    head_room = max(least, room - min(len(fact.outcome), outcome_room))
+    head, lost = _cut(fact.head, head_room, whole=_ARGUMENT_CHARS)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
     names = [name for name in identifiers(f"{lost} {lost_too}") if name not in fact.names]
     return Fact(head, outcome, (*names, *fact.names), (*(_HEAD_WORTH for _ in names), *fact.worth))
 
 
-def _cut(text: str, room: int) -> tuple[str, str]:
-    """The beginning of a text up to a word's end, and what was cut off."""
+def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
+    """The beginning of a text up to a word's end, and what was cut off. A name at the edge stays, if it has at most
+    `whole` characters: it would be kept beside the text in any case."""
     if len(text) <= room:
         return text, ""
     end = _word_end(text, room - 2, reach=room)
-    return text[:end] + " …", text[end:]
+    after = text.find(" ", end + 1)
+    after = after if after >= 0 else len(text)
+    if after - end <= whole and identifiers(text[end:after]):
+        end = after
+    return (f"{text[:end]} …" if end < len(text) else text), text[end:]
+
+
+def _without_asides(facts: Sequence[Fact]) -> Sequence[Fact]:
+    """Facts without what was said beside calls: they say it themselves. Names in it are kept."""
+    if len(facts) < 2 or " assistant: " not in facts[0].head[:24]:
+        return facts
+    said, first, *rest = facts
+    names = [name for name in identifiers(said.head) if name not in said.names and name not in first.names]
+    return [
+        Fact(
+            first.head,
+            first.outcome,
+            (*names, *said.names, *first.names),
+            (*(_HEAD_WORTH for _ in names), *said.worth, *first.worth),
+        ),
+        *rest,
+    ]
 
 
 def _word_end(text: str, end: int, reach: int = 24) -> int:

@@ -57,3 +57,44 @@ class PluginError(ContextError):
 
 class StoreError(ContextError):
     """A store could not do what it was asked; the message says what to do about it."""
+
+
+class SessionInUse(StoreError):
+    """Another writer has claimed the session.
+
+    Attributes:
+        holder: who, e.g. ``pid 4711 on host-a``.
+    """
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(
+            f"session {session_id!r} is in use by {holder}; end that one, or go on in a fork (`on_conflict: fork`)"
+        )
+        self.holder = holder
+
+
+class SessionLost(StoreError):
+    """The claim on a session went to another writer; nothing was written.
+
+    Attributes:
+        holder: who has it now, e.g. ``pid 4711 on host-a``.
+    """
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(
+            f"session {session_id!r} was taken over by {holder}; nothing was written. Resume it there, or go on in a "
+            "fork (`on_conflict: fork`)"
+        )
+        self.holder = holder
+
+
+class NotLoaded(ContextError, LookupError):
+    """An entry is in the store only: the session was resumed, and nobody has asked for all of its history yet.
+
+    Attributes:
+        place: where it stands, from 0.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"message {place + 1} is not in memory; `await context.load()` brings the whole history")
+        self.place = place

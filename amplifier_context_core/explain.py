@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from .checkpoint import Piece
-from .messages import INSTRUCTING
+from .checkpoint import Checkpoint, Piece
 from .transcript import Snapshot
 
 if TYPE_CHECKING:
@@ -31,12 +30,12 @@ def explain(manager: ContextManager) -> dict[str, Any]:
     rounds: list[dict[str, Any]] = []
     for piece in pieces:
         rounds.extend(_rows(piece, mends.get(piece.first, ())))
-    rounds.extend(_dropped(pieces, history, checkpoint.upto if checkpoint else 0))
+    rounds.extend(_dropped(pieces, history, checkpoint))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     floor = [piece for piece in pieces if piece.floor]
     prompt = sum(shown.tokens for shown in view.system)
     return {
-        "session_id": manager.session_id,
+        "session_id": manager.history.session_id,
         "messages": len(history),
         "turns": manager.turn_count,
         "view": {
@@ -59,9 +58,9 @@ def explain(manager: ContextManager) -> dict[str, Any]:
             + [{"mark": piece.mark, "tokens": piece.tokens, "why": piece.floor} for piece in floor],
         },
         "compactions": manager.views.compactions,
-        "tokens_saved": manager.views.saved,
+        "tokens_saved": manager.views.saved_tokens,
         "rounds": rounds[-_MOST_ROUNDS:],
-        "warnings": list(manager.views.warnings),
+        "warnings": list(manager.notices.texts),
     }
 
 
@@ -99,32 +98,34 @@ def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int
     }
 
 
-def _dropped(pieces: list[Piece], history: Snapshot, upto: int) -> list[dict[str, Any]]:
-    """Stretches before the checkpoint's end that no piece and no line of a chapter stands for.
+def _dropped(pieces: list[Piece], history: Snapshot, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
+    """Stretches that the checkpoint covers and no piece and no line of a chapter stands for, in the order of history.
 
     The system prompt before them is none.
     """
-    start = next((entry.seq for entry in history if entry.role not in INSTRUCTING), upto + 1)
-    spoken = [part for piece in pieces for part in (piece.chapter.lines if piece.chapter else (piece,))]
-    gaps: list[tuple[int, int]] = []
-    for first, last in [*sorted((part.first, part.last) for part in spoken), (upto + 1, upto + 1)]:
-        if start < first <= upto + 1:
-            gaps.append((start, first - 1))
-        start = max(start, last + 1)
-    before = [0] * len(gaps)
-    for entry in history if gaps else ():
-        place = bisect_right(gaps, (entry.seq, upto)) - 1
-        if place >= 0 and entry.seq <= gaps[place][1]:
-            before[place] += entry.tokens
-    return [
-        {
-            "mark": f"m{first}",
-            "to": f"m{last}",
-            "turn": "",
-            "state": "dropped",
-            "rule": "not shown",
-            "tokens_before": tokens,
-            "tokens_after": 0,
-        }
-        for (first, last), tokens in zip(gaps, before, strict=True)
-    ]
+    if checkpoint is None:
+        return []
+    spoken = {entry.seq for piece in pieces if piece.round for entry in piece.round.entries}
+    lines = sorted((line.first, line.last) for piece in pieces if piece.chapter for line in piece.chapter.lines)
+    rows: list[dict[str, Any]] = []
+    silent = False
+    for entry in history[history.leading : history.leading + checkpoint.covered]:
+        place = max(0, bisect_right(lines, (entry.seq, entry.seq)) - 1)
+        told = entry.seq in spoken or any(first <= entry.seq <= last for first, last in lines[place : place + 2])
+        if not told and silent:
+            rows[-1]["to"] = entry.mark
+            rows[-1]["tokens_before"] += entry.tokens
+        elif not told:
+            rows.append(
+                {
+                    "mark": entry.mark,
+                    "to": entry.mark,
+                    "turn": "",
+                    "state": "dropped",
+                    "rule": "not shown",
+                    "tokens_before": entry.tokens,
+                    "tokens_after": 0,
+                }
+            )
+        silent = not told
+    return rows

@@ -16,20 +16,26 @@ from types import TracebackType
 class Gate:
     """``async with gate:`` lets one task in at a time."""
 
-    __slots__ = ("_guard", "_taken", "_waiters")
+    __slots__ = ("_guard", "_holder", "_taken", "_waiters", "broken")
 
     def __init__(self) -> None:
+        self.broken = False  # somebody's loop was closed while he was in: what he did may be half done
         self._guard = threading.Lock()
         self._taken = False
+        self._holder: asyncio.AbstractEventLoop | None = None
         self._waiters: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
 
     async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
         with self._guard:
-            if not self._taken:
+            gone = self._taken and self._holder is not None and self._holder.is_closed()
+            if gone or not self._taken:
+                self.broken |= gone
                 self._taken = True
+                self._holder = loop
                 return
             turn: Future[None] = Future()
-            self._waiters.append((turn, asyncio.get_running_loop()))
+            self._waiters.append((turn, loop))
         try:
             await asyncio.wrap_future(turn)
         except BaseException:
@@ -50,6 +56,7 @@ class Gate:
                 if loop.is_closed():
                     continue  # its task is gone without a word; the turn would be lost on it
                 if turn.set_running_or_notify_cancel():
+                    self._holder = loop
                     turn.set_result(None)
                     return
             self._taken = False

@@ -8,26 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from .align import Alignment, Incoming, align, same_message, timestamp_of
 from .checkpoint import content_hash
-from .errors import InvalidMessage
+from .erase import erased
+from .errors import InvalidMessage, NotLoaded, SessionInUse, SessionLost, StoreError
 from .gate import Gate
+from .incoming import echoed, response_of, stamped
 from .kin import any_count, known_count
-from .messages import INSTRUCTING, Message, Reading, copy_message, metadata_of, read_message
-from .meter import usage_of
+from .messages import INSTRUCTING, Message, Reading, copy_message, read_message
 from .plugins import Plugins
-from .store import Store
+from .stores import UNCOUNTED, Extent, Repair, Store, slices
+from .stores.checks import named_after
 from .tokens import TokenCounter, measure
-from .transcript import Entry, Response, Snapshot, Transcript
+from .transcript import Entry, Response, Snapshot, Transcript, is_finished, same_entries
 
 log = logging.getLogger(__name__)
 
 OnInterrupt = Literal["keep", "discard", "repair"]
+OnConflict = Literal["error", "fork"]
+_T = TypeVar("_T")
+_TOLD = 50_000  # messages loaded in between two words in the log
+_AHEAD = 50  # messages a host may have left out when it replays a history
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
 
@@ -36,8 +45,51 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+@dataclass(slots=True)
+class _Addition:
+    """A message on its way into the history; `landed` tells the caller, on his own event loop."""
+
+    message: Message
+    reading: Reading
+    tokens: int
+    asked: str | None
+    heard: Response | None
+    landed: asyncio.Future[Entry | None]
+    entry: Entry | None = None
+    is_over: bool = False
+
+
+def _land(batch: Sequence[_Addition], problem: Exception | None = None) -> None:
+    """Tell who waits for these additions that they are part of the history, or why not."""
+    here = asyncio.get_running_loop()
+    for addition in batch:
+        if addition.is_over:
+            continue
+        addition.is_over = True
+        loop = addition.landed.get_loop()
+        if loop is here:
+            _tell(addition, problem)
+        elif not loop.is_closed():
+            with suppress(RuntimeError):  # it was closed in this very moment
+                loop.call_soon_threadsafe(_tell, addition, problem)
+
+
+def _tell(addition: _Addition, problem: Exception | None) -> None:
+    if addition.landed.done():
+        return
+    if problem is None:
+        addition.landed.set_result(addition.entry)
+    else:
+        addition.landed.set_exception(problem)
+        addition.landed.exception()  # nobody may wait for it any more
+
+
 class History:
     """The transcript of one session, and the only place that changes it.
+
+    What comes in while the store is busy waits, and is then carried out together: one batch, one sync to disk. Whoever
+    is cancelled while it waits leaves work behind that is carried out all the same, so that history and store never
+    say different things.
 
     Args:
         session_id: identity of the session, in its store and in its entries.
@@ -45,7 +97,10 @@ class History:
         counter: gives the token counter; awaited once a message.
         plugins: observers to tell.
         on_interrupt: what a cancelled turn becomes.
+        on_conflict: what to do when another writer has the session: fail, or go on in a fork.
+        notify: told, in a word and a sentence, of what people should know.
         clock: gives the time as `utc_now` does.
+        stamp: puts the time on a message that has none.
     """
 
     def __init__(
@@ -56,7 +111,10 @@ class History:
         plugins: Plugins,
         *,
         on_interrupt: OnInterrupt = "repair",
+        on_conflict: OnConflict = "error",
+        notify: Callable[[str, str], None] = lambda kind, text: None,
         clock: Callable[[], str] = utc_now,
+        stamp: Callable[[Message, str], Message] = stamped,
     ) -> None:
         self.session_id = session_id
         self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
@@ -64,12 +122,61 @@ class History:
         self._counter = counter
         self._plugins = plugins
         self._on_interrupt = on_interrupt
+        self._on_conflict = on_conflict
+        self._notify = notify
         self._clock = clock
+        self._stamp = stamp
         self._transcript = Transcript(session_id)
         self._gate = Gate()
+        self._guard = threading.Lock()
+        self._additions: list[_Addition] = []
+        self._carrier: asyncio.AbstractEventLoop | None = None  # where additions are being carried out
+        self._work: set[asyncio.Task[Any]] = set()
+        self._apart = False  # a call was broken off in the store: it may hold more than the transcript
         self._replayed: int | None = None  # how far a replay of the history through `add` has come
         self._cancelled = False
         self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
+
+    # -- opening and loading ----------------------------------------------------------------------------------------
+
+    async def open(self) -> Extent:
+        """Claim the session in its store, or, where config says so, a fork of it that nobody else writes to."""
+        async with self._gate:
+            try:
+                return await self._store.open(self.session_id, self._repaired)
+            except (SessionInUse, SessionLost) as problem:
+                extent = await self._store.extent(self.session_id)
+                return await self._fork_away(problem, extent.length, None)
+
+    def resume(self, transcript: Transcript, interrupted: frozenset[int] = frozenset()) -> None:
+        """Begin with what the store holds."""
+        self._transcript = transcript
+        self.interrupted = interrupted
+        self._replayed = 0 if len(transcript) else None
+        self._cancelled = False
+        self._settled_at = transcript.last_seq  # the turns of another process are over
+
+    async def load(self) -> None:
+        """Bring the whole history into memory."""
+        if self._transcript.gap:
+            async with self._gate:
+                await self._load()
+
+    async def read(self, start: int, stop: int) -> list[Entry]:
+        """Entries from the store, by place, counted; with a word in the log every now and then when there are many."""
+        entries: list[Entry] = []
+        async for part in slices(self._store, self.session_id, start, stop):
+            entries.extend(part)
+            if len(entries) % _TOLD < len(part):
+                log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
+        return await self._counted(entries)
+
+    async def find(self, seq: int) -> Entry | None:
+        """An entry by its seq, from memory or from the store."""
+        try:
+            return self._transcript.snapshot().find(seq)
+        except NotLoaded:
+            return next(iter(await self._store.find(self.session_id, (seq,))), None)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -111,25 +218,15 @@ class History:
         message, reading = read_message(raw)
         counter = cast(TokenCounter, await self._counter())
         tokens = await measure(message, counter)
-        async with self._gate:
-            if self._replayed is not None and self._is_replay(message, reading):
-                return None
-            if reading.human and self._cancelled:
-                await self._settle()
-            now = self._clock()
-            created = timestamp_of(message) or now
-            entry = self._transcript.draft(
-                stamped(message, now),
-                reading,
-                tokens,
-                created=min(asked or created, created) if reading.role == "assistant" else created,
-                completed=created,
-                response=response_of(message, heard) if reading.role == "assistant" else None,
-            )
-            await self._store.append(self.session_id, (entry,))
-            self._transcript.append(entry)
-        self._tell_appended(entry)
-        return entry
+        landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        with self._guard:
+            self._additions.append(_Addition(message, reading, tokens, asked, heard, landed))
+            idle = self._carrier is None or self._carrier.is_closed()
+            if idle:
+                self._carrier = landed.get_loop()
+        if idle:
+            self._begin(self._carry_out())
+        return await asyncio.shield(landed)
 
     async def set(self, messages: object) -> bool:
         """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
@@ -142,35 +239,28 @@ class History:
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
-        incoming = cast("Sequence[object]", messages)
-        async with self._gate:
-            stored = self._transcript.snapshot()
-            same, heard = await _echoed(stored, incoming)
-            self._replayed = 0
-            if same == len(stored) and heard == len(incoming):
-                return False
-            rest = await self._read_all(incoming, heard)
-            left = stored[same:]
-            small = len(left) + len(rest) <= _BREATHE
-            found = align(left, rest) if small else await asyncio.to_thread(align, left, rest)
-            if not found.changed:
-                log.debug("set_messages brought what is there already; own history is kept")
-                return False
-            await self._edit(stored, same, found)
-            return True
+        return await self._unbroken(self._set(cast("Sequence[object]", messages)))
 
     async def clear(self) -> None:
         """Forget everything; marks are not given again."""
-        async with self._gate:
-            await self._store.replace(self.session_id, ())
-            self._transcript.clear()
-            self._forget_turns()
+        await self._unbroken(self._clear())
         self._plugins.tell("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
         """Take the unfinished current exchange out of the history; returns what was taken."""
-        async with self._gate:
-            return await self._take_out(finished_too=False)
+        return await self._unbroken(self._interrupt())
+
+    async def erase(self, seqs: Collection[int]) -> list[Entry]:
+        """Erase what these entries say, here and in the store, its archive included; returns what stayed behind.
+
+        Seqs that neither the history nor the archive holds are left out.
+        """
+        return await self._unbroken(self._erase(frozenset(seqs)))
+
+    async def finish(self) -> None:
+        """Wait for work that was begun and whose callers were cancelled."""
+        ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
+        await asyncio.gather(*ours, return_exceptions=True)
 
     def prompted(self) -> None:
         """Note that a turn begins. Cancelled before its prompt is stored, it must not be taken for the turn before."""
@@ -185,34 +275,234 @@ class History:
     async def settle(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
         if self._cancelled:
-            async with self._gate:
-                await self._settle()
+            await self._unbroken(self._settled())
 
-    # -- inside the gate --------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def _unbroken(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Carry work out to its end, whatever becomes of the caller: half a change would part history and store."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def _carry_out(self) -> None:
+        """Add what waits, batch after batch, until nothing waits any more."""
+        while True:
+            async with self._gate:
+                with self._guard:
+                    batch = list(self._additions)
+                    self._additions.clear()
+                    if not batch:
+                        self._carrier = None
+                        return
+                try:
+                    await self._add_all(batch)
+                except Exception as problem:  # noqa: BLE001 - raised where each of them waits
+                    _land(batch, problem)
+                except BaseException:
+                    with self._guard:
+                        self._carrier = None
+                    _land(
+                        batch,
+                        StoreError("the store was cut off while it wrote; resume the session to see what it holds"),
+                    )
+                    raise
+
+    async def _add_all(self, batch: Sequence[_Addition]) -> None:
+        await self._rejoin()
+        drafted: list[_Addition] = []
+        for addition in batch:
+            if self._replayed is not None and await self._is_replay(addition.message, addition.reading):
+                _land((addition,))
+                continue
+            if addition.reading.human and self._cancelled:
+                await self._append(drafted)
+                drafted = []
+                await self._settle()
+            before = drafted[-1].entry if drafted else None
+            addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
+            drafted.append(addition)
+        await self._append(drafted)
+
+    def _draft(self, addition: _Addition, turn: int) -> Entry:
+        message, reading = addition.message, addition.reading
+        now = self._clock()
+        created = timestamp_of(message) or now
+        asks = reading.role == "assistant"
+        return self._transcript.draft(
+            self._stamp(message, now),
+            reading,
+            addition.tokens,
+            created=min(addition.asked or created, created) if asks else created,
+            completed=created,
+            response=response_of(message, addition.heard) if asks else None,
+            turn=turn + 1 if reading.human else turn,
+        )
+
+    async def _append(self, drafted: Sequence[_Addition]) -> None:
+        entries = [addition.entry for addition in drafted if addition.entry]
+        if not entries:
+            return
+        try:
+            await self._stored(lambda: self._store.append(self.session_id, entries))
+        except BaseException:
+            for addition in drafted:
+                addition.entry = None
+            raise
+        self._transcript.extend(entries)
+        _land(drafted)
+        for entry in entries:
+            self._tell_appended(entry)
+
+    async def _clear(self) -> None:
+        async with self._gate:
+            await self._rejoin()
+            await self._stored(lambda: self._store.replace(self.session_id, 0, ()))
+            self._transcript.clear()
+            self._forget_turns()
+
+    async def _erase(self, seqs: frozenset[int]) -> list[Entry]:
+        counter = cast(TokenCounter, await self._counter())
+        async with self._gate:
+            await self._rejoin()
+            await self._load()
+            archived = await self._store.archived(self.session_id)
+            known = {entry.seq: entry for entry in (*archived, *self._transcript.snapshot()) if entry.seq in seqs}
+            left = {seq: erased(entry, counter) for seq, entry in known.items()}
+            await self._stored(lambda: self._store.rewrite(self.session_id, list(left.values())))
+            self._transcript.reload([left.get(entry.seq, entry) for entry in self._transcript.snapshot()])
+            return list(left.values())
+
+    async def _interrupt(self) -> list[Entry]:
+        async with self._gate:
+            await self._rejoin()
+            return await self._take_out(finished_too=False)
+
+    async def _settled(self) -> None:
+        async with self._gate:
+            await self._rejoin()
+            await self._settle()
+
+    async def _rejoin(self) -> None:
+        """Take over what a broken-off call left in the store, before anything is decided by the transcript."""
+        if self._apart or self._gate.broken:
+            await self._reconcile()
+
+    async def _stored(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Make a change in the store; after this, or its error, the store holds what the transcript will hold."""
+        try:
+            await change()
+        except (SessionInUse, SessionLost) as problem:
+            last = self._transcript.last
+            await self._fork_away(problem, len(self._transcript), last.seq if last else None)
+            await change()
+        except asyncio.CancelledError:
+            self._apart = True  # the loop is being closed; the store may have done it all the same
+            raise
+
+    async def _fork_away(self, problem: StoreError, length: int, last_seq: int | None) -> Extent:
+        """Another writer has the session: go on in a fork of what we know of it, if config says so."""
+        if self._on_conflict != "fork":
+            raise problem
+        fork = named_after(self.session_id, f"-fork-{secrets.token_hex(4)}")
+        if length:
+            await self._store.fork(self.session_id, fork, length)
+        last = await self._store.read(fork, max(0, length - 1), length)
+        if last_seq is not None and [entry.seq for entry in last] != [last_seq]:
+            await self._store.delete(fork)  # the other writer has edited what we stand on
+            raise problem
+        extent = await self._store.open(fork, self._repaired)
+        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem}")
+        self.session_id = self._transcript.session_id = fork
+        return extent
+
+    async def _load(self) -> None:
+        gap = self._transcript.gap
+        if not gap:
+            return
+        entries = await self.read(gap.start, gap.stop)
+        if len(entries) == len(gap):
+            self._transcript.fill(entries)
+        else:
+            await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        """Take over what the store holds: a call was broken off in it, or it found damage."""
+        extent = await self._store.extent(self.session_id)
+        stored = await self.read(0, extent.length)
+        gap, held = self._transcript.gap, self._transcript.snapshot()
+        ours = {} if gap else {entry.seq: entry for entry in held}
+        entries = [ours.get(entry.seq, entry) for entry in stored]
+        self._transcript.reload(entries)
+        self._apart = self._gate.broken = False
+
+    async def _counted(self, entries: list[Entry]) -> list[Entry]:
+        """Entries with their tokens: those another program wrote come uncounted, and are counted once."""
+        new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
+        for number, place in enumerate(new, 1):
+            entries[place] = replace(entries[place], tokens=await self._count(entries[place].message))
+            if number % _BREATHE == 0:
+                await asyncio.sleep(0)
+        if new:
+            await self._store.rewrite(self.session_id, [entries[place] for place in new])
+        return entries
+
+    def _repaired(self, repair: Repair) -> None:
+        self._notify("repair", repair.what)
+
+    async def _set(self, incoming: Sequence[object]) -> bool:
+        async with self._gate:
+            await self._rejoin()
+            await self._load()
+            stored = self._transcript.snapshot()
+            same, heard = await echoed(stored, incoming)
+            self._replayed = 0
+            if same == len(stored) and heard == len(incoming):
+                return False
+            rest = await self._read_all(incoming, heard)
+            left = stored[same:]
+            small = len(left) + len(rest) <= _BREATHE
+            found = align(left, rest) if small else await asyncio.to_thread(align, left, rest)
+            if not found.changed:
+                log.debug("set_messages brought what is there already; own history is kept")
+                return False
+            await self._edit(stored, same, found)
+            return True
 
     async def _settle(self) -> None:
         if not self._cancelled:
             return
-        self._cancelled = False
         if self._on_interrupt == "discard":
             await self._take_out(finished_too=True)
         elif self._on_interrupt == "repair":
-            turn = self._transcript.current_turn()
+            turn = await self._current_turn()
             if turn:
                 self.interrupted |= {turn[0].turn}
+        self._cancelled = False
         self._settled_at = self._transcript.last_seq
 
     async def _take_out(self, *, finished_too: bool) -> list[Entry]:
-        before = list(self._transcript.snapshot())
-        taken = self._transcript.interrupt(finished_too=finished_too)
-        if taken:
-            try:
-                await self._store.replace(self.session_id, list(self._transcript.snapshot()))
-            except BaseException:
-                self._transcript.replace(before)
-                raise
-            self.interrupted -= {entry.turn for entry in taken}  # the next turn may bear the same number
-        return taken
+        turn = await self._current_turn()
+        if not turn or (is_finished(turn) and not finished_too):
+            return []
+        keep = len(self._transcript) - len(turn)
+        if keep <= self._transcript.gap.stop:
+            await self._load()
+        await self._stored(lambda: self._store.replace(self.session_id, keep, ()))
+        self._transcript.replace(keep)
+        self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
+        return turn
+
+    async def _current_turn(self) -> list[Entry]:
+        try:
+            return self._transcript.current_turn()
+        except NotLoaded:
+            await self._load()
+            return self._transcript.current_turn()
 
     async def _read_all(self, incoming: Sequence[object], start: int) -> list[Incoming]:
         read: list[Incoming] = []
@@ -241,7 +531,7 @@ class History:
             turn = order[-1].turn if order else 0
             now = self._clock()
             entry = self._transcript.draft(
-                stamped(message, now),
+                self._stamp(message, now),
                 reading,
                 await self._count(message),
                 created=timestamp_of(message) or now,
@@ -252,14 +542,16 @@ class History:
             fresh.append(entry)
             if number % _BREATHE == _BREATHE - 1:
                 await asyncio.sleep(0)
-        grown = kept == len(stored) - same and order[len(stored) :] == fresh
-        if grown:  # nothing but additions at the end
-            await self._store.append(self.session_id, fresh)
+        keep = same + same_entries(stored[same:], order[same:])
+        if keep == len(stored):  # nothing but additions at the end
+            await self._stored(lambda: self._store.append(self.session_id, fresh))
             self._transcript.extend(fresh)
         else:
             log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
-            await self._store.replace(self.session_id, order)
-            self._transcript.replace(order)
+            await self._stored(lambda: self._store.replace(self.session_id, keep, order[keep:]))
+            self._transcript.replace(keep, order[keep:])
+            if self.interrupted:
+                self.interrupted &= {entry.turn for entry in order}
             if not order:
                 self._forget_turns()
         for number, entry in enumerate(fresh, 1):
@@ -272,22 +564,28 @@ class History:
         known = known_count(repr(counter), content_hash(message)) if any_count() else None
         return await measure(message, counter) if known is None else known
 
-    def _is_replay(self, message: Message, reading: Reading) -> bool:
+    async def _is_replay(self, message: Message, reading: Reading) -> bool:
         """Is it the next message of the history, coming once more (a resumed sub-agent's transcript)?
 
         Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one.
         """
-        history = self._transcript.snapshot()
         place = self._replayed or 0
         stamp = timestamp_of(message)
-        while place < len(history):
+        history = self._transcript.snapshot()
+        last = min(len(history), place + _AHEAD)
+        while place < last:
+            if place in history.gap and not self._replayed:
+                break  # nothing was recognised yet: a new message must not make a resumed session load everything
+            if place in history.gap:  # the host replays all of it, so all of it is needed
+                await self._load()
+                history = self._transcript.snapshot()
             entry = history[place]
             if stamp is not None and stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
                 self._replayed = place + 1
                 return True
-            if entry.role not in INSTRUCTING:
-                break
             place += 1  # a filter left it out
+            if stamp is None and entry.role not in INSTRUCTING:
+                break
         self._replayed = None
         return False
 
@@ -302,70 +600,3 @@ class History:
         self.interrupted = frozenset()
         self._cancelled = False
         self._replayed = None
-
-
-async def _echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
-    """How far a list is the history itself: entries passed, and messages passed.
-
-    Stored system and developer messages that a filter left out are passed over. Mostly comparing is all this does, so
-    that the echo a host sends every turn costs next to nothing; a message that a filter changed is read and dropped.
-    """
-    place = heard = 0
-    while place < len(stored) and heard < len(incoming):
-        entry = stored[place]
-        if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
-            heard += 1
-        elif entry.role not in INSTRUCTING:
-            break
-        place += 1
-        if place % _BREATHE == 0:
-            await asyncio.sleep(0)
-    if heard == len(incoming) and heard:
-        while place < len(stored) and stored[place].role in INSTRUCTING:
-            place += 1
-    return (place, heard) if heard else (0, 0)
-
-
-def _is_filtered(entry: Entry, raw: object) -> bool:
-    """Is it this entry as a host's filter left it (no thinking, no null keys)? What cannot be read is not."""
-    if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:
-        return False
-    try:
-        return same_message(entry, *read_message(cast(object, raw)))
-    except InvalidMessage:
-        return False
-
-
-def stamped(message: Message, now: str) -> Message:
-    """The message with a timestamp in its metadata, if it has none (KERNEL.md: hosts rely on it)."""
-    if timestamp_of(message) is None:
-        message["metadata"] = {**metadata_of(message), "timestamp": now}
-    return message
-
-
-def response_of(message: Message, heard: Response | None) -> Response | None:
-    """Provenance of an assistant message: what it says itself, and what the last response event told."""
-    metadata = metadata_of(message)
-
-    def said(*names: str) -> str | None:
-        for name in names:
-            for place in (message, metadata):
-                value = place.get(name)
-                if isinstance(value, str) and value:
-                    return value
-        return None
-
-    usage = usage_of(message.get("usage")) or usage_of(metadata.get("usage"))
-    model, provider = said("model", "model_id"), said("provider", "provider_id")
-    finish, error = said("finish_reason", "stop_reason"), said("error")
-    if heard is None:
-        if not (usage or model or provider or finish or error):
-            return None
-        return Response(model, provider, usage, finish, error)
-    return Response(
-        model or heard.model,
-        provider or heard.provider,
-        usage or heard.usage,
-        finish or heard.finish_reason,
-        error or heard.error,
-    )

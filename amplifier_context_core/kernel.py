@@ -58,6 +58,8 @@ def _capabilities(manager: ContextManager) -> dict[str, Any]:
         "context.snapshot": manager.snapshot,
         "context.pin": manager.pin,
         "context.compact_summary": manager.compact_summary,
+        "context.forget": manager.forget,
+        "context.load": manager.load,
         "context.recall": manager.recall,
         "context.search": manager.search,
         "context.request_retention": manager.request_retention,
@@ -94,7 +96,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         manager.history.cancelled()
 
     async def completed(data: Mapping[str, Any]) -> None:
-        await manager.history.settle()
+        await manager.settle()
 
     return {
         "llm:response": quietly(responded),

@@ -59,7 +59,7 @@ def any_checkpoint() -> bool:
 
 
 def forget() -> None:
-    """Forget everything: for measurements, in which no session may profit from another."""
+    """Forget everything: what was said was erased, or no session may profit from another (measurements, tests)."""
     with _guard:
         _counts.clear()
         _checkpoints.clear()

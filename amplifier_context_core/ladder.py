@@ -63,6 +63,8 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
 } | {KeepImportant.name: _important}
 _OF_THE_REST = 0.6  # of what the system prompt leaves: what a floor may fill at least
 _SPARED = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
+_DEEP = 0.2  # of the way from target to trigger: above it, what costs no cached prefix is given as well
+_DEEPER = 0.7  # above it, all is given: the next compaction would come too soon
 _CROWDED = 0.8  # of the trigger: what a floor that left no room is clipped to
 
 
@@ -159,17 +161,22 @@ async def climb(
         draft = _note(freed, "floor", draft, fitted)
     # A target below the floor cannot be met: it moves, and all that is not floor is given.
     goal = replace(goal, target=max(goal.target, min(floor_tokens(draft), goal.budget)))
-    # Old rounds first, then recent ones, and only then what humans wrote beyond the share it has to itself.
+    # Old rounds first, then recent ones, and only then what humans wrote beyond the share it has to itself: first of
+    # what came after the chapters that are there, so that these and all before them stay in the prompt cache.
     nothing = frozenset[int]()
-    for recent, human_tokens in (
-        (_recent(draft.pieces, recent_tokens), goal.human_tokens),
-        (nothing, goal.human_tokens),
-        (nothing, 0),
+    settled = max((piece.last for piece in draft.pieces if piece.chapter), default=0)
+    for recent, human_tokens, settled_to, share in (
+        (_recent(draft.pieces, recent_tokens), goal.human_tokens, 0, _DEEP),
+        (nothing, goal.human_tokens, 0, _DEEP),
+        (nothing, 0, settled, _DEEPER),
+        (nothing, 0, 0, _DEEPER),
     ):
-        goal = replace(goal, recent=recent, human_tokens=human_tokens)
+        enough = goal.target + int(share * (trigger - goal.target))
+        ceiling = enough if draft.tokens > trigger else 0
+        goal = replace(goal, recent=recent, human_tokens=human_tokens, settled=settled_to, ceiling=ceiling)
         for strategy in ladder:
             draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal))
-        if draft.tokens <= (goal.target + trigger) // 2:
+        if draft.tokens <= enough:
             break
     # What is left of the rounds that are no floor goes, oldest first: above the budget, or where the floor is so high
     # that without room to grow the next request would compact again.

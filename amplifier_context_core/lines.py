@@ -72,6 +72,8 @@ class Line:
         output_bytes: int,
         summaries: Summaries,
         keep: Collection[int],
+        revision: int = -1,
+        tables: bool = False,
     ) -> None:
         self.checkpoint = checkpoint
         self.budget = budget
@@ -80,9 +82,10 @@ class Line:
         self._counter = counter
         self._output_limit = output_limit
         self._output_bytes = output_bytes
+        self._tables = tables
         self._summaries = summaries
         self._opening = Rendered(OPENING, count_message_tokens(OPENING, counter))
-        self._revision = -1
+        self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._reset()
 
@@ -95,6 +98,7 @@ class Line:
             self._interrupted,
             self._summaries,
             self.checkpoint.made_at if self.checkpoint else 0,
+            self._tables,
         )
         self._start = 0  # entries before the first round: a past that was skipped
         self._position = self.checkpoint.covered if self.checkpoint else 0
@@ -257,6 +261,11 @@ class Line:
         return pieces
 
     @property
+    def output_limit(self) -> int:
+        """Tokens above which a single tool output is clipped."""
+        return self._output_limit
+
+    @property
     def revision(self) -> int:
         """The history's revision it was last brought up to."""
         return self._revision
@@ -402,6 +411,11 @@ class LineBook:
             del self._serving[next(iter(self._serving))]
         if len(self._lines) > _KEPT:
             self.drop(self._lines[0])
+
+    @property
+    def serving(self) -> Collection[tuple[int, Line]]:
+        """Budgets, and the line that served each last."""
+        return tuple(self._serving.items())
 
     def replace(self, old: Line, new: Line) -> None:
         """A line goes on from a new checkpoint, for all budgets it served."""

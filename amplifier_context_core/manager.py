@@ -14,17 +14,23 @@ from typing import Any, cast, overload
 
 from .budget import Budget, model_of, name_of, request_budget
 from .config import Config
-from .errors import ConfigError, ContextError, PinRefused
+from .errors import ConfigError, ContextError, NotLoaded, PinRefused
 from .events import Hooks
+from .gate import Gate
 from .history import History, utc_now
+from .incoming import stamped
+from .kin import forget as forget_kin
 from .ladder import build_ladder
-from .messages import INSTRUCTING, copy_message, metadata_of, text_of
+from .messages import INSTRUCTING, Message, copy_message, metadata_of, text_of
 from .meter import LEAST_RATIO, Key, Meter, measured
+from .notices import Notices
 from .plugins import Plugins, installed_plugins
 from .render import Rendered, Renderer, scrub, without_thinking
+from .resume import resume, save
 from .rounds import Round
+from .saved import Saved
 from .search import ScanIndex, SearchIndex
-from .store import MemoryStore, Store
+from .stores import MemoryStore, Searchable, Store
 from .strategies import Strategy
 from .tokens import TokenCounter, approx_token_counter, count_message_tokens, load_counter
 from .transcript import Entry, Response, Snapshot, seq_of
@@ -48,19 +54,25 @@ class ContextManager:
         ladder: strategies in order; by default what `config.ladder` names.
         plugins: plug-ins to use; by default those of installed packages.
         clock: gives the time as ISO 8601 text, UTC.
+        stamp: puts the time on a message that has none.
+        begin: awaited once, at the first access to a session without a history: what it begins with.
+
+    The first call of any method opens the store and resumes what it holds.
     """
 
     def __init__(
         self,
         config: Config | None = None,
         *,
-        session_id: str = "",
+        session_id: str = "session",
         hooks: Hooks | None = None,
         store: Store | None = None,
         counter: TokenCounter | None = None,
         ladder: Sequence[Strategy] | None = None,
         plugins: Plugins | None = None,
         clock: Callable[[], str] = utc_now,
+        stamp: Callable[[Message, str], Message] = stamped,
+        begin: Callable[[ContextManager], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config or Config.model_validate({})
         self.session_id = session_id
@@ -69,16 +81,24 @@ class ContextManager:
         plugins = plugins or installed_plugins()
         self._counter = counter or self._named_counter(plugins)
         self._index = self._named_index(plugins)
+        self.notices = Notices(session_id, hooks)
         self.history = History(
             session_id,
             self.store,
-            self._token_counter,
+            self.token_counter,
             plugins,
             on_interrupt=self.config.on_interrupt,
+            on_conflict=self.config.on_conflict,
+            notify=self.notices.note,
             clock=clock,
+            stamp=stamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.views = Views(self.history, self.config, steps, self.meter, plugins, hooks)
+        self.views = Views(self.history, self.config, steps, self.meter, plugins, hooks, self.notices, self._save)
+        self._resumed = False
+        self._resuming = Gate()
+        self._saving = Gate()
+        self._begin = begin
         self._clock = clock
         self._factory: PromptFactory | None = None
         self._prompt: Rendered | None = None
@@ -96,11 +116,15 @@ class ContextManager:
             InvalidMessage: it cannot be stored; the field is named, nothing was stored.
             StoreError: the store refused it; nothing was stored.
         """
+        await self.ready()
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             heard, asked = self._response_heard(), self._asked
+        before = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
+        if self._settled_state() != before:  # a cancelled turn was settled on the way
+            await self._save()
         if entry is None:
             return
         for call_id in entry.answers:
@@ -130,6 +154,7 @@ class ContextManager:
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """The whole history as it was stored. The messages are the caller's to change."""
+        await self.load()
         history = self.history.snapshot()
         messages: list[dict[str, Any]] = []
         for start in range(0, len(history), 1_000):
@@ -145,15 +170,19 @@ class ContextManager:
             InvalidMessage: a message of the list cannot be stored; then nothing was changed.
             StoreError: the store refused the change.
         """
-        await self.history.set(messages)
+        await self.ready()
+        if await self.history.set(messages):
+            await self._save()
 
     async def clear(self) -> None:
         """Forget the history, its checkpoints, pins and registered summaries."""
+        await self.ready()
         await self.history.clear()
         self.views.forget()
         self._summaries_to_come.clear()
         self._heard.clear()
         self._asked = None
+        await self._save()
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
         """Let an async callable give the system prompt on every request, in place of stored system messages.
@@ -175,9 +204,10 @@ class ContextManager:
         """
         if focus is not None and not isinstance(focus, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("focus", f"must be text, got {type(focus).__name__}")
+        await self.ready()
         self.views.focus = focus or self.views.focus
         last = self.views.last
-        counter = await self._token_counter()
+        counter = await self.token_counter()
         key = last.key if last else ("", "")
         limits = self.views.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
         system = await self._system(counter)
@@ -190,8 +220,9 @@ class ContextManager:
         """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
         from .explain import explain
 
+        await self.load()
         if self.views.last is None:  # nothing was handed out yet: look, without compacting for it
-            counter = await self._token_counter()
+            counter = await self.token_counter()
             budget = self._budget(None, None).tokens
             await self.views.request(budget, await self._system(counter), ("", ""), counter, compact=False)
         # A line that another thread works on may be half way through a change.
@@ -200,11 +231,18 @@ class ContextManager:
 
     async def interrupt(self) -> dict[str, Any]:
         """Take the unfinished current turn out of the history. Snapshots taken before still show it."""
+        await self.ready()
         taken = await self.history.interrupt()
+        if taken:
+            await self._save()
         return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
 
     def snapshot(self) -> Snapshot:
-        """The history as it is now; it never changes, whatever the caller does to the messages it reads from it."""
+        """The history as it is now; it never changes, whatever the caller does to the messages it reads from it.
+
+        Before the first call of another method it is empty. Of a resumed session it may hold the newest messages only:
+        reaching for the others raises `NotLoaded` until somebody called `load`.
+        """
         return _Lent(self.history.snapshot())
 
     @property
@@ -222,6 +260,7 @@ class ContextManager:
         Raises:
             PinRefused: there is no such message, or pins would outgrow their share (`pin_share`) of the budget.
         """
+        await self.load()
         history = self.history.snapshot()
         try:
             entry = history.find(seq_of(mark))
@@ -231,6 +270,7 @@ class ContextManager:
             raise PinRefused(f"{mark}: the history has no such message")
         if not pinned:
             self.views.pins.discard(entry.seq)
+            await self._save()
             return
         last = self.views.last
         room = last.limits.room if last else self._budget(None, None).tokens
@@ -247,6 +287,7 @@ class ContextManager:
             )
         self.views.pins.add(entry.seq)
         await self.views.reveal((entry.seq,))
+        await self._save()
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
         """Register the short form of a tool result, used in place of a generic clip. `clear` drops it.
@@ -257,22 +298,69 @@ class ContextManager:
         """
         if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("compact_summary", "needs a call id and a text")
+        await self.ready()
+        if not (seq := await self._newest_result(call_id)):
+            self._summaries_to_come[call_id] = summary
+            await self._save()
+            return
+        self.views.summaries.setdefault(seq, {})[call_id] = summary
+        await self._save()
+
+    async def _newest_result(self, call_id: str) -> int | None:
+        """Seq of the newest result of a call; None while it is still to come."""
         history = self.history.snapshot()
         for index in range(len(history) - 1, -1, -1):
+            if index in history.gap:
+                await self.load()
+                history = self.history.snapshot()
             if call_id in history[index].answers:
-                self.views.summaries.setdefault(history[index].seq, {})[call_id] = summary
-                return
+                return history[index].seq
             if call_id in history[index].calls:
                 break  # the call is there, its result is still to come
-        self._summaries_to_come[call_id] = summary
+        return None
+
+    async def forget(self, marks: Sequence[str]) -> list[str]:
+        """Erase what messages say from everything: history, archive, search index, chapters. For a pasted secret.
+
+        Their places stay, with the text ``(erased)``. All views are made anew from what is left, so nothing derived
+        from them is sent again.
+
+        Args:
+            marks: name them, e.g. ``m12``.
+
+        Returns:
+            The marks of what was erased; those the session does not know are left out.
+
+        Raises:
+            ValueError: one is no mark.
+            StoreError: the store refused; nothing was erased.
+        """
+        await self.ready()
+        left = await self.history.erase([seq_of(mark) for mark in marks])
+        self.views.drop_lines()
+        self.views.focus = None
+        gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
+        for seq in list(self.views.summaries):
+            short = self.views.summaries[seq]
+            self.views.summaries[seq] = {call: text for call, text in short.items() if call not in gone}
+        for call in gone:
+            self._summaries_to_come.pop(call, None)
+        forget_kin()
+        await self._save()
+        return [entry.mark for entry in left]
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """The original of a message by its mark, ``m12``; None when the history has none."""
-        entry = self.history.snapshot().find(seq_of(mark))
+        await self.ready()
+        entry = await self.history.find(seq_of(mark))
         return copy_message(entry.message) if entry else None
 
     async def search(self, query: str, limit: int = 10) -> list[str]:
         """Marks of messages that match words, best first."""
+        await self.ready()
+        if isinstance(self.store, Searchable) and self.config.search_index == "scan":
+            return [f"m{seq}" for seq in await self.store.search(self.history.session_id, query, limit)]
+        await self.load()
         found = await asyncio.to_thread(self._index.search, self.history.snapshot(), query, limit)
         return [entry.mark for entry in found]
 
@@ -296,13 +384,21 @@ class ContextManager:
             ValueError: a text is not in the history.
             ContextLengthError: the view cannot fit.
         """
+        await self.ready()
         history = self.history.snapshot()
+        try:
+            seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
+        except NotLoaded:
+            await self.load()
+            history = self.history.snapshot()
         seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
         messages = await self._request(token_budget, provider, seqs)
         last = self.views.last
         missing = [seq for seq in seqs if last is None or not last.line.shows(seq)]
         if missing:
+            await self.load()
             await self.views.reveal(missing)
+            await self._save()
             messages = await self._request(token_budget, provider, seqs)
             last = self.views.last
         if last is None or last.counted > last.limits.room or any(not last.line.shows(seq) for seq in seqs):
@@ -311,9 +407,35 @@ class ContextManager:
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
         return messages
 
+    async def load(self) -> None:
+        """Bring the whole history of a resumed session into memory."""
+        await self.ready()
+        await self.history.load()
+
+    async def ready(self) -> None:
+        """Open the store and resume what it holds, once; every method does this first.
+
+        Raises:
+            SessionInUse: another writer has the session.
+            StoreError: the store cannot be opened or read; the next call tries again.
+        """
+        if self._resumed:
+            return
+        async with self._resuming:
+            if not self._resumed:
+                if not await resume(self) and self._begin:
+                    await self._begin(self)
+                self._resumed = True
+
     async def close(self) -> None:
-        """Give back what the store holds open."""
-        await self.store.close()
+        """Keep what a resumed session goes on from, and give back what the store holds open."""
+        try:
+            if self._resumed:
+                await self.history.finish()
+                await self._save()
+        finally:
+            self._resumed = False  # who uses it again resumes it again: another writer may have had it meanwhile
+            await self.store.close()
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
@@ -321,6 +443,13 @@ class ContextManager:
         """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
         if self._asked is not None and len(self._heard) < 64:
             self._heard.append(response)
+
+    async def settle(self) -> None:
+        """The turn is over: do to a cancelled one what the config says."""
+        before = self._settled_state()
+        await self.history.settle()
+        if self._settled_state() != before:
+            await self._save()
 
     def refused(self) -> None:
         """The provider answered that the request was too long: the next view is smaller."""
@@ -334,9 +463,10 @@ class ContextManager:
     async def _request(
         self, token_budget: int | None, provider: object, protect: frozenset[int]
     ) -> list[dict[str, Any]]:
+        await self.ready()
         budget = self._budget(token_budget, provider)
         key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self._token_counter()
+        counter = await self.token_counter()
         system = await self._system(counter)
         view = await self.views.request(budget.tokens, system, key, counter, protect=protect)
         self._asked = self._clock()
@@ -354,6 +484,24 @@ class ContextManager:
 
             messages = merge_consecutive(messages)
         return [copy_message(message) for message in messages]
+
+    def _settled_state(self) -> tuple[frozenset[int], int]:
+        return self.history.interrupted, self.history.snapshot().revision
+
+    async def _save(self) -> None:
+        counter = await self.token_counter()
+        async with self._saving:  # or an older state could be written over a newer one
+            if self.history.last_seq:
+                await save(self, counter)
+
+    def saved(self, counter: TokenCounter) -> Saved:
+        """What a resumed session goes on from."""
+        return replace(self.views.saved(counter), awaited=dict(self._summaries_to_come))
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what was saved, its checkpoints aside."""
+        self.views.restore_figures(saved)
+        self._summaries_to_come.update(saved.awaited)
 
     def _budget(self, token_budget: int | None, provider: object) -> Budget:
         budget = request_budget(
@@ -412,7 +560,8 @@ class ContextManager:
         """The token counter in use; None before the first message when it is loaded on demand."""
         return self._counter
 
-    async def _token_counter(self) -> TokenCounter:
+    async def token_counter(self) -> TokenCounter:
+        """The token counter, loaded when that has not happened yet."""
         if self._counter is None:
             self._counter = await load_counter(self.config.token_counter)
         return self._counter
@@ -441,7 +590,7 @@ class _Lent(Snapshot):
     __slots__ = ()
 
     def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot._entries, len(snapshot), snapshot.revision)
+        super().__init__(snapshot._entries, snapshot._held, snapshot.revision, snapshot.gap)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...

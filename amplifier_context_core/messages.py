@@ -30,7 +30,8 @@ INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks
 LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools vanish for the model
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
 
-_UNCHANGING = frozenset({str, int, bool, type(None)})  # types of JSON data that need no copy and no check
+_LARGEST = 10**4_300  # integers of more digits Python refuses to write as text (sys.set_int_max_str_digits)
+_UNCHANGING = frozenset({str, bool, type(None)})  # types of JSON data that need no copy and no check
 _REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
@@ -264,7 +265,7 @@ def copy_checked(raw: object) -> object:
 
 def _copy_checked(value: Any, depth: int) -> Any:
     kind: type = value.__class__
-    if kind in _UNCHANGING:
+    if kind in _UNCHANGING or (kind is int and -_LARGEST < value < _LARGEST):
         return value
     if depth == 0:
         raise _NotJson(f"nests deeper than {MAX_DEPTH} levels")
@@ -300,7 +301,9 @@ def _copy_checked(value: Any, depth: int) -> Any:
     if isinstance(value, str):  # e.g. a StrEnum: keep its text, drop its class
         return str.__str__(value)
     if isinstance(value, int):
-        return int(value)
+        if -_LARGEST < value < _LARGEST:
+            return int(value)
+        raise _NotJson("must be a number of at most 4,300 digits")
     raise _NotJson(f"must be JSON data, got {type(value).__name__}")
 
 

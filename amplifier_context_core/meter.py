@@ -47,22 +47,27 @@ class Correction:
 
 
 class Meter:
-    """Estimates what a view will cost at its provider."""
+    """Estimates what a view will cost at its provider.
+
+    Attributes:
+        learn: take reported usage into account.
+        corrections: what was learned.
+    """
 
     def __init__(self, *, learn: bool = True) -> None:
         self.learn = learn
-        self._corrections: dict[Key, Correction] = {}
+        self.corrections: dict[Key, Correction] = {}
 
     def correction(self, key: Key) -> Correction:
         """What is known of this provider and model; the nearest thing known when that is nothing."""
-        found = self._corrections.get(key)
+        found = self.corrections.get(key)
         if found is None:
             name = " ".join(key).lower()
             prior = 1.0 if not key[0] or any(part in name for part in _OPENAI) or not self.learn else _PRIOR_RATIO
-            same = [c for (provider, _), c in self._corrections.items() if provider == key[0] and c.reports]
+            same = [c for (provider, _), c in self.corrections.items() if provider == key[0] and c.reports]
             found = Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
-            if len(self._corrections) < 256:
-                self._corrections[key] = found
+            if len(self.corrections) < 256:
+                self.corrections[key] = found
         return found
 
     def estimate(self, counted: int, key: Key) -> int:

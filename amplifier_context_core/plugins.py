@@ -19,7 +19,7 @@ from .errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
     from .search import SearchIndex
-    from .store import Store
+    from .stores import Store
     from .strategies import Strategy
     from .tokens import TokenCounter
     from .transcript import Entry
@@ -131,7 +131,9 @@ class Plugins:
         try:
             return build(**arguments)
         except Exception as problem:
-            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {problem}") from problem
+            # Of a store not the words: they may hold the address, and that a password.
+            said = type(problem).__name__ if key == "store" else problem
+            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {said}") from problem
 
     def listens(self, point: str) -> bool:
         """Does any plug-in implement this point?"""

@@ -40,6 +40,7 @@ from .messages import (
 )
 from .rounds import Round
 from .shapes import calls_in_words, kernel_block, kernel_call, sendable_call
+from .tables import as_table
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
@@ -53,6 +54,7 @@ OPENING: Message = {"role": "user", "content": "(The conversation begins with th
 NOTE_METADATA = {"source": "context-compaction"}  # a mark that no human wrote it (KERNEL.md)
 
 INSTRUCTION = "amplifier:instruction"  # KERNEL.md: rows of newer hosts; providers refuse retired ones
+_TABLE = 4  # outputs above this part of their limit are large enough for a table
 _RETIRED = frozenset({"retired", "anchor_pruned"})
 _REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
@@ -97,6 +99,7 @@ class Renderer:
         counter: text to tokens, for what is not shown as stored.
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
+        tables: show large outputs in JSON as tables.
         interrupted: turns that were interrupted, whose open calls say so.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
@@ -108,6 +111,7 @@ class Renderer:
     interrupted: frozenset[int] = frozenset()
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
+    tables: bool = False
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def claim(self, entry: Entry) -> None:
@@ -218,24 +222,47 @@ class Renderer:
         else:
             message = {"role": "tool", "tool_call_id": wire, "content": content}
             changed = True
-        clipped = self._clipped(message, entry, call)
+        table = self._tabled(message, entry)
+        if table is not None:
+            mends.append(f"{entry.mark}: an output in JSON is shown as a table")
+            if table.tokens <= self.output_limit:
+                return table
+            message, changed = table.message, True
+        clipped = self._clipped(message, entry, call, table.tokens if table else None)
         if clipped is not None:
             mends.append(f"{entry.mark}: an output larger than its share is clipped")
             return clipped
         return self._rendered(message, entry, changed)
 
-    def _clipped(self, message: Message, entry: Entry, call: Call) -> Rendered | None:
-        """A tool output above the limit, cut to it; None when it is within."""
+    def _tabled(self, message: Message, entry: Entry) -> Rendered | None:
+        """A large tool output in JSON as a table; None if it is not large, or no JSON in one line."""
+        content = cast(object, message["content"])
+        if (
+            not self.tables
+            or not isinstance(content, str)
+            or _TABLE * self._weight(content, entry) <= self.output_limit
+        ):
+            return None
+        table = as_table(content)
+        return self._rendered({**message, "content": table}, entry, True) if table is not None else None
+
+    def _clipped(self, message: Message, entry: Entry, call: Call, tokens: int | None) -> Rendered | None:
+        """A tool output above the limit, cut to it; None when it is within. `tokens` where they have been counted."""
         text = text_of(cast(object, message["content"]))
         size = utf8_size(text)
-        # A message with several results is measured as a whole: each has its share of that, about.
-        whole = utf8_size(text_of(entry.message.get("content"))) if len(entry.answers) > 1 else size
-        tokens = entry.tokens if whole <= size else entry.tokens * size // whole
+        tokens = self._weight(text, entry) if tokens is None else tokens
         if tokens <= self.output_limit and size <= self.output_bytes:
             return None
         share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
         room = max(200, int(len(text) * share * 0.95))
         return self._rendered(short_result(message, entry, call.id, room, self.summaries), entry, True)
+
+    @staticmethod
+    def _weight(text: str, entry: Entry) -> int:
+        """Tokens of a result. A message with several is measured as a whole: each has its share of that, about."""
+        size = utf8_size(text)
+        whole = utf8_size(text_of(entry.message.get("content"))) if len(entry.answers) > 1 else size
+        return entry.tokens if whole <= size else entry.tokens * size // whole
 
     def _orphan(self, entry: Entry, result: Result) -> Rendered:
         """A result without its call, quoted: what a tool printed must not pose as what a user said."""

@@ -13,8 +13,9 @@ from typing import Any, TypeGuard, cast
 import orjson
 
 from .clip import clip_text
+from .errors import InvalidMessage
 from .media import split_data_uri
-from .messages import CALL_BLOCKS, THINKING_BLOCKS, Call, arguments_text, copy_json, json_text
+from .messages import CALL_BLOCKS, THINKING_BLOCKS, Call, arguments_text, copy_checked, copy_json, json_text
 
 _VISIBILITIES = ("internal", "developer", "user", None)  # what the kernel's blocks allow
 _UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
@@ -42,7 +43,13 @@ def kernel_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
         name = name if isinstance(name, str) and name.strip() else ""
         call = Call(block["id"], name, cast("str | dict[str, Any]", arguments or {}))
         kept = {key: value for key, value in block.items() if key not in ("type", "id", "name", "tool", "input")}
-        return {"type": "tool_call", "id": call.id, "name": call.name or "unknown", "input": _object(call), **kept}
+        return {
+            "type": "tool_call",
+            "id": call.id,
+            "name": call.name or "unknown",
+            "input": arguments_object(call),
+            **kept,
+        }
     if kind == "image_url":
         block = _image(block)
     if block.get("type") == "image" and role in ("user", "tool", "function") and _has_source(block.get("source")):
@@ -108,19 +115,23 @@ def sendable_call(item: dict[str, Any], wire: str) -> dict[str, Any]:
         if not _is_object_text(arguments) or not _is_name(name) or item.get("type") != "function":
             call = Call(wire, name if _is_name(name) else "unknown", _loose(arguments))
             if not _is_object_text(arguments):
-                arguments = json_text(_object(call))
+                arguments = json_text(arguments_object(call))
             function = {**function, "name": call.name, "arguments": arguments}
             item = {**item, "type": "function", "function": function}
     else:
         name = item.get("tool") or item.get("name")
         if not _is_name(name) or not isinstance(item.get("arguments"), dict):
             call = Call(wire, name if _is_name(name) else "unknown", _loose(item.get("arguments", item.get("input"))))
-            item = {**item, "tool": call.name, "arguments": _object(call)}
+            item = {**item, "tool": call.name, "arguments": arguments_object(call)}
     return item if item["id"] == wire else {**item, "id": wire}
 
 
 def kernel_call(call: Call, wire: str) -> dict[str, Any]:
-    return {"id": wire, "tool": call.name if call.name.strip() else "unknown", "arguments": copy_json(_object(call))}
+    return {
+        "id": wire,
+        "tool": call.name if call.name.strip() else "unknown",
+        "arguments": copy_json(arguments_object(call)),
+    }
 
 
 def _loose(arguments: object) -> str | dict[str, Any]:
@@ -142,15 +153,15 @@ def _is_object_text(arguments: object) -> bool:
         return False
 
 
-def _object(call: Call) -> dict[str, Any]:
-    """Arguments as an object; text that is none (cut off, malformed) is kept under a name that says so."""
+def arguments_object(call: Call) -> dict[str, Any]:
+    """Arguments as an object; text that is none (cut off, malformed, too deep) is kept under a name that says so."""
     if isinstance(call.arguments, dict):
         return call.arguments
     if not call.arguments.strip():
         return {}
     try:
-        parsed = orjson.loads(call.arguments)
-    except (orjson.JSONDecodeError, UnicodeError):
+        parsed = copy_checked(orjson.loads(call.arguments))
+    except (orjson.JSONDecodeError, UnicodeError, InvalidMessage):
         return {"unparsed_arguments": call.arguments}
     return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"value": parsed}
 

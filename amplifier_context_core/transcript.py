@@ -11,10 +11,11 @@ snapshots needs none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from .errors import NotLoaded
 from .messages import INSTRUCTING, Message, Reading
 
 
@@ -115,14 +116,20 @@ def leading(entries: Sequence[Entry], length: int) -> int:
 
 
 class Snapshot(Sequence[Entry]):
-    """The history as it was at one moment. O(1) to take; never changes."""
+    """The history as it was at one moment. O(1) to take; never changes.
 
-    __slots__ = ("_entries", "_length", "revision")
+    Of a resumed session it may hold the newest entries only. Reaching for one of the others (`gap`, their places)
+    raises `NotLoaded`.
+    """
 
-    def __init__(self, entries: list[Entry], length: int, revision: int) -> None:
-        self._entries = entries
-        self._length = length
+    __slots__ = ("_entries", "_held", "_length", "gap", "revision")
+
+    def __init__(self, entries: list[Entry], held: int, revision: int, gap: range = range(0)) -> None:
+        self._entries = entries  # without those of the gap
+        self._held = held  # how many of them
+        self._length = held + len(gap)
         self.revision = revision
+        self.gap = gap
 
     def __len__(self) -> int:
         return self._length
@@ -135,34 +142,47 @@ class Snapshot(Sequence[Entry]):
         if isinstance(index, slice):
             places = range(*index.indices(self._length))
             if places.step != 1:
-                return [self._entries[place] for place in places]
-            return self._entries[places.start : places.stop]
+                return [self[place] for place in places]
+            if self.gap and places and places.start < self.gap.stop and places.stop > self.gap.start:
+                raise NotLoaded(max(places.start, self.gap.start))
+            moved = len(self.gap) if self.gap and places.start >= self.gap.stop else 0
+            return self._entries[places.start - moved : places.stop - moved]
         if not -self._length <= index < self._length:
             raise IndexError("snapshot index out of range")
-        return self._entries[index if index >= 0 else index + self._length]
+        place = index if index >= 0 else index + self._length
+        if self.gap:
+            if place in self.gap:
+                raise NotLoaded(place)
+            place -= len(self.gap) if place >= self.gap.stop else 0
+        return self._entries[place]
 
     def __iter__(self) -> Iterator[Entry]:
         entries = self._entries
-        for index in range(self._length):
+        for index in range(self.gap.start if self.gap else self._length):
             yield entries[index]
+        if self.gap:
+            raise NotLoaded(self.gap.start)
 
     def find(self, seq: int) -> Entry | None:
         """The entry with this seq, or None. A few comparisons: seqs rise except where a host inserted messages."""
-        low, high = 0, self._length
+        low, high = self.gap.start if self.gap else 0, self._held
         while low < high:
             middle = (low + high) // 2
             if self._entries[middle].seq < seq:
                 low = middle + 1
             else:
                 high = middle
-        if low < self._length and self._entries[low].seq == seq:
+        if low < self._held and self._entries[low].seq == seq:
             return self._entries[low]
-        return next((entry for entry in self if entry.seq == seq), None)
+        found = next((place for place in range(self._held) if self._entries[place].seq == seq), None)
+        if found is None and self.gap:
+            raise NotLoaded(self.gap.start)
+        return None if found is None else self._entries[found]
 
     @property
     def leading(self) -> int:
         """Instructions (system, developer) before the first other message."""
-        return leading(self._entries, self._length)
+        return leading(self._entries, self._held)
 
     @property
     def turn_count(self) -> int:
@@ -183,16 +203,65 @@ class Transcript:
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
         self.turn_count = 0
-        # Entries, how many of them are the history, and the revision: one tuple, so that a reader in another thread
-        # never sees the one of before a change with the other of after it.
-        self._live: tuple[list[Entry], int, int] = ([], 0, 0)
+        # Entries, how many of them are the history, the revision, and the places that are in the store only (their
+        # entries are not in the list): one tuple, so that a reader in another thread never sees the one of before a
+        # change with the other of after it.
+        self._live: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
         self._borrowed = False  # the list belongs to the transcript this one was forked from
         self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
         self._turn = 0
 
+    @classmethod
+    def resumed(
+        cls,
+        session_id: str,
+        head: Sequence[Entry],
+        tail: Sequence[Entry],
+        *,
+        length: int,
+        last_seq: int,
+        turns_before: int = 0,
+    ) -> Transcript:
+        """A transcript of which the beginning and the end are loaded, and what lies between them is not.
+
+        Args:
+            session_id: written into new entries.
+            head: its first entries; when anything is left out, at least the leading instructions and one more.
+            tail: its last ones.
+            length: entries of all of it.
+            last_seq: the highest seq ever given.
+            turns_before: exchanges that begin before the tail.
+        """
+        made = cls(session_id)
+        gap = range(len(head), length - len(tail))
+        made._live = ([*head, *tail], len(head) + len(tail), 0, gap)
+        made._next_seq = last_seq + 1
+        made._turn = max((entry.turn for entry in (*head, *tail)), default=0)
+        made.turn_count = turns_before + sum(1 for entry in tail if entry.human)
+        return made
+
+    def fill(self, entries: Sequence[Entry]) -> None:
+        """Put loaded entries into the gap, all of them; nothing else changes."""
+        held, length, revision, gap = self._live
+        if len(entries) != len(gap):
+            raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
+        whole = [*held[: gap.start], *entries, *held[gap.start : length]]
+        self._live = (whole, len(whole), revision, range(0))
+        self._borrowed = False
+
     def __len__(self) -> int:
-        return self._live[1]
+        return self._live[1] + len(self._live[3])
+
+    @property
+    def gap(self) -> range:
+        """Places whose entries are in the store only."""
+        return self._live[3]
+
+    @property
+    def turn(self) -> int:
+        """Number of the current exchange; 0 before the first."""
+        return self._turn
 
     @property
     def revision(self) -> int:
@@ -202,7 +271,7 @@ class Transcript:
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        entries, length, _ = self._live
+        entries, length, _, _ = self._live
         return entries[length - 1] if length else None
 
     @property
@@ -261,11 +330,11 @@ class Transcript:
 
     def extend(self, added: Sequence[Entry]) -> None:
         """Make drafted entries the newest of the history, in their order."""
-        entries, length, revision = self._live
+        entries, length, revision, gap = self._live
         if self._borrowed:
             entries, self._borrowed = entries[:length], False
         entries.extend(added)
-        self._live = (entries, length + len(added), revision)
+        self._live = (entries, length + len(added), revision, gap)
         turns = [entry.turn for entry in added if entry.human]
         self.turn_count += len(turns)
         self._turn = max((self._turn, *turns))
@@ -280,22 +349,45 @@ class Transcript:
         child.turn_count = self.turn_count
         return child
 
-    def replace(self, entries: Iterable[Entry]) -> None:
-        """Make these entries (old ones and drafted ones) the history. Snapshots keep showing the old one."""
-        before, length, revision = self._live
-        after = list(entries)
-        same = 0
-        for old, new in zip(
-            before[leading(before, length) : length], after[leading(after, len(after)) :], strict=False
-        ):
-            if old is not new:
-                break
-            same += 1
+    def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
+        """Keep the first `keep` entries and go on with these (old ones and drafted ones).
+
+        Snapshots keep showing the old history.
+
+        Raises:
+            NotLoaded: what is replaced is in the store only.
+        """
+        before, length, revision, gap = self._live
+        if gap and keep <= gap.stop:
+            raise NotLoaded(keep)
+        keep -= len(gap)
+        after = [*before[:keep], *entries]
+        start = leading(before, length)
+        if leading(after, len(after)) == start <= keep:
+            same = keep - start + len(gap) + same_entries(before[keep:length], entries)
+        else:
+            same = same_entries(before[start:length], after[leading(after, len(after)) :])
+        gone = sum(1 for entry in before[keep:length] if entry.human)
         self._borrowed = False
         self._edits = [*self._edits[-63:], (revision + 1, same)]
-        self._live = (after, len(after), revision + 1)
-        self.turn_count = sum(1 for entry in after if entry.human)
-        self._turn = max((entry.turn for entry in after), default=self._turn)
+        self._live = (after, len(after), revision + 1, gap)
+        self.turn_count += sum(1 for entry in entries if entry.human) - gone
+        if after:
+            self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
+
+    def reload(self, entries: Sequence[Entry]) -> None:
+        """Take over what the store holds, where it holds something else than it was thought to."""
+        before, length, revision, _ = self._live
+        start = leading(entries, len(entries))
+        self._edits = [
+            *self._edits[-63:],
+            (revision + 1, same_entries(before[leading(before, length) : length], entries[start:])),
+        ]
+        self._live = (list(entries), len(entries), revision + 1, range(0))
+        self._borrowed = False
+        self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
+        self._turn = max((entry.turn for entry in entries), default=0)
+        self.turn_count = sum(1 for entry in entries if entry.human)
 
     def unchanged_since(self, revision: int) -> int:
         """How many entries after the leading instructions are the same ones, in order, as they were at a revision."""
@@ -307,8 +399,11 @@ class Transcript:
 
     def clear(self) -> None:
         """Forget the history; seqs go on where they were."""
-        self.replace(())
-        self._turn = 0
+        revision = self.revision + 1
+        self._edits = [*self._edits[-63:], (revision, 0)]
+        self._live = ([], 0, revision, range(0))
+        self._borrowed = False
+        self._turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
         """The entries of the newest exchange: its human message and all that follows.
@@ -334,7 +429,22 @@ class Transcript:
             finished_too: take it also when finished (a cancelled loop may still add a closing answer, see KERNEL.md).
         """
         turn = self.current_turn()
-        if not turn or (turn[-1].role == "assistant" and not turn[-1].calls and not finished_too):
+        if not turn or (is_finished(turn) and not finished_too):
             return []
-        self.replace(self.snapshot()[: -len(turn)])
+        self.replace(len(self) - len(turn))
         return turn
+
+
+def is_finished(turn: Sequence[Entry]) -> bool:
+    """Does an exchange end with an answer: an assistant's message that calls no tool?"""
+    return turn[-1].role == "assistant" and not turn[-1].calls
+
+
+def same_entries(before: Sequence[Entry], after: Sequence[Entry]) -> int:
+    """How many entries at the beginning of both are the same ones."""
+    same = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new:
+            break
+        same += 1
+    return same

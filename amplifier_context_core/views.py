@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,46 +17,27 @@ from typing import Any
 from .checkpoint import Checkpoint, Piece, chain, content_hash
 from .config import Config
 from .errors import ContextOverflow, PinRefused
-from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, WARNING, Hooks, emit, inside_handler
+from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from .floor import floor_tokens, mark_floor
 from .gate import Gate
 from .history import History
-from .kin import any_checkpoint, known_checkpoint, remember_checkpoint, remember_count
+from .kin import remember_checkpoint, remember_count
 from .ladder import Climb, climb
-from .lines import NEAR, Attempt, Line, LineBook, round_of
+from .lines import Attempt, Line, round_of
 from .meter import Key, Meter
+from .notices import Notices
 from .plugins import Plugins
 from .render import Rendered
+from .saved import Saved
+from .shelf import Limits, Shelf
 from .strategies import Goal, Strategy
 from .tokens import TokenCounter
 from .transcript import Snapshot
 
 log = logging.getLogger(__name__)
 
-_BREATHE = 500  # entries hashed in between two breaths of the event loop
 _CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
-_READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (PEERS.md)
-_COMPACTION_PRICE = 1.15  # of a fresh token: what a token costs more that was cached and must be written again
-_LEAST_OUTPUT = 64  # tokens a tool output may always show
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The figures one request is held to, in tokens as we count them.
-
-    Attributes:
-        budget: as asked for, in the provider's tokens.
-        room: what the view may hold.
-        trigger: above this it is compacted.
-        target: what a compaction brings it down to.
-        clear: what a compaction must free.
-    """
-
-    budget: int
-    room: int
-    trigger: int
-    target: int
-    clear: int
+_BREATHE = 500  # entries hashed in between two breaths of the event loop
 
 
 @dataclass(slots=True)
@@ -90,10 +70,9 @@ class Views:
     Attributes:
         last: the view handed out last; None before the first.
         compactions: accepted so far.
-        saved: tokens they freed together.
+        saved_tokens: that they freed together.
         pins: seqs pinned by command.
         summaries: short forms of tool results, by seq of the result and call id.
-        warnings: what was reported once, newest last.
     """
 
     def __init__(
@@ -104,13 +83,14 @@ class Views:
         meter: Meter,
         plugins: Plugins,
         hooks: Hooks | None,
+        notices: Notices,
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         self.last: View | None = None
         self.compactions = 0
-        self.saved = 0
+        self.saved_tokens = 0
         self.pins: set[int] = set()
         self.summaries: dict[int, dict[str, str]] = {}
-        self.warnings: list[str] = []
         self.focus: str | None = None
         self._history = history
         self._config = config
@@ -118,11 +98,11 @@ class Views:
         self._meter = meter
         self._plugins = plugins
         self._hooks = hooks
+        self._notices = notices
+        self._save = save
         self.gate = Gate()
-        self._book = LineBook()
+        self.shelf = Shelf(history, config, ladder, self.pins, self.summaries)
         self._in_flight: Future[None] | None = None
-        self._warned: set[str] = set()
-        self._untold: list[dict[str, Any]] = []
         self._last_climb: Climb | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -155,7 +135,7 @@ class Views:
         while True:
             async with self.gate:
                 history = self._history.snapshot()
-                line, reason = await self._choose(history, limits, system_tokens, counter)
+                line, reason = await self.shelf.choose(history, limits, system_tokens, counter)
                 tokens = system_tokens + line.tokens
                 if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
                     view = self._hand_out(line, limits, key, system)
@@ -178,7 +158,7 @@ class Views:
             finally:
                 self._in_flight = None
                 flight.set_result(None)
-        await self._tell_warnings()
+        await self._notices.tell(self)
         return view
 
     def limits(self, budget: int, key: Key) -> Limits:
@@ -201,7 +181,7 @@ class Views:
         try:
             async with self.gate:
                 history = self._history.snapshot()
-                line, _ = await self._choose(history, limits, system_tokens, counter)
+                line, _ = await self.shelf.choose(history, limits, system_tokens, counter)
             return await self._announced(_Plan("manual", line, key, focus), limits, system_tokens, counter)
         finally:
             self._in_flight = None
@@ -218,22 +198,19 @@ class Views:
             for seq in seqs:
                 if history.find(seq) is None:
                     raise PinRefused(f"m{seq}: the history has no such message")
-            for line in self._book.lines:
-                unchanged = self._history.unchanged_since(line.revision)
-                if not await line.take_in(history, unchanged, self._history.interrupted):
-                    self._book.drop(line)
-                    continue
-                for seq in seqs:
-                    line.reveal(seq, history)
+            await self.shelf.reveal(seqs)
+
+    def drop_lines(self) -> None:
+        """Forget every rendering; the next view is made from the history."""
+        self.shelf.book.clear()
+        self.last = None
 
     def forget(self) -> None:
         """The history was cleared: forget everything derived from it."""
-        self._book.clear()
-        self.last = None
+        self.drop_lines()
         self.pins.clear()
         self.summaries.clear()
-        self.warnings.clear()
-        self._warned.clear()
+        self._notices.forget()
         self.focus = None
 
     def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
@@ -241,101 +218,31 @@ class Views:
         rounds = {held.first: held.tokens for seq in seqs if (held := round_of(seq, history))}
         return sum(rounds.values())
 
-    # -- choosing a line --------------------------------------------------------------------------------------------
+    # -- kept beside the history -----------------------------------------------------------------------------------
 
-    async def _choose(
-        self, history: Snapshot, limits: Limits, system_tokens: int, counter: TokenCounter
-    ) -> tuple[Line, str | None]:
-        """The line to serve this budget, and why it must be compacted first; None when it need not."""
-        alive: list[Line] = []
-        for line in self._book.candidates(limits.budget):
-            if not await self._brought_up(line, history):
-                continue
-            alive.append(line)
-            if system_tokens + line.tokens <= self._due(line, limits, system_tokens):
-                self._book.serve(limits.budget, line)
-                return line, None
-        source = self._book.source(limits.budget)
-        if source is not None and source not in alive and not await self._brought_up(source, history):
-            source = None  # the history it stood for was edited
-        if source is None:
-            source = await self._new_line(history, limits, counter)
-            if system_tokens + source.tokens <= self._due(source, limits, system_tokens):
-                self._book.serve(limits.budget, source)
-                return source, None
-        tokens = system_tokens + source.tokens
-        over = tokens > limits.room
-        last = source.attempt
-        if last is not None and last.speaks_for(limits.room):
-            # Over the budget only for rounds still open, another attempt is worth it as soon as there is more to cover.
-            idle = source.coverable <= last.coverable if over and not last.stuck else tokens < last.until
-            if idle:
-                self._book.serve(limits.budget, source)
-                return source, None
-        return source, "hard limit" if over else "trigger"
-
-    def _due(self, line: Line, limits: Limits, system_tokens: int) -> int:
-        """Tokens above which a line is compacted.
-
-        Under ``cadence: auto`` that is where carrying what came since the last compaction has cost as much as another
-        compaction will: the point at which renting and buying break even. With a view of `base` tokens after it and
-        `growth` tokens a request, that is base + sqrt(2 * compaction / read * base * growth).
-        """
-        if self._config.cadence == "fixed" or not self._config.auto_compact:
-            return limits.trigger
-        base = (system_tokens + line.checkpoint.tokens) if line.checkpoint else limits.target
-        growth = line.grown / max(1, line.asked)
-        carried = math.sqrt(2 * _COMPACTION_PRICE / _READ_PRICE * base * growth)
-        return min(limits.trigger, max(base + limits.clear, int(base + carried)))
-
-    async def _brought_up(self, line: Line, history: Snapshot) -> bool:
-        unchanged = self._history.unchanged_since(line.revision)
-        if await line.take_in(history, unchanged, self._history.interrupted):
-            return True
-        self._book.drop(line)
-        return False
-
-    async def _new_line(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Line:
-        """A line from the start of the history, or from a checkpoint that a session with the same history has made."""
-        line = self._line(None, limits, counter)
-        if any_checkpoint() and sum(entry.tokens for entry in history[-5_000:]) > limits.trigger:
-            inherited = await self._inherited(history, limits, counter)
-            if inherited:
-                line = self._line(inherited, limits, counter)
-        await line.take_in(history, len(history), self._history.interrupted)
-        for seq in self.pins:  # a checkpoint of another session knows nothing of them
-            line.reveal(seq, history)
-        return line
-
-    async def _inherited(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Checkpoint | None:
-        digest = b""
-        best: Checkpoint | None = None
-        kind = self._kind(counter)
-        for index, entry in enumerate(history[history.leading :]):
-            digest = chain(digest, entry.seq, content_hash(entry.message))
-            found = known_checkpoint(kind, digest)
-            # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
-            if found and found.covered == index + 1 and found.budget >= NEAR * limits.budget:
-                best = found if found.tokens <= limits.trigger else best
-            if index % _BREATHE == _BREATHE - 1:
-                await asyncio.sleep(0)
-        return best
-
-    def _kind(self, counter: TokenCounter) -> str:
-        """What must be the same for a checkpoint to serve in another session: how it is counted and how it is shown."""
-        ours = {"max_tokens", "strict", "strict_config", "on_interrupt", "search_index"}
-        return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(exclude=ours)}"
-
-    def _line(self, checkpoint: Checkpoint | None, limits: Limits, counter: TokenCounter) -> Line:
-        return Line(
-            checkpoint,
-            limits.budget,
-            counter,
-            output_limit=max(_LEAST_OUTPUT, int(limits.room * self._config.output_share)),
-            output_bytes=self._config.max_tool_result_bytes,
-            summaries=self.summaries,
-            keep=self.pins,
+    def saved(self, counter: TokenCounter) -> Saved:
+        """What a resumed session goes on from."""
+        return replace(
+            self.shelf.saved(counter),
+            corrections=tuple((*key, replace(known)) for key, known in self._meter.corrections.items()),
+            pins=tuple(sorted(self.pins)),
+            summaries=tuple((seq, dict(short)) for seq, short in self.summaries.items()),
+            interrupted=tuple(sorted(self._history.interrupted)),
+            focus=self.focus,
+            compactions=self.compactions,
+            tokens_saved=self.saved_tokens,
+            warned=tuple(sorted(self._notices.kinds)),
         )
+
+    def restore_figures(self, saved: Saved) -> None:
+        """Of what was saved, all but the checkpoints."""
+        for provider, model, known in saved.corrections:
+            self._meter.corrections[provider, model] = known
+        self.pins.update(saved.pins)
+        self.summaries.update(saved.summaries)
+        self.focus = saved.focus
+        self.compactions, self.saved_tokens = saved.compactions, saved.tokens_saved
+        self._notices.kinds.update(saved.warned)
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
@@ -357,16 +264,21 @@ class Views:
         """What a compaction is about to work on, for handlers."""
         line = plan.source
         tokens = system_tokens + line.tokens
-        due = self._due(line, limits, system_tokens)
+        due = self.shelf.due(line, limits, system_tokens)
         return {
             "message_count": len(line.view()),
             "token_count": self._meter.estimate(tokens, plan.key),
             "budget": limits.budget,
             "trigger": plan.reason,
             "threshold": self._meter.estimate(due, plan.key),
-            "target": self._meter.estimate(limits.target, plan.key),
+            "target": self._meter.estimate(self._target(plan, limits, system_tokens), plan.key),
             "reason": _because(plan.reason, tokens, limits, due),
         }
+
+    def _target(self, plan: _Plan, limits: Limits, system_tokens: int) -> int:
+        if plan.reason == "manual":
+            return limits.target  # whoever asks twice gets the same
+        return self.shelf.target(plan.source, limits, system_tokens)
 
     async def _carried_out(
         self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
@@ -376,7 +288,7 @@ class Views:
         async with self.gate:
             history = self._history.snapshot()
             # It may have become needless, or another line may serve, while handlers were told.
-            current, reason = await self._choose(history, limits, system_tokens, counter)
+            current, reason = await self.shelf.choose(history, limits, system_tokens, counter)
             if plan.reason != "manual":
                 if reason is None:
                     return None
@@ -386,7 +298,7 @@ class Views:
             before = system_tokens + current.tokens
             accepted = await self._compact(plan, limits, system_tokens, counter, history)
             done = self._last_climb
-            serving = self._book.source(limits.budget) or current
+            serving = self.shelf.book.source(limits.budget) or current
             after = system_tokens + serving.tokens
             report["before_messages"] = report["message_count"]
             report["message_count"] = report["after_messages"] = len(serving.view())
@@ -405,12 +317,13 @@ class Views:
             "strategy_level": len(freed),
             "floor_tokens": sent(done.floor_tokens) if done else 0,
             "prefix_given_up_tokens": sent(accepted) - sent(0) if accepted else 0,
-            "target_tokens": sent(limits.target),
+            "target_tokens": report["target"],
             "duration_ms": round((time.monotonic() - started) * 1000, 3),
         }
         if accepted is not None:
             self.compactions += 1
-            self.saved += sent(before) - sent(after)
+            self.saved_tokens += sent(before) - sent(after)
+            await self._save()
             self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
         await emit(self._hooks, self, POST_COMPACT, report)
@@ -427,11 +340,12 @@ class Views:
         self._last_climb = None
         if not draft.pieces or not covered:
             return self._not_worth_it(line, system_tokens, limits)
+        target = self._target(plan, limits, system_tokens)
         goal = Goal(
-            limits.target,
+            target,
             limits.room,
             counter,
-            human_tokens=int(limits.target * self._config.protected_human),
+            human_tokens=int(target * self._config.protected_human),
             protected_results=self._config.protected_tool_results,
             chapter_tokens=int(limits.room * self._config.chapter_share),
             summaries=self.summaries,
@@ -444,26 +358,26 @@ class Views:
             trigger=limits.trigger,
             pins=self.pins | plan.protect,
             pin_tokens=int(limits.room * self._config.pin_share),
-            recent_tokens=int(limits.target * self._config.protected_recent),
+            recent_tokens=int(target * self._config.protected_recent),
             later=later,
         )
         freed = cost - sum(piece.tokens for piece in done.draft.pieces)
         if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
             return self._not_worth_it(line, system_tokens, limits)
         checkpoint = await self._checkpoint(line, done, covered, history, limits, counter)
-        new = self._line(checkpoint, limits, counter)
+        new = self.shelf.line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
         self._attempted(new, system_tokens, limits, stuck=floor_tokens(done.draft) > limits.room)
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
-            self._book.replace(line, new)
-        self._book.serve(limits.budget, new)
+            self.shelf.book.replace(line, new)
+        self.shelf.book.serve(limits.budget, new)
         return given_up
 
     def _not_worth_it(self, line: Line, system_tokens: int, limits: Limits) -> None:
         """Nothing to gain: the line serves on, and is left alone until it has grown."""
         self._attempted(line, system_tokens, limits, stuck=False)
-        self._book.serve(limits.budget, line)
+        self.shelf.book.serve(limits.budget, line)
 
     def _attempted(self, line: Line, system_tokens: int, limits: Limits, *, stuck: bool) -> None:
         """No other attempt until the view has grown by what an attempt must free."""
@@ -486,14 +400,14 @@ class Views:
                 await asyncio.sleep(0)
         checkpoint = Checkpoint(
             covered,
-            history[body + covered - 1].seq,
+            base.upto if base and base.covered == covered else history[body + covered - 1].seq,
             digest,
             done.draft.pieces,
             sum(piece.tokens for piece in done.draft.pieces),
             self._history.last_seq,
             limits.budget,
         )
-        remember_checkpoint(self._kind(counter), checkpoint)
+        remember_checkpoint(self.shelf.kind(counter), checkpoint)
         return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
@@ -506,7 +420,7 @@ class Views:
             counted = system_tokens + tokens
         if counted > limits.room:
             self._overflow(line, limits, system, counted)
-        limits = replace(limits, trigger=self._due(line, limits, system_tokens))
+        limits = replace(limits, trigger=self.shelf.due(line, limits, system_tokens))
         view = View(limits, key, list(system), messages, counted, 0, line)
         if self.last is not None:
             view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])
@@ -522,7 +436,7 @@ class Views:
         text = f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: {named}"
         if self._config.strict:
             raise ContextOverflow(text)
-        self._warn("overflow", text, limits, members)
+        self._notices.once("overflow", text, budget=limits.budget, members=members)
 
     def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
         """Report, once, that what must stay leaves little room, or that pins found none in their share."""
@@ -546,20 +460,7 @@ class Views:
         if system_tokens:
             members.insert(0, {"mark": "system prompt", "tokens": system_tokens, "why": "system prompt"})
         parts.append("largest: " + ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members[:3]))
-        self._warn("floor", "; ".join(parts), limits, members[:5])
-
-    def _warn(self, kind: str, text: str, limits: Limits, members: list[dict[str, Any]]) -> None:
-        """Report each kind of trouble once a session, not on every request."""
-        if kind in self._warned:
-            return
-        self._warned.add(kind)
-        self.warnings.append(text)
-        self._untold.append({"reason": kind, "message": text, "budget": limits.budget, "members": members})
-        log.warning("session %s: %s", self._history.session_id, text)
-
-    async def _tell_warnings(self) -> None:
-        while self._untold:
-            await emit(self._hooks, self, WARNING, self._untold.pop(0))
+        self._notices.once("floor", "; ".join(parts), budget=limits.budget, members=members[:5])
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.kernel import Cleanup, mount_manager
-from amplifier_context_core.store import MemoryStore
+from amplifier_context_core.stores import MemoryStore
 
 __amplifier_module_type__ = "context"
 
@@ -34,7 +34,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     """
     manager = ContextManager(
         load_config(config, module=MODULE),
-        session_id=coordinator.session_id or "",
+        session_id=coordinator.session_id or "session",
         hooks=coordinator.hooks,
         store=MemoryStore(),
     )

@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, each size in a process of its own, and print the table."""
+"""``python -m bench``: measure, each size and each store in a process of its own, and print the tables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import click
 from rich.console import Console
 
-from .report import notes, tables, verdicts
+from .report import Part, notes
 from .sessions import name_of, size_of
-from .targets import Figures
+from .stores import APPENDING
+from .stores_targets import NOTES, append_part, resume_part
+from .targets import Figures, groups, large_group
 
 ALL = "1k,10k,100k,1m"
 QUICK = "1k,10k"
@@ -28,42 +31,83 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--sizes", default=ALL, show_default=True, callback=_sizes, help="Messages of the sessions to measure.")
-@click.option("--quick", is_flag=True, help=f"Only {QUICK}: under a minute.")
+@click.option("--quick", is_flag=True, help=f"Only {QUICK}: some two minutes.")
+@click.option("--sessions/--no-sessions", default=True, show_default=True, help="Measure sessions in memory.")
 @click.option("--large/--no-large", default=True, show_default=True, help="Measure the message of 5 MB as well.")
+@click.option("--stores/--no-stores", default=True, show_default=True, help="Measure appending and resuming as well.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here, too.")
-def main(sizes: list[int], quick: bool, large: bool, file: Path | None) -> None:
-    """Speed and memory of the context manager, each figure beside its target. All sizes take about four minutes."""
+def main(sizes: list[int], quick: bool, sessions: bool, large: bool, stores: bool, file: Path | None) -> None:
+    """Speed and memory of the context manager, each figure beside its target. All sizes take about eight minutes."""
     if quick:
         sizes = [size_of(name) for name in QUICK.split(",")]
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=130)
     started = perf_counter()
-    measured: dict[int, Figures] = {}
-    for size in sizes:
-        measured[size] = _measure(str(size), f"{name_of(size)} messages")
-    one = _measure("large", "a message of 5 MB") if large else None
+    measured: dict[str, dict[str, Figures]] = {}
+    parts = [
+        *(_sessions(sizes, measured) if sessions else ()),
+        *(_large(measured) if large else ()),
+        *(_stores(sizes, measured) if stores else ()),
+    ]
     seconds = perf_counter() - started
-    for table in tables(measured, one):
-        console.print(table)
-    console.print(notes(seconds), style="dim")
-    told = verdicts(measured, one)
-    missed = [name for name, verdict in told.items() if verdict == "miss"]
-    console.print(f"{len(told) - len(missed)} of {len(told)} targets met" + "".join(f"\n  missed: {m}" for m in missed))
+    told = _print(parts, seconds, with_stores=stores)
     if file:
-        document = {
-            "sizes": {name_of(size): figures for size, figures in measured.items()},
-            "large": one,
-            "verdicts": told,
-            "seconds": round(seconds, 1),
-        }
+        document = {**measured, "verdicts": told, "seconds": round(seconds, 1)}
         file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _measure(what: str, title: str) -> Figures:
+def _print(parts: list[Part], seconds: float, *, with_stores: bool) -> dict[str, str]:
+    console = _console()
+    for part in parts:
+        console.print(part.table())
+    console.print(notes(seconds), style="dim")
+    if with_stores:
+        console.print(NOTES, style="dim")
+    told = {name: verdict for part in parts for name, verdict in part.verdicts().items()}
+    missed = [name for name, verdict in told.items() if verdict == "miss"]
+    console.print(f"{len(told) - len(missed)} of {len(told)} targets met" + "".join(f"\n  missed: {m}" for m in missed))
+    return told
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=165)
+
+
+def _sessions(sizes: list[int], measured: dict[str, dict[str, Figures]]) -> list[Part]:
+    columns = measured["sizes"] = {
+        name_of(size): _measure(f"{name_of(size)} messages", "bench.measure", str(size)) for size in sizes
+    }
+    return [Part("Sessions of so many messages", columns, groups())]
+
+
+def _large(measured: dict[str, dict[str, Figures]]) -> list[Part]:
+    columns = measured["large"] = {"5 MB": _measure("a message of 5 MB", "bench.measure", "large")}
+    return [Part("", columns, [large_group()])]
+
+
+def _stores(sizes: list[int], measured: dict[str, dict[str, Figures]]) -> list[Part]:
+    appending: dict[str, Figures] = {}
+    for store in APPENDING:
+        figures = _measure(f"appending to {store}", "bench.stores", "append", store)
+        if "absent" in figures:
+            _console().print(f"{store} is left out: {figures['absent']}")
+        else:
+            appending[store] = figures
+    measured["appending"] = appending
+    parts = [append_part(appending)] if appending else []
+    resuming = {
+        name_of(size): _measure(f"{name_of(size)} messages", "bench.stores", "resume", str(size)) for size in sizes
+    }
+    for store in next(iter(resuming.values()), ()):
+        columns: dict[str, Figures] = {size: figures[store] for size, figures in resuming.items()}
+        measured[f"resuming from {store}"] = columns
+        parts.append(resume_part(store, columns))
+    return parts
+
+
+def _measure(title: str, module: str, *arguments: str) -> dict[str, Any]:
     """The figures of one process; its progress is shown meanwhile."""
     console = Console(stderr=True, highlight=False)
-    command = [sys.executable, "-m", "bench.measure", what]
+    command = [sys.executable, "-m", module, *arguments]
     last = ""
     with (
         console.status(title) as status,

@@ -1,32 +1,51 @@
-"""Writes the README's config table from the settings themselves: `python -m docs.config_table`."""
+"""Writes the README's config tables from the settings themselves: `python -m docs.config_table`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from amplifier_context_core.config import SPELLINGS, WITHOUT_MEANING, Config
+from amplifier_context_persistent import PersistentConfig
 
 README = Path(__file__).parents[1] / "README.md"
 
 
+def rows(config: type[Config], *, beside: type[Config] | None = None) -> list[str]:
+    """The settings as a Markdown table; beside another's, only those that differ."""
+    lines = ["| key | default | meaning |", "| --- | --- | --- |"]
+    for key, field in config.model_fields.items():
+        known = beside.model_fields.get(key) if beside else None
+        if known is not None and known.default == field.default:
+            continue
+        default = "–" if field.default in (None, ()) else f"`{str(field.default).lower()}`"
+        lines.append(f"| `{key}` | {default} | {field.description} |")
+    return lines
+
+
 def config_table() -> str:
-    """The settings as a Markdown table, and the keys that are accepted without meaning."""
-    rows = ["| key | default | meaning |", "| --- | --- | --- |"]
-    for key, field in Config.model_fields.items():
-        default = "–" if field.default is None else f"`{str(field.default).lower()}`"
-        rows.append(f"| `{key}` | {default} | {field.description} |")
+    """All settings of core, and the keys that are accepted without meaning."""
     spellings = ", ".join(f"`{other}` is `{key}`" for other, key in SPELLINGS.items())
     idle = ", ".join(f"`{key}`" for key in sorted(WITHOUT_MEANING))
-    return "\n".join([*rows, "", f"Other spellings: {spellings}. Accepted, without meaning here: {idle}."])
+    return "\n".join([*rows(Config), "", f"Other spellings: {spellings}. Accepted, without meaning here: {idle}."])
+
+
+def persistent_table() -> str:
+    """What `context-persistent` has beside them."""
+    return "\n".join(rows(PersistentConfig, beside=Config))
+
+
+TABLES = {"config": config_table, "persistent": persistent_table}
 
 
 def main() -> None:
-    """Put the table where the README has it."""
+    """Put the tables where the README has them."""
     text = README.read_text(encoding="utf-8")
-    begin, end = "<!-- config:begin -->\n", "<!-- config:end -->"
-    head, rest = text.split(begin, 1)
-    _, tail = rest.split(end, 1)
-    README.write_text(f"{head}{begin}{config_table()}\n{end}{tail}", encoding="utf-8")
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+        head, rest = text.split(begin, 1)
+        _, tail = rest.split(end, 1)
+        text = f"{head}{begin}{table()}\n{end}{tail}"
+    README.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

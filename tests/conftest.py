@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import kin
+from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -29,12 +30,17 @@ def no_kin() -> None:
     kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
 
 
+def pytest_sessionfinish() -> None:
+    """Servers are left as they were found."""
+    places.clean_up()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A kernel test that skips tests nothing: in CI that is a failure."""
+    """A test of the kernel or of a server that skips tests nothing: in CI that is a failure."""
     report = yield
-    xfailed = hasattr(report, "wasxfail")
-    if report.skipped and not xfailed and os.environ.get("CI") == "true" and item.get_closest_marker("kernel"):
+    required = any(item.get_closest_marker(name) for name in ("kernel", "postgres", "redis"))
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true" and required:
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped; in CI the kernel's tests must run\n{report.longrepr}"
+        report.longrepr = f"{item.nodeid} was skipped; in CI it must run\n{report.longrepr}"
     return report

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amplifier_context_core.config import WITHOUT_MEANING, Config
-from docs.config_table import config_table
+from amplifier_context_core.cli import main
+from amplifier_context_core.config import WITHOUT_MEANING
+from amplifier_context_persistent import PersistentConfig
+from docs.config_table import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,7 +40,7 @@ def test_mount_plans_in_the_readme_name_a_context_we_ship() -> None:
         module = context if isinstance(context, str) else context["module"]
         assert (ROOT / f"amplifier_{module.replace('-', '_')}" / "__init__.py").is_file()
         config = plan.get("context", {}).get("config") or (context.get("config") if isinstance(context, dict) else {})
-        assert set(config or {}) <= set(Config.model_fields) | WITHOUT_MEANING
+        assert set(config or {}) <= set(PersistentConfig.model_fields) | WITHOUT_MEANING
 
 
 def test_make_targets_and_folders_in_the_readme_exist() -> None:
@@ -49,8 +51,14 @@ def test_make_targets_and_folders_in_the_readme_exist() -> None:
         assert (ROOT / link).exists(), link
 
 
-def test_the_config_table_is_the_one_the_code_gives() -> None:
-    assert between("config") == config_table()
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
+    assert between(name) == TABLES[name]()
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    for command in re.findall(r"^amplifier-context ([a-z]+)", README, re.MULTILINE):
+        assert command in main.commands, command
 
 
 def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import click
 
+from .keeping import copy, delete, forget, fork, repair, verify
 from .replay import replay
 from .run import run
+from .sessions import sessions, show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="amplifier-context-core", prog_name="amplifier-context")
 def main() -> None:
-    """Memory for Amplifier agents: see a context manager at work."""
+    """Memory for Amplifier agents: see a context manager at work, and look after the sessions it keeps."""
 
 
-main.add_command(run)
-main.add_command(replay)
+for command in (run, replay, sessions, show, copy, verify, repair, fork, delete, forget):
+    main.add_command(command)

@@ -47,7 +47,7 @@ def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     help="The budget as a share of each conversation, its system prompt besides; --budget goes before it.",
 )
 @click.option("--whole", is_flag=True, help="The share is of the whole session, system prompt included.")
-@click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
+@click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions; --part is of these.")
 @click.option("--min-messages", type=click.IntRange(min=0), default=0, help="Leave shorter sessions out.")
 @click.option(
     "--part",
@@ -94,14 +94,10 @@ def replay(
 
     managers, skipped = _managers(contexts or (DEFAULT,), floors=floors, peers=peers)
     try:
-        sessions = read_sessions(
-            data,
-            min_messages=min_messages,
-            part="choose" if part == "choose" else "report" if part == "report" else None,
-        )
+        sessions = read_sessions(data, min_messages=min_messages)[:first]
     except ValueError as problem:
         raise click.ClickException(str(problem)) from problem
-    sessions = sessions[:first]
+    sessions = [session for session in sessions if part in ("all", session.part)]
     if not sessions:
         raise click.ClickException("no session is left to replay: look at DATA, --min-messages and --part")
     size = Size(budget=budget, fraction=fraction, whole=whole)

@@ -25,6 +25,12 @@ WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could 
 )
 @click.option("--index", type=click.IntRange(min=0), default=0, help="Which transcript of FILE; 0 is the first.")
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="What to ask; may be given several times.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="ID",
+    help="Session id: a context that keeps its history goes on with it. By default one for each plan.",
+)
 @click.option("--budget", type=click.IntRange(min=1), metavar="TOKENS", help="Most tokens a request may hold.")
 @click.option("--pace", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after each request.")
 @click.option("--plain", is_flag=True, help="Plain lines: no colours, nothing redrawn.")
@@ -36,6 +42,7 @@ def run(
     transcript: Path | None,
     index: int,
     prompts: tuple[str, ...],
+    session_id: str | None,
     budget: int | None,
     pace: float | None,
     plain: bool,
@@ -45,6 +52,8 @@ def run(
 
     PLAN is a mount plan in YAML; without one it is examples/explore.yaml: a scripted agent that explores a folder with
     real tools, in a window so small that its memory is compacted several times. No model and no network are needed.
+
+    With a context that keeps its history, a second run goes on where the first one ended.
 
     A plan with real providers works the same. Its prompts come from --prompt, from a key `prompts` in the plan, or
     from the keyboard.
@@ -74,7 +83,9 @@ def run(
         if prompts:
             chosen = chosen.with_prompts(prompts)
     plain = plain or not sys.stdout.isatty()
-    settings = Settings((0.0 if plain else WATCHED_PACE) if pace is None else pace, debug)
+    if session_id is None and transcript is None:  # a recording is not gone on with
+        session_id = f"run-{(plan or DEFAULT_PLAN).stem}"
+    settings = Settings((0.0 if plain else WATCHED_PACE) if pace is None else pace, debug, session_id)
     with open_terminal(plain=plain) as terminal:
         code = asyncio.run(run_session(chosen, terminal, settings))
     raise SystemExit(code)

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from ..errors import ContextError
 from .live import Terminal
 from .narrator import Narrator
 from .plan import Plan, entries_of, module_of
@@ -32,7 +33,7 @@ EXTRAS = {
     "amplifier_context_testing": ("amplifier-context-testing", "the checks, and the replaying provider and loop"),
 }
 OURS = ("context-simple", "context-persistent", "context-summary")
-_SESSION = re.compile(r"^session [0-9a-f-]{36}: ")  # there is only one here
+_SESSION = re.compile(r"^session \S+: ")  # there is only one here
 _KERNELS_WORDS = re.compile(
     r"^(RuntimeError: Execution failed: )?(Session initialization failed: RuntimeError: )?"
     r"(Cannot initialize without [a-z ]+: )?"
@@ -48,10 +49,12 @@ class Settings:
     Attributes:
         pace: seconds to wait after each request.
         debug: log everything, let exceptions through.
+        session_id: of the session; a new one when None.
     """
 
     pace: float = 0.0
     debug: bool = False
+    session_id: str | None = None
 
 
 def needed(module: str) -> Any:
@@ -81,8 +84,13 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
     narrator.opened(plan)
     watch = Watch(narrator, check, settings.pace)
     with _warnings_shown(narrator, settings.debug):
-        async with _opened(plan, settings.debug) as session:
-            await watch.begin(session.coordinator)
+        async with _opened(plan, settings) as session:
+            try:
+                there = await watch.begin(session.coordinator)
+            except ContextError as problem:
+                raise click.ClickException(str(problem)) from None
+            if there:
+                narrator.noted(f"session {settings.session_id} goes on with the {there:,} messages it has")
             context = session.coordinator.get("context")
             for message in plan.opening:
                 await context.add_message(dict(message))
@@ -173,14 +181,14 @@ def _exit_code(outcome: Outcome) -> int:
 
 
 @asynccontextmanager
-async def _opened(plan: Plan, debug: bool) -> AsyncGenerator[Any]:
+async def _opened(plan: Plan, settings: Settings) -> AsyncGenerator[Any]:
     """The session of a plan, all its modules mounted."""
     session = needed("amplifier_context_testing").session
     async with AsyncExitStack() as stack:
         try:
-            running = await stack.enter_async_context(session(plan.mounts))
+            running = await stack.enter_async_context(session(plan.mounts, session_id=settings.session_id))
         except Exception as problem:
-            if debug:
+            if settings.debug:
                 raise
             raise click.ClickException(_why_not_opened(plan, problem)) from None
         yield running

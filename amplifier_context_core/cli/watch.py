@@ -132,8 +132,8 @@ class Watch:
         self.compactions: list[dict[str, Any]] = []
         self.view: list[Message] = []
 
-    async def begin(self, coordinator: Any) -> None:
-        """Step in front of the mounted context, and listen to the session's events."""
+    async def begin(self, coordinator: Any) -> int:
+        """Step in front of the mounted context, and listen to the session's events; the messages it has already."""
         self._coordinator = coordinator
         self._inner = coordinator.get("context")
         self._went_in = _prints(await self._inner.get_messages())
@@ -146,6 +146,7 @@ class Watch:
             "provider:error": self._refused,
         }.items():
             coordinator.hooks.register(event, _quietly(react), -1_000, name=f"amplifier-context-run:{event}")
+        return len(self._went_in)
 
     def _seen(self, retain: Callable[..., Awaitable[list[Message]]]) -> Callable[..., Awaitable[list[Message]]]:
         async def request_retention(**options: Any) -> list[Message]:

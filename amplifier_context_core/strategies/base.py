@@ -35,6 +35,8 @@ class Goal:
         chapter_tokens: tokens that all chapters together may fill.
         summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
+        settled: highest seq whose place in the view is not to be touched when humans' words are folded; 0 for none.
+        ceiling: tokens that chapters are condensed for when all else was given in vain; 0 when there is no need.
     """
 
     target: int
@@ -46,10 +48,17 @@ class Goal:
     chapter_tokens: int = 1 << 62
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     focus: str | None = None
+    settled: int = 0
+    ceiling: int = 0
 
     def met_by(self, draft: Draft) -> bool:
         """Is the draft small enough?"""
         return draft.tokens <= self.target
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Is there nothing else to give: nothing recent, nothing of what humans wrote, nothing settled?"""
+        return not (self.recent or self.human_tokens or self.settled)
 
     def may_touch(self, piece: Piece) -> bool:
         """May a strategy change this piece: not of the floor, not recent?"""

@@ -20,6 +20,7 @@ from .base import Goal, Strategy
 _BREATHE = 20  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
+_LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
 _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
@@ -129,18 +130,23 @@ class _Rounds:
 
 
 class _Humans:
-    """Fold the oldest messages humans wrote, with the chapters around them, down to what the goal leaves them."""
+    """Fold the oldest messages humans wrote, with all around them, down to what the goal leaves them."""
 
     def __init__(self, goal: Goal, draft: Draft) -> None:
         self._goal = goal
         self._left = sum(piece.tokens for piece in draft.pieces if piece.is_human)
 
     def takes(self, piece: Piece) -> bool:
+        if piece.first <= self._goal.settled:
+            return False
         if piece.chapter:
             return not piece.floor
-        if not piece.is_human or not self._goal.may_touch(piece) or self._left <= self._goal.human_tokens:
+        if not self._goal.may_touch(piece) or _is_chapter(piece):
             return False
-        self._left -= piece.tokens
+        if piece.is_human:
+            if self._left <= self._goal.human_tokens:
+                return False
+            self._left -= piece.tokens
         return True
 
     def worth(self, run: Sequence[Piece]) -> bool:
@@ -164,16 +170,20 @@ def _names_shown(pieces: Sequence[Piece]) -> set[str]:
 
 
 class CondenseChapters(Strategy):
-    """When chapters outgrow their share, neighbours are joined and all are condensed, the oldest most."""
+    """When chapters outgrow their share, or leave no room when all else was given, neighbours are joined and condensed,
+    the oldest most."""
 
     name: ClassVar[str] = "condense"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         for _ in range(_TRIES):
             total = sum(piece.tokens for piece in draft.pieces if piece.chapter)
-            if total <= goal.chapter_tokens:
+            room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED * goal.chapter_tokens)
+            if goal.is_last_resort and goal.ceiling:
+                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_LEAST * total)))
+            if total <= room:
                 break
-            draft = await self._condense(draft, goal, _CONDENSED * goal.chapter_tokens / total)
+            draft = await self._condense(draft, goal, room / total)
         return draft
 
     async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
@@ -223,7 +233,8 @@ class DropChapters(Strategy):
         chapters = sum(piece.tokens for piece in draft.pieces if piece.chapter)
         kept: list[Piece] = []
         for piece in draft.pieces:
-            if piece.chapter and not piece.floor and (chapters > goal.chapter_tokens or tokens > goal.budget > 0):
+            crowded = chapters > goal.chapter_tokens or (goal.is_last_resort and tokens > goal.budget > 0)
+            if piece.chapter and not piece.floor and crowded:
                 tokens -= piece.tokens
                 chapters -= piece.tokens
             else:

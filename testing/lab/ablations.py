@@ -1,6 +1,6 @@
 """Which part of the design bought what: the default manager with one part switched off or set otherwise, by config.
 
-python -m amplifier_context_testing.lab.ablations DATA... [--fraction 0.25] [--min-messages 100] [--part choose]
+python -m amplifier_context_testing.lab.ablations DATA... [--fraction 0.25] [--min-messages 100] [--first 40]
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ Change = Mapping[str, Any]
 
 VARIANTS: Mapping[str, Change] = {
     "as it is": {},
+    "cadence fixed": {"cadence": "fixed"},
+    "without tables": {"json_tables": False},
     "without supersede": {"ladder": [rung for rung in LADDER if rung != "supersede"]},
     "without condense (old chapters dropped)": {"ladder": [rung for rung in LADDER if rung != "condense"]},
     "without fold (outputs clipped, cleared; drop)": {"ladder": ["supersede", "clip", "clear", "fit"]},
@@ -34,10 +36,11 @@ VARIANTS: Mapping[str, Change] = {
         f"line_share {share}": {"ladder": ["supersede", {"fold": {"line_share": share}}, *LADDER[2:]]}
         for share in (0.1, 0.15, 0.35, 0.5)
     },
-    **{f"target_usage {share}": {"target_usage": share} for share in (0.4, 0.6, 0.7)},
+    **{f"target_usage {share}": {"target_usage": share} for share in (0.35, 0.4, 0.45, 0.6, 0.7)},
     **{f"compact_threshold {share}": {"compact_threshold": share} for share in (0.7, 0.8, 1.0)},
     **{f"chapter_share {share}": {"chapter_share": share} for share in (0.2, 0.3, 0.5)},
     **{f"protected_recent {share}": {"protected_recent": share} for share in (0.0, 0.15, 0.5)},
+    **{f"output_share {share}": {"output_share": share} for share in (0.1, 0.35)},
 }
 
 
@@ -59,9 +62,15 @@ def _fitted(name: str, change: Change) -> Manager:
     return Manager(name, open_fitted)
 
 
-async def ablate(data: Sequence[Path], size: Size, *, min_messages: int = 0, part: Part | None = None) -> Report:
-    """The report of all variants."""
-    sessions = read_sessions(data, min_messages=min_messages, part=part)
+async def ablate(
+    data: Sequence[Path], size: Size, *, min_messages: int = 0, first: int | None = None, part: Part | None = None
+) -> Report:
+    """The report of all variants; `part` is taken of the `first` sessions."""
+    sessions = [
+        session
+        for session in read_sessions(data, min_messages=min_messages)[:first]
+        if part is None or session.part == part
+    ]
     told: set[str] = set()
 
     def progress(done: Manager, session: Session, requests: int) -> None:
@@ -76,11 +85,12 @@ async def ablate(data: Sequence[Path], size: Size, *, min_messages: int = 0, par
 @click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
 @click.option("--fraction", type=click.FloatRange(0, 1, min_open=True), default=0.25, show_default=True)
 @click.option("--min-messages", type=click.IntRange(min=0), default=100, show_default=True)
+@click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
 @click.option("--part", type=click.Choice(["all", "choose", "report"]), default="choose", show_default=True)
-def main(data: tuple[Path, ...], fraction: float, min_messages: int, part: str) -> None:
+def main(data: tuple[Path, ...], fraction: float, min_messages: int, first: int | None, part: str) -> None:
     """Print the table of ablations, in Markdown. Settings are chosen by it, so it runs on that half of the data."""
     half: Part | None = "choose" if part == "choose" else "report" if part == "report" else None
-    report = asyncio.run(ablate(data, Size(fraction=fraction), min_messages=min_messages, part=half))
+    report = asyncio.run(ablate(data, Size(fraction=fraction), min_messages=min_messages, first=first, part=half))
     click.echo(f"{title(report)}\n\n{markdown(report)}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.align import Alignment, align, same_message, timestamp_of
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.transcript import Entry
@@ -230,3 +231,18 @@ def test_one_message_is_compared_like_a_list() -> None:
 )
 def test_the_time_of_a_message_is_read_in_both_places(message: Message, stamp: str | None) -> None:
     assert timestamp_of(message) == stamp
+
+
+@pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
+async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message(user("x", metadata={"timestamp": stamp}))
+    assert await manager.get_messages() == [user("x", metadata={"timestamp": stamp})]
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+async def test_a_message_without_a_time_gets_one(empty: Any) -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins(), clock=lambda: "now")
+    await manager.add_message(user("x", metadata={"timestamp": empty}))
+    await manager.add_message(user("y"))
+    assert [message["metadata"] for message in await manager.get_messages()] == [{"timestamp": "now"}] * 2

@@ -40,6 +40,14 @@ REPLACED = {  # KERNEL.md: the keys of the modules we replace, with their defaul
 }
 
 
+class Special(Config):
+    """Settings of a module with a default and keys of its own."""
+
+    protected_recent: float = 0.10
+    storage_path: str | None = None
+    fold_model: str | None = None
+
+
 @pytest.mark.parametrize("key", REPLACED)
 def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
@@ -106,10 +114,9 @@ def test_what_was_written_is_told_from_what_was_not() -> None:
 
 
 def test_a_modules_own_defaults_stand_behind_what_was_written() -> None:
-    defaults = {"protected_recent": 0.10}
-    assert load_config({}, defaults=defaults).protected_recent == 0.10
-    assert load_config({"protected_recent": 0.2}, defaults=defaults).protected_recent == 0.2
-    assert load_config({"protected_recent": None}, defaults=defaults).protected_recent == 0.10
+    assert load_config({}, model=Special).protected_recent == 0.10
+    assert load_config({"protected_recent": 0.2}, model=Special).protected_recent == 0.2
+    assert load_config({"protected_recent": None}, model=Special).protected_recent == 0.10
 
 
 def test_a_config_cannot_be_changed() -> None:
@@ -167,8 +174,14 @@ def test_keys_without_meaning_are_named_once_in_one_line(caplog: pytest.LogCaptu
 
 def test_a_key_the_module_itself_reads_is_known(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        load_config({"storage_path": "x", "fold_model": "y"}, meaningful=frozenset({"fold_model", "storage_path"}))
+        config = load_config({"storage_path": "x", "fold_model": "y"}, model=Special)
+    assert (config.storage_path, config.fold_model) == ("x", "y")
     assert caplog.records == []
+
+
+def test_a_modules_own_key_with_an_impossible_value_is_an_error_that_names_it() -> None:
+    with pytest.raises(ConfigError, match="fold_model: 3 is impossible"):
+        load_config({"fold_model": 3}, model=Special)
 
 
 @pytest.mark.parametrize("key", [5, True, None, 1.5])

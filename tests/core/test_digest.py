@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -113,6 +114,69 @@ def test_the_same_rounds_give_the_same_chapter() -> None:
     assert chapter(*messages) == chapter(*messages)
 
 
+def test_a_short_output_that_speaks_of_trouble_is_quoted_once() -> None:
+    (line,) = lines(call("a"), result("a", "Error: payment method not found"))
+    assert line.text.count("payment method") == 1
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        '  12\u2192\treturn errors.New("failed to load")',
+        "src/load.go:12: log.Error(err)",
+        "src/load.go-12-  throw Error",
+    ],
+)
+def test_source_code_that_was_read_is_no_trouble(quoted: str) -> None:
+    (line,) = lines(call("a"), result("a", f"{quoted}\n" * 3 + FILE))
+    assert line.text.partition(";")[0].endswith(" lines")
+
+
+@pytest.mark.parametrize("said", ["src/load.py:12: error: no such name", "src/load.c:12:4: fatal error: no such file"])
+def test_what_a_compiler_says_of_a_place_is_trouble(said: str) -> None:
+    assert said in lines(call("a"), result("a", f"{FILE}\n{said}\n"))[0].text
+
+
+def test_of_json_the_values_are_kept_before_the_keys() -> None:
+    output = json.dumps([{f"some_long_key_{n}": f"ORDER-{n}"} for n in range(40)])
+    (line,) = lines(call("a"), result("a", output), share=0.1)
+    assert "ORDER-39" not in line.text or "some_long_key_39" not in line.text
+    assert line.text.count("ORDER-") > 2 * line.text.count("some_long_key_")
+
+
+def test_times_are_no_names() -> None:
+    (line,) = lines(call("a"), result("a", "made 2024-05-08T11:37:17 for depot_14\n" * 20))
+    assert "depot_14" in line.text
+    assert "11:37" not in line.text
+
+
+def test_the_key_of_an_argument_is_said_until_it_is_known() -> None:
+    def asking(id: str, who: str) -> Message:
+        arguments = json.dumps({"customer_id": who})
+        return says(None, tool_calls=[{"id": id, "function": {"name": "get", "arguments": arguments}}])
+
+    first, second = lines(asking("a", "mia_1"), result("a", "x"), asking("b", "noah_2"), result("b", "y"))
+    assert first.text.startswith("m1 get customer_id=mia_1 ->")
+    assert second.text.startswith("m3 get noah_2 ->")
+
+
+def test_arguments_that_are_data_are_told_without_quotes() -> None:
+    arguments = json.dumps({"id": 7, "flights": [{"number": "HAT266"}, {"number": "HAT112"}]})
+    (line,) = lines(says(None, tool_calls=[{"id": "a", "function": {"name": "book", "arguments": arguments}}]))
+    assert "flights=(number): [(HAT266) (HAT112)]" in line.text
+
+
+def test_what_a_human_said_is_quoted_longer_than_what_an_assistant_said() -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve. " * 4
+    asked, answered = lines(user(words), says(words))
+    assert len(asked.text) > len(answered.text)
+
+
+def test_of_an_assistant_that_ended_with_a_short_question_the_question_is_kept() -> None:
+    (line,) = lines(says("I found two flights that leave on that day and in the morning. " * 2 + "Shall I book it?"))
+    assert line.text == "m1 assistant: … Shall I book it?"
+
+
 # -- what it cannot be made to say ------------------------------------------------------------------------------------
 
 
@@ -202,6 +266,35 @@ def test_what_a_call_was_about_outlives_what_it_printed() -> None:
     text = "\n".join(line.text for line in after)
     kept = sum(f"src/mod_{n}.py" in text for n in range(30))
     assert kept >= 25
+
+
+def test_a_path_at_the_edge_of_what_is_cut_stays_in_its_place() -> None:
+    path = "/home/anna/work/project/src/loader/cache_core.py"
+    messages = [
+        m
+        for n in range(20)
+        for m in (
+            says(
+                None, tool_calls=[{"id": f"c{n}", "tool": "read_file", "arguments": {"path": path, "offset": n * 100}}]
+            ),
+            result(f"c{n}", FILE),
+        )
+    ]
+    for line in condense(lines(*messages), 0.6, approx_token_counter):
+        assert line.text.startswith(f"m{line.first} read_file {path} …")
+
+
+def test_what_was_said_beside_calls_goes_first_but_for_its_names() -> None:
+    messages = [
+        m
+        for n in range(20)
+        for m in (call(f"c{n}", path=f"src/mod_{n}.py", content=f"Now to ticket ORDER-{n}7."), result(f"c{n}", FILE))
+    ]
+    made = lines(*messages)
+    assert "Now to ticket" in made[0].text
+    after = "\n".join(line.text for line in condense(made, 0.4, approx_token_counter))
+    assert "Now to" not in after
+    assert "ORDER-197" in after
 
 
 def test_the_cost_of_a_chapter_is_the_count_of_its_message() -> None:

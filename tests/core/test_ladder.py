@@ -18,6 +18,7 @@ from amplifier_context_core import (
     PluginError,
     Plugins,
     Strategy,
+    TrimRounds,
     TruncateToolOutputs,
     hookimpl,
     load_config,
@@ -344,3 +345,16 @@ async def test_a_ladder_made_in_code_serves_a_manager() -> None:
     view = await manager.get_messages_for_request()
     assert any("important 3" in message["content"] for message in view)
     assert len(view) < 25
+
+
+async def test_all_that_was_dropped_is_told_also_what_a_host_put_in_the_middle() -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), ladder=[TrimRounds(0)], plugins=Plugins())
+    for message in (user("task"), *(says(f"answer {n} " * 30) for n in range(4))):
+        await manager.add_message(message)
+    messages = await manager.get_messages()
+    await manager.set_messages([*messages[:3], call("a", path="y" * 900), result("a", LONG), *messages[3:]])
+    await manager.get_messages_for_request(token_budget=5_000)
+    assert (await manager.compact())["compacted"]
+    await manager.get_messages_for_request(token_budget=5_000)
+    rows = {row["mark"]: row["state"] for row in (await manager.explain())["rounds"]}
+    assert rows.get("m6") == "dropped"

@@ -135,7 +135,7 @@ def test_a_thousand_models_do_not_fill_the_memory() -> None:
     meter = Meter()
     for number in range(1_000):
         assert reported(meter, 1_000, 1_200, ("p", f"m{number}")).room(1_000, ("p", f"m{number}")) > 0
-    assert len(meter._corrections) <= 256  # pyright: ignore[reportPrivateUsage]
+    assert len(meter.corrections) <= 256  # pyright: ignore[reportPrivateUsage]
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

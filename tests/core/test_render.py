@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -572,3 +573,53 @@ async def test_a_system_prompt_in_blocks_is_valid(content: list[Any]) -> None:
     view = await manager.get_messages_for_request(token_budget=5_000)
     assert check_request(view) == []
     assert (await manager.explain())["view"]["counted"] == sum(count_message_tokens(message) for message in view)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+RECORDS = json.dumps([{"flight_number": f"HAT{n}", "price": n} for n in range(40)])
+
+
+def told(content: str, **settings: Any) -> Rendering:
+    history = transcript([user("go"), call("a"), result("a", content)])
+    renderer = Renderer(approx_token_counter, **settings)
+    return renderer.render(rounds_of(history.snapshot())[1])
+
+
+def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
+    rendering = told(RECORDS, output_limit=1_000, tables=True)
+    assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
+    assert rendering.mends == ("m3: an output in JSON is shown as a table",)
+
+
+@pytest.mark.parametrize("settings", [{"output_limit": 10_000, "tables": True}, {"output_limit": 1_000}])
+def test_a_small_one_or_where_tables_are_not_wanted_is_shown_as_it_is(settings: dict[str, Any]) -> None:
+    assert told(RECORDS, **settings).messages[1].message["content"] == RECORDS
+
+
+def test_a_table_larger_than_its_share_is_clipped() -> None:
+    rendering = told(RECORDS, output_limit=80, tables=True)
+    text = rendering.messages[1].message["content"]
+    assert text.startswith("(flight_number,price):\n[(HAT0,0)\n")
+    assert "characters cut, whole text: m3" in text
+    assert rendering.messages[1].tokens <= 100
+
+
+async def test_arguments_nested_deeper_than_a_message_may_be_break_no_view() -> None:
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    messages = [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "so"}],
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "use", "arguments": deep}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "d", "tool": "use", "arguments": deep}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "d", "content": "x"}]},
+    ]
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    for message in messages:
+        await manager.add_message(message)
+    view = await manager.get_messages_for_request()
+    assert json.dumps(view).count("done") == 1

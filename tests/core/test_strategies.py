@@ -490,6 +490,32 @@ async def test_the_oldest_chapters_are_dropped_first_and_only_above_their_share(
     assert kept == [piece for piece in made.pieces if piece.chapter][2:]
 
 
+@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"settled": 1}])
+async def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
+    folded = await chapters_of(12)
+    assert await DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
+    assert await DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
+
+
+async def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given() -> None:
+    folded = await chapters_of(12)
+    ceiling = int(folded.tokens * 0.8)
+    assert await CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling, human_tokens=1)) is folded
+    done = await CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling))
+    assert 0.3 * folded.tokens < done.tokens <= ceiling * 1.05
+
+
+async def test_humans_words_are_folded_with_all_around_them_but_not_before_what_is_settled() -> None:
+    words = "I would like all of the tables of the report to be printed in colour, and then sent to the depot. " * 3
+    made = draft(*[m for n in range(6) for m in (user(f"{n}: {words}"), says(f"{n}: yes. {words}"))])
+    settled = made.pieces[5].last
+    done = await FoldRounds().apply(made, Goal(target=0, budget=0, settled=settled))
+    whole_again = await FoldRounds().apply(done, Goal(target=0, budget=0))
+    assert [piece.mark for piece in done.pieces if piece.is_human] == ["m1", "m3", "m5"]
+    assert not any(piece.is_human for piece in whole_again.pieces)
+    assert len([piece for piece in whole_again.pieces if piece.chapter]) == 1
+
+
 async def test_a_goal_that_is_met_is_left_alone() -> None:
     made = draft(*talk())
     met = Goal(target=made.tokens, budget=made.tokens)

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.transcript import Entry, Response, Transcript, Usage, seq_of
 
@@ -96,7 +97,7 @@ def test_before_the_first_human_message_there_is_no_exchange() -> None:
 
 def test_the_count_of_exchanges_follows_edits() -> None:
     history = transcript(TWO_TURNS)
-    history.replace(list(history.snapshot())[:5])
+    history.replace(5)
     assert history.turn_count == 1
     assert append(history, user("again")).turn_id == "u2"
 
@@ -120,7 +121,7 @@ def test_a_snapshot_outlives_an_edit_an_interrupt_and_a_clear() -> None:
     shown = list(before)
     history.interrupt()
     append(history, user("instead"))
-    history.replace(list(history.snapshot())[:2])
+    history.replace(2)
     history.clear()
     append(history, user("anew"))
     assert list(before) == shown
@@ -164,7 +165,7 @@ def test_entries_are_found_by_seq_also_where_a_host_inserted_some() -> None:
     entries = list(history.snapshot())
     message, reading = read_message(result("late"))
     inserted = history.draft(message, reading, 1, created="")
-    history.replace([*entries[:3], inserted, *entries[3:]])
+    history.replace(3, [inserted, *entries[3:]])
     snapshot = history.snapshot()
     for entry in snapshot:
         assert snapshot.find(entry.seq) is entry
@@ -174,7 +175,7 @@ def test_entries_are_found_by_seq_also_where_a_host_inserted_some() -> None:
 
 def test_a_seq_is_never_given_again() -> None:
     history = transcript(TWO_TURNS)
-    history.replace(list(history.snapshot())[:2])
+    history.replace(2)
     assert append(history, user()).seq == 8
     history.clear()
     assert history.last_seq == 8
@@ -206,13 +207,13 @@ def test_after_edits_the_common_beginning_of_all_of_them_is_unchanged() -> None:
     history = transcript(TWO_TURNS)
     start = history.revision
     entries = list(history.snapshot())
-    history.replace(entries[:5])
+    history.replace(5)
     middle = history.revision
-    history.replace(entries)  # put back: yet a reader of the revision between saw five
+    history.replace(5, entries[5:])  # put back: yet a reader of the revision between saw five
     assert history.unchanged_since(start) == 4  # the system prompt is not counted
     assert history.unchanged_since(middle) == 4
     assert history.unchanged_since(history.revision) == 7
-    history.replace([*entries[:2], *entries[3:]])
+    history.replace(2, entries[3:])
     assert history.unchanged_since(start) == history.unchanged_since(middle) == 1
 
 
@@ -221,7 +222,7 @@ def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
     start = history.revision
     entries = list(history.snapshot())
     for _ in range(200):
-        history.replace(entries)
+        history.replace(0, entries)
     assert history.unchanged_since(start) == 0
     assert history.unchanged_since(history.revision - 5) == 6
 
@@ -306,3 +307,31 @@ def test_instructions_survive_an_interrupt_before_the_first_prompt() -> None:
 def test_there_is_nothing_to_interrupt_in_an_empty_history() -> None:
     assert Transcript().interrupt() == []
     assert transcript([system()]).interrupt() == []
+
+
+@pytest.mark.parametrize(("head", "first"), [(2, 2), (2, 4), (2, 6), (3, 7)])
+def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(head: int, first: int) -> None:
+    entries = list(transcript(TWO_TURNS).snapshot())
+    turns = sum(1 for entry in entries[:first] if entry.human)
+    parts = Transcript.resumed("s", entries[:head], entries[first:], length=7, last_seq=7, turns_before=turns)
+    whole, partly = transcript(TWO_TURNS).snapshot(), parts.snapshot()
+    assert (len(parts), partly.gap, parts.turn_count) == (7, range(head, first), sum(e.human for e in entries))
+    for place in range(-7, 7):
+        if place % 7 in partly.gap:
+            with pytest.raises(NotLoaded):
+                partly[place]
+        else:
+            assert partly[place].seq == whole[place].seq
+            assert partly.find(partly[place].seq) is partly[place]
+    for start in range(8):
+        for stop in range(start, 8):
+            if set(range(start, stop)) & set(partly.gap):
+                with pytest.raises(NotLoaded):
+                    partly[start:stop]
+            else:
+                assert [e.seq for e in partly[start:stop]] == [e.seq for e in whole[start:stop]]
+    if parts.gap and len(entries) > first + 1:
+        parts.replace(first + 1)
+        assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading)
+    parts.fill(entries[head:first])
+    assert [e.seq for e in parts.snapshot()][: first + 1] == [e.seq for e in entries][: first + 1]

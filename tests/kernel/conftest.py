@@ -8,14 +8,46 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ["amplifier_context_simple"]
+from tests.kernel.mounted import CURRENT, Mounted, use
+from tests.places import Place, marked_backends
+
+EVERYWHERE = ("test_sessions",)  # files whose tests run on every backend; the others on each module's default
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=PACKAGES)
-def module_path(request: pytest.FixtureRequest) -> Path:
+@pytest.fixture
+def module_path(mounted: Mounted) -> Path:
     """The package under test; the kernel's own fixture finds none from here."""
-    return ROOT / request.param
+    return ROOT / mounted.package
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's real sessions are touched."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every module; where it says so, on every backend."""
+    name = metafunc.module.__name__.rpartition(".")[2]
+    cases = [pytest.param(("context-persistent", ""), id="persistent")]
+    if name != "test_resuming":
+        cases.insert(0, pytest.param(("context-simple", ""), id="simple"))
+    if name in EVERYWHERE:
+        cases += [
+            pytest.param(("context-persistent", backend), id=f"persistent-{backend}", marks=marks)
+            for backend, marks in marked_backends()
+        ]
+    metafunc.parametrize("mounted", cases, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Mounted:
+    """The module under test; where no backend is named, on its default one."""
+    module, backend = request.param
+    use(module, {"store": Place(backend, tmp_path).address(), "durability": "none"} if backend else {})
+    return CURRENT
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -12,10 +12,10 @@ from amplifier_context_testing import EventRecorder, check_request, mount_plan, 
 from amplifier_context_testing.corpus import conversations
 from amplifier_context_testing.replay import Transcript
 from amplifier_context_testing.talk import Talk
+from tests.kernel.mounted import CURRENT
 
 pytestmark = pytest.mark.kernel
 
-SIMPLE = "context-simple"
 EVENTS = ("context:", "provider:", "llm:", "cancel:")
 
 
@@ -50,7 +50,7 @@ def reading(pages: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 def plan_of(script: list[Any], *, window: int = 4_000, loop: dict[str, Any] | None = None, **provider: Any) -> Any:
-    context = {"module": SIMPLE, "config": {"safety_margin": 100, **provider.pop("context", {})}}
+    context = CURRENT.entry(safety_margin=100, **provider.pop("context", {}))
     return mount_plan(
         context,
         script=script,
@@ -248,7 +248,7 @@ RUNNABLE = [c for c in conversations() if any(m.get("role") == "assistant" for m
 async def test_every_odd_conversation_runs_as_a_session_in_a_small_window(name: str) -> None:
     messages = next(conversation.messages for conversation in RUNNABLE if conversation.name == name)
     prepared = prepare(Transcript(name, "corpus", messages), check=True)
-    context = {"module": SIMPLE, "config": {"safety_margin": 100}}
+    context = CURRENT.entry(safety_margin=100)
     plan = prepared.plan(context, window=3_000, max_output_tokens=300)
     async with session(plan) as running:
         answers = await prepared.run(running)

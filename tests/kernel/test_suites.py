@@ -70,10 +70,11 @@ def test_a_skip_in_this_folder_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(("ci", "expected"), [("true", "failed"), ("", "skipped")])
-def test_in_ci_a_skipped_kernel_test_is_a_failure_wherever_it_stands(
+def test_in_ci_a_skipped_test_of_the_kernel_or_a_server_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, ci: str, expected: str
 ) -> None:
     monkeypatch.setenv("CI", ci)
     conftest = Path(__file__).parents[1] / "conftest.py"
-    assert outcome(conftest, pytest.mark.kernel) == expected
+    for mark in (pytest.mark.kernel, pytest.mark.postgres, pytest.mark.redis):
+        assert outcome(conftest, mark) == expected
     assert outcome(conftest) == "skipped"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.strategies import Strategy
 from amplifier_context_testing import checked, coding_session
 from amplifier_context_testing.talk import Talk
+from tests.places import Place
 
 Message = dict[str, Any]
 
@@ -33,6 +35,22 @@ class Counter:
         return "tests.Counter"
 
 
+_where: tuple[str, Path] = ("memory", Path())
+_opened: list[ContextManager] = []
+
+
+def begin(backend: str, folder: Path) -> None:
+    """Managers keep their histories here from now on."""
+    global _where
+    _where = (backend, folder)
+
+
+async def end() -> None:
+    """Close the managers that were made."""
+    while _opened:
+        await _opened.pop().store.close()
+
+
 def new_manager(
     *,
     counter: TokenCounter | None = None,
@@ -43,7 +61,18 @@ def new_manager(
 ) -> ContextManager:
     """A manager of its own; keyword arguments are config keys."""
     settings = load_config({"token_counter": "heuristic", **config})
-    return ContextManager(settings, session_id=session_id, hooks=hooks, counter=counter, ladder=strategies)
+    backend, folder = _where
+    place = Place(backend, folder / str(len(_opened)))
+    manager = ContextManager(
+        settings,
+        session_id=place.session_id(session_id),
+        hooks=hooks,
+        counter=counter,
+        ladder=strategies,
+        store=place.store(),
+    )
+    _opened.append(manager)
+    return manager
 
 
 async def feed(manager: ContextManager, messages: Iterable[Message]) -> ContextManager:

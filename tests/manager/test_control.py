@@ -116,7 +116,8 @@ async def explained(messages: list[Message], budget: int = BUDGET) -> tuple[Cont
 async def test_explain_tells_of_session_history_and_view() -> None:
     manager, told = await explained(work(60))
     view = await ask(manager, BUDGET)
-    assert (told["session_id"], told["messages"], told["turns"]) == ("s-1", 121, 1)
+    assert (told["session_id"], told["messages"], told["turns"]) == (manager.session_id, 121, 1)
+    assert told["session_id"].startswith("s-1")
     assert told["compactions"] == 1
     assert told["tokens_saved"] == size(await manager.get_messages()) - size(view)
     assert told["view"]["messages"] == len(view)

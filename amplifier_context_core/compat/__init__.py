@@ -1,0 +1,39 @@
+"""The surface known from other frameworks, on the stores of the core.
+
+One object is one conversation (`ContextStore`), made of typed messages; `compact_context` summarises its older part.
+People with the kernel need none of this; see `ContextManager` for what does more with less.
+"""
+
+from .blocks import (
+    ContentBlock,
+    ImageBlock,
+    MediaType,
+    OtherBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    from_dict,
+    to_dict,
+)
+from .compaction import Complete, compact_context
+from .contexts import ContextStore, MemoryContextStore, StoredContext
+from .typed import Message, Role
+
+__all__ = [
+    "Complete",
+    "ContentBlock",
+    "ContextStore",
+    "ImageBlock",
+    "MediaType",
+    "MemoryContextStore",
+    "Message",
+    "OtherBlock",
+    "Role",
+    "StoredContext",
+    "TextBlock",
+    "ToolResultBlock",
+    "ToolUseBlock",
+    "compact_context",
+    "from_dict",
+    "to_dict",
+]

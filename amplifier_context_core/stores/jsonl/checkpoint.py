@@ -1,0 +1,96 @@
+"""The checkpoint beside the main file: bytes that are not ours to read, under a line that says what they stand for."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from .disk import read_at, reading, size_of
+from .index import Row
+
+_VERSION = 1
+
+
+class CheckpointDamaged(Exception):
+    """The checkpoint's bytes are not those that were saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint as it was saved.
+
+    Attributes:
+        covered: entries it stands for.
+        upto: seq of the last of them; 0 without one.
+        end: where in the main file that one ends.
+        line: that one's checksum.
+        data: the caller's bytes.
+    """
+
+    covered: int
+    upto: int
+    end: int
+    line: int
+    data: bytes
+
+    def stands_for(self, row: Row | None) -> bool:
+        """Is this, the row at the place before `covered`, still the one it was saved with?"""
+        if self.covered == 0:
+            return True
+        return row is not None and (row.seq, row.end, row.crc) == (self.upto, self.end, self.line)
+
+
+def saved_at(row: Row | None, data: bytes) -> Saved:
+    """A checkpoint that stands for all up to a row."""
+    return Saved(row.place + 1, row.seq, row.end, row.crc, data) if row else Saved(0, 0, 0, 0, data)
+
+
+def encode(checkpoint: Saved) -> list[bytes]:
+    """The bytes of its file."""
+    figures = [_VERSION, checkpoint.covered, checkpoint.upto, checkpoint.end, checkpoint.line]
+    crc = zlib.crc32(checkpoint.data, zlib.crc32(orjson.dumps(figures)))
+    return [orjson.dumps({"amplifier_context_checkpoint": figures, "crc32": crc}) + b"\n", checkpoint.data]
+
+
+def load(path: str) -> Saved | None:
+    """The checkpoint that is there, if one is.
+
+    Raises:
+        CheckpointDamaged: its bytes changed, or are not all there.
+    """
+    with reading(path) as descriptor:
+        if descriptor is None:
+            return None
+        head, _, data = read_at(descriptor, 0, size_of(descriptor)).partition(b"\n")
+    return _checked(head, data)
+
+
+def covered_by(path: str) -> int:
+    """How many entries the checkpoint stands for, without reading all of it; 0 when there is none or it is damaged."""
+    with reading(path) as descriptor:
+        head = b"" if descriptor is None else read_at(descriptor, 0, 512).partition(b"\n")[0]
+    figures = _figures(head)[0]
+    return figures[1] if figures else 0
+
+
+def _checked(head: bytes, data: bytes) -> Saved:
+    figures, crc = _figures(head)
+    if not figures or zlib.crc32(data, zlib.crc32(orjson.dumps(figures))) != crc:
+        raise CheckpointDamaged
+    _, covered, upto, end, line = figures
+    return Saved(covered, upto, end, line, data)
+
+
+def _figures(head: bytes) -> tuple[list[int], object]:
+    try:
+        told = orjson.loads(head)
+        figures, crc = told["amplifier_context_checkpoint"], told["crc32"]
+    except (ValueError, TypeError, KeyError):
+        return [], 0
+    sound = isinstance(figures, list) and all(type(one) is int for one in cast("list[object]", figures))
+    if not sound or len(cast("list[int]", figures)) != 5 or figures[0] != _VERSION:
+        return [], 0
+    return cast("list[int]", figures), crc

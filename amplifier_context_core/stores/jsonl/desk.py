@@ -1,0 +1,343 @@
+"""What the worker's thread does: the sessions that are open, and looks at those that are not.
+
+Plain calls, in one thread. What the operating system says of a file leaves here as `StoreError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+
+from ...errors import ConfigError, StoreError
+from ...transcript import Entry
+from ..checks import check_session_id, check_within, no_session, session_exists
+from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
+from .claim import holder_of
+from .disk import breathe, store_error
+from .files import Part, Places, SessionFiles
+from .index import IndexDamaged
+from .look import Look, looking
+from .session import Session
+from .tail import Tail
+from .verify import problems_of
+
+log = logging.getLogger(__name__)
+
+_LOOKS = 5  # at a session that is being changed
+_SYNCS = 16  # sessions synced at the same time
+_CHANGING: tuple[Part, ...] = ("main", "archive", "checkpoint")  # files whose times tell when a session was changed
+
+
+class Desk:
+    """The sessions of one store."""
+
+    def __init__(self, places: Places, durability: Durability, *, archive: bool) -> None:
+        self._places = places
+        self._durability: Durability = durability
+        self._archive = archive
+        self._open: dict[str, Session] = {}
+        self._listeners: dict[str, OnRepair] = {}
+        self._changed: dict[str, int] = {}  # when, in ns: file systems' clocks are too coarse to order what we did
+        self._to_tell: list[Callable[[], None]] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    # -- one session ------------------------------------------------------------------------------------------------
+
+    def open(self, session_id: str, on_repair: OnRepair | None) -> Extent:
+        """Claim a session."""
+        with self._words(session_id):
+            if on_repair is not None:
+                self._listeners[check_session_id(session_id)] = on_repair
+            try:
+                return self._claimed(session_id).extent()
+            finally:
+                if session_id not in self._open:
+                    self._listeners.pop(session_id, None)
+
+    def release(self, session_id: str) -> None:
+        """Give a claim back."""
+        with self._words(session_id):
+            session = self._open.get(check_session_id(session_id))
+            if session is not None:
+                session.release()
+                self._forget(session_id)
+
+    def extent(self, session_id: str) -> Extent:
+        """How long a session is."""
+        with self._words(session_id), self._seen(session_id) as seen:
+            return seen.extent()
+
+    def append_all(self, appends: Sequence[tuple[str, Sequence[Entry]]]) -> list[BaseException | None]:
+        """Append to sessions, those of one session together; what became of each append."""
+        by_session: dict[str, list[int]] = {}
+        for number, (session_id, _) in enumerate(appends):
+            by_session.setdefault(session_id, []).append(number)
+        together = {one: [appends[number][1] for number in numbers] for one, numbers in by_session.items()}
+        problems = self._append(together)
+        came: list[BaseException | None] = [None] * len(appends)
+        for session_id, numbers in by_session.items():
+            alone = problems[session_id] is not None and len(numbers) > 1  # perhaps one of them cannot be written
+            for number in numbers:
+                batch = {session_id: [appends[number][1]]}
+                came[number] = self._append(batch)[session_id] if alone else problems[session_id]
+        return came
+
+    def _append(self, together: dict[str, list[Sequence[Entry]]]) -> dict[str, BaseException | None]:
+        """Append to each session once. All are written before the first one is synced: their fsyncs then take as long
+        as one, for they share what the file system has to write."""
+        problems = {
+            session_id: self._try(session_id, partial(self._write, session_id, batches))
+            for session_id, batches in together.items()
+        }
+        written = [self._open[session_id].tail for session_id, problem in problems.items() if problem is None]
+        if len(written) > 1 and self._durability == "fsync":
+            self._pool = self._pool or ThreadPoolExecutor(_SYNCS, "jsonl-sync")
+            synced = list(self._pool.map(Tail.sync, written))
+        else:
+            synced = [tail.sync() for tail in written]
+        for tail, problem in zip(written, synced, strict=True):
+            session_id = tail.lines.session_id
+            problems[session_id] = self._try(session_id, partial(tail.settle, problem))
+        return problems
+
+    def _try(self, session_id: str, work: Callable[[], None]) -> BaseException | None:
+        try:
+            with self._words(session_id):
+                work()
+        except Exception as problem:  # noqa: BLE001 - handed to the caller
+            return problem
+        return None
+
+    def _write(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
+        self._changing(session_id).write(batches)
+
+    def read(self, session_id: str, start: int, stop: int | None) -> list[Entry]:
+        """Entries by their places."""
+        return self._whole(session_id, lambda seen: seen.read(start, stop))
+
+    def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
+        """Entries by their seqs."""
+        return self._whole(session_id, lambda seen: seen.find(seqs))
+
+    def _whole(self, session_id: str, ask: Callable[[Session | Look], list[Entry]]) -> list[Entry]:
+        """What is asked for; asked again where it was changed meanwhile by whoever has claimed it."""
+        found: list[Entry] = []
+        with self._words(session_id):
+            for _ in range(_LOOKS):
+                with self._seen(session_id) as seen:
+                    found = ask(seen)
+                    if not (isinstance(seen, Look) and seen.is_outdated):
+                        break
+        return found
+
+    def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        """Go on differently from a place on."""
+        with self._words(session_id):
+            if not self._is_there(session_id):
+                check_within(session_id, keep, 0)
+                if not entries:
+                    return
+            self._changing(session_id).replace(keep, entries)
+
+    def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Put entries in place of others."""
+        with self._words(session_id):
+            if entries and self._is_there(session_id):
+                self._changing(session_id).rewrite(entries)
+
+    def archived(self, session_id: str) -> list[Entry]:
+        """What once belonged to a history."""
+        with self._words(session_id), self._seen(session_id) as seen:
+            return seen.archived() if seen.is_there else []
+
+    def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        """Keep a checkpoint."""
+        with self._words(session_id):
+            if not self._is_there(session_id):
+                check_within(session_id, covered, 0)
+            self._changing(session_id).save_checkpoint(covered, data)
+
+    def load_checkpoint(self, session_id: str) -> bytes | None:
+        """The checkpoint that stands."""
+        with self._words(session_id), self._seen(session_id) as seen:
+            saved = seen.load_checkpoint() if seen.is_there else None
+            return None if saved is None else saved.data
+
+    def fork(self, session_id: str, new_id: str, length: int | None) -> None:
+        """Make a session that begins as another."""
+        with self._words(session_id), self._seen(session_id) as seen:
+            if not seen.is_there:
+                raise no_session(session_id)
+            files = self._places.files_of_fork(new_id)
+            if session_id == new_id or os.path.lexists(files.main):
+                raise session_exists(new_id)
+            count = seen.extent().length if length is None else length
+            check_within(session_id, count, seen.extent().length)
+            with self._words(new_id):
+                held = new_id in self._open
+                child = self._claimed(new_id, files)
+                try:
+                    if child.is_there:
+                        raise session_exists(new_id)
+                    self._begin(child, seen, count)
+                    if child.is_unfinished:
+                        with suppress(OSError):
+                            child.delete()
+                        raise StoreError(f"session {new_id!r} could not be made; see that there is room for it")
+                except BaseException:
+                    if not held:
+                        child.abandon()
+                        self._forget(new_id)
+                    raise
+            self._changed[new_id] = time.time_ns()
+
+    def _begin(self, child: Session, seen: Session | Look, count: int) -> None:
+        saved, last_seq = seen.load_checkpoint(), seen.extent().last_seq
+        seen.sound(lambda history: child.begin_as(history, count, last_seq, saved))
+
+    def delete(self, session_id: str) -> None:
+        """Erase a session."""
+        with self._words(session_id):
+            files = self._places.files_of(session_id)
+            session = self._open.get(session_id)
+            if session is None and (os.path.lexists(files.main) or os.path.isdir(_own(files))):
+                tell = partial(self._tell, session_id)
+                session = Session(files, self._durability, archive=self._archive, tell=tell, to_delete=True)
+            if session is not None:
+                session.delete()
+            self._forget(session_id)
+            self._changed.pop(session_id, None)
+
+    def verify(self, session_id: str) -> list[str]:
+        """What is wrong with a session."""
+        with self._words(session_id):
+            if session_id in self._open:
+                self._open[session_id].history()
+            with looking(self._places.files_of(session_id)) as look:
+                return problems_of(look)
+
+    # -- all of them ------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[SessionInfo]:
+        """All sessions, the last changed first."""
+        found: list[tuple[int, SessionInfo]] = []
+        for session_id, session in self._open.items():
+            problem = self._try(session_id, session.tail.write_held)
+            if problem is not None:
+                log.warning("%s", problem)
+        try:
+            listed = self._places.all()
+        except OSError as problem:
+            raise StoreError(f"the sessions in {self._places.root} cannot be listed: {problem.strerror}") from problem
+        for files in listed:
+            breathe()
+            try:
+                found.append(self._info(files))
+            except (OSError, StoreError, ConfigError) as problem:  # somebody else's folder may bear any name
+                log.warning("session %r cannot be listed: %s", files.session_id, problem)
+        return [info for _, info in sorted(found, key=lambda one: one[0], reverse=True)]
+
+    def _info(self, files: SessionFiles) -> tuple[int, SessionInfo]:
+        session_id = files.session_id
+        with self._seen(session_id) as seen:
+            length = seen.extent().length
+        times = [self._changed.get(session_id, 0)]
+        paths = [files.path(part) for part in _CHANGING]
+        times.extend(os.lstat(path).st_mtime_ns for path in paths if os.path.lexists(path))
+        updated = datetime.fromtimestamp(max(times) / 1e9, UTC).isoformat(timespec="milliseconds")
+        size = os.lstat(files.main).st_size
+        return max(times), SessionInfo(session_id, length, updated, size, holder_of(files))
+
+    def close(self) -> None:
+        """Give all claims back; raise what went wrong when all was tried."""
+        problems: list[StoreError] = []
+        for session_id in list(self._open):
+            try:
+                self.release(session_id)
+            except StoreError as problem:
+                problems.append(problem)
+        self._end_pool()
+        if problems:
+            raise problems[0]
+
+    def abandon(self) -> None:
+        """Give all claims back, whatever cannot be done any more."""
+        for session_id in list(self._open):
+            self._open[session_id].abandon()
+            self._forget(session_id)
+        self._end_pool()
+
+    def _end_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    def to_tell(self) -> list[Callable[[], None]]:
+        """Repairs that were made and not told yet, each as a call that tells of it."""
+        told, self._to_tell = self._to_tell, []
+        return told
+
+    # -- who has what -----------------------------------------------------------------------------------------------
+
+    def _claimed(self, session_id: str, files: SessionFiles | None = None) -> Session:
+        session = self._open.get(session_id)
+        if session is None:
+            files = files or self._places.files_of(session_id)
+            tell = partial(self._tell, session_id)
+            session = Session(files, self._durability, archive=self._archive, tell=tell)
+            self._open[session_id] = session
+        return session
+
+    def _changing(self, session_id: str) -> Session:
+        session = self._claimed(session_id)
+        self._changed[session_id] = time.time_ns()
+        return session
+
+    @contextmanager
+    def _seen(self, session_id: str) -> Generator[Session | Look]:
+        session = self._open.get(session_id)
+        if session is not None:
+            yield session
+        else:
+            with looking(self._places.files_of(session_id)) as look:
+                yield look
+
+    def _is_there(self, session_id: str) -> bool:
+        session = self._open.get(session_id)
+        return session.is_there if session else os.path.lexists(self._places.files_of(session_id).main)
+
+    def _forget(self, session_id: str) -> None:
+        self._open.pop(session_id, None)
+        self._listeners.pop(session_id, None)
+
+    def _tell(self, session_id: str, repair: Repair) -> None:
+        listener = self._listeners.get(session_id)
+        if listener is not None:
+            self._to_tell.append(partial(_told, listener, repair))
+
+    @contextmanager
+    def _words(self, session_id: str) -> Generator[None]:
+        """Say in words what the operating system says in numbers."""
+        try:
+            yield
+        except OSError as problem:
+            raise store_error(session_id, problem) from problem
+        except IndexDamaged as problem:
+            raise StoreError(f"session {session_id!r}: its index changes while it is read; try again") from problem
+
+
+def _told(listener: OnRepair, repair: Repair) -> None:
+    try:
+        listener(repair)
+    except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
+        log.warning("a listener for repairs failed (%s); the repair is made", type(problem).__name__)
+
+
+def _own(files: SessionFiles) -> str:
+    return files.folder if files.own_folder else ""

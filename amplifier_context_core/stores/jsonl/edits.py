@@ -1,0 +1,190 @@
+"""The steps of edits: replacing the end of a history, rewriting entries of it, beginning as another one did.
+
+What is large is written beside the files it shall replace; the rest stands in the steps. Nothing that is in place is
+touched here, but for the archive, whose new lines count only once a step has put their record after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...transcript import Entry
+from ..rows import extra_of, message_json
+from .archive import Archive, archived_line, record_of
+from .checkpoint import Saved, covered_by, encode, saved_at
+from .disk import Disk
+from .files import SessionFiles
+from .history import History
+from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
+from .pending import Step
+from .tail import encode_entries, end_of
+
+Spoilt = Callable[[Row, bytes], None]
+
+
+class Edits:
+    """Makes the steps of edits of one session."""
+
+    def __init__(self, files: SessionFiles, disk: Disk, archive: Archive, *, archives: bool) -> None:
+        self._files, self._disk, self._archive, self._archives = files, disk, archive, archives
+
+    # -- replacing --------------------------------------------------------------------------------------------------
+
+    def replacing(
+        self, history: History, keep: int, entries: Sequence[Entry], last_seq: int, spoilt: Spoilt
+    ) -> list[Step]:
+        """Keep the first entries, archive the others, and go on with these.
+
+        Args:
+            history: what there is.
+            keep: how many stay as they are.
+            entries: what comes then.
+            last_seq: the highest seq ever given.
+            spoilt: told of entries that are damaged and cannot be archived.
+        """
+        before = history.row(keep - 1) if keep else None
+        lines = Lines.after(history.session_id, before)
+        encode_entries(lines, entries)
+        old, position = list(history.rows(keep)), history.position(keep)
+        staying = {entry.seq for entry in entries}
+        leaving = [row for row in old if row.seq not in staying]
+        last_seq = max(last_seq, lines.top)
+        end = self._archive.add(_archive_lines(history, leaving, spoilt) if self._archives else ())
+        steps = [
+            Step("put", "archive", end, record_of(keep, last_seq, len(leaving))),
+            Step("put", "main", end_of(before), b"".join(lines.main)),
+            Step("put", "index", position, b"".join(lines.index)),
+        ]
+        if covered_by(self._files.path("checkpoint")) > keep:
+            steps.append(Step("drop", "checkpoint"))
+        return steps
+
+    # -- rewriting --------------------------------------------------------------------------------------------------
+
+    def rewriting(self, history: History, new: dict[int, Entry]) -> list[Step]:
+        """Put entries in place of those of the same seqs, in the history and in the archive.
+
+        Counts are written over the old ones where they fit.
+        """
+        rows = history.find_rows(list(new))
+        archived = self._archive.rewritten(new)
+        anew, differs = _compared(history, rows, new)
+        steps: list[Step] = []
+        if archived is not None:
+            self._disk.write_new(self._files.path("archive"), archived.lines)
+            steps.append(Step("move", "archive"))
+            differs = differs or archived.differs
+        if anew:
+            steps += self._all_anew(history, new)
+        elif rows and history.index is not None:
+            fitting = self._in_place(history.index, rows, new)
+            if fitting is None:
+                self._disk.write_new(self._files.path("index"), self._index_anew(history, new))
+            steps += [Step("move", "index")] if fitting is None else fitting
+        if differs:
+            steps += [Step("drop", "checkpoint"), Step("drop", "damaged")]
+        return steps
+
+    def _all_anew(self, history: History, new: dict[int, Entry]) -> list[Step]:
+        lines = Lines(history.session_id)
+        self._disk.write_new(self._files.main, _main_anew(history, new, lines))
+        self._disk.write_new(self._files.path("index"), lines.index)
+        return [Step("move", "main"), Step("move", "index")]
+
+    def _index_anew(self, history: History, new: dict[int, Entry]) -> Iterator[bytes]:
+        for row in history.rows():
+            yield (self._row_of(new[row.seq], row) if row.seq in new else row).encode()
+
+    def _row_of(self, entry: Entry, row: Row) -> Row:
+        extra = extra_of(entry, self._files.session_id) or None
+        return row._replace(turn=entry.turn, tokens=entry.tokens, extra=extra)
+
+    def _in_place(self, index: Index, rows: Sequence[Row], new: dict[int, Entry]) -> list[Step] | None:
+        """Index lines to be written over the old ones; None if one does not fit."""
+        wanted = {row.place for row in rows}
+        begin = index.position(min(wanted))
+        runs: list[tuple[int, list[bytes]]] = []  # lines that follow one another, and where the first begins
+        follows = False
+        for place in range(min(wanted), max(wanted) + 1):
+            row, end = index.row_at(begin)
+            if place in wanted:
+                line = self._row_of(new[row.seq], row).encode().rstrip()
+                if len(line) >= end - begin:
+                    return None
+                if not follows:
+                    runs.append((begin, []))
+                runs[-1][1].append(line.ljust(end - begin - 1) + b"\n")
+            follows = place in wanted
+            begin = end
+        return [Step("patch", "index", start, b"".join(lines)) for start, lines in runs]
+
+    # -- beginning --------------------------------------------------------------------------------------------------
+
+    def beginning(self, history: History, count: int, last_seq: int, checkpoint: Saved | None) -> list[Step]:
+        """Begin, with nothing there yet, as another session did.
+
+        Args:
+            history: the other's.
+            count: how much of it.
+            last_seq: the highest seq ever given there.
+            checkpoint: the other's; taken over if what it stands for is.
+        """
+        lines = Lines(self._files.session_id)
+        self._disk.write_new(self._files.main, _copied(history, count, lines))
+        self._disk.write_new(self._files.path("index"), lines.index)
+        steps = [Step("move", "index")]
+        if last_seq > lines.top:
+            steps.append(Step("put", "archive", 0, record_of(count, last_seq, 0)))
+        if checkpoint is not None and checkpoint.covered <= lines.place:
+            row = decode(lines.index[checkpoint.covered - 1]) if checkpoint.covered else None
+            self._disk.write_new(self._files.path("checkpoint"), encode(saved_at(row, checkpoint.data)))
+            steps.append(Step("move", "checkpoint"))
+        return [*steps, Step("move", "main")]  # last: once that is there, the session is
+
+
+def _archive_lines(history: History, leaving: Sequence[Row], spoilt: Spoilt) -> Iterator[bytes]:
+    for row, span in _spans(history, iter(leaving)):
+        if crc_of(span) == row.crc:
+            yield archived_line(row, span.strip(BLANK))
+        else:
+            spoilt(row, span)
+
+
+def _compared(history: History, rows: Sequence[Row], new: dict[int, Entry]) -> tuple[bool, bool]:
+    """Must the main file be written anew? And does any message say something else than before?"""
+    found, _ = history.read(iter(rows))
+    anew = differs = False
+    for row, old in zip(rows, found, strict=True):
+        entry = new[row.seq]
+        differs = differs or old is None or old.message != entry.message
+        anew = anew or old is None or message_json(old.message) != message_json(entry.message)
+    return anew, differs
+
+
+def _main_anew(history: History, new: dict[int, Entry], lines: Lines) -> Iterator[bytes]:
+    """The lines of the main file with these entries in it; `lines` gets their index."""
+    for row, span in _spans(history, history.rows()):
+        if row.seq in new:
+            encode_entries(lines, [new[row.seq]])
+        else:
+            _add_sound(lines, row, span, row.extra)
+        yield lines.main.pop()
+
+
+def _copied(history: History, count: int, lines: Lines) -> Iterator[bytes]:
+    """The lines of the first entries for another session; `lines` gets their index."""
+    own: dict[str, Any] = {"session_id": history.session_id}
+    for row, span in _spans(history, history.rows(0, count)):
+        _add_sound(lines, row, span, own if row.extra is None else {**own, **row.extra})
+        yield lines.main.pop()
+
+
+def _add_sound(lines: Lines, row: Row, span: bytes, extra: dict[str, Any] | None) -> None:
+    if crc_of(span) != row.crc:
+        raise IndexDamaged  # to be mended before it is copied, or nobody could tell any more
+    lines.add_line(span.strip(BLANK), row.seq, row.turn, row.tokens, extra)
+
+
+def _spans(history: History, rows: Iterator[Row]) -> Iterator[tuple[Row, bytes]]:
+    return iter(()) if history.main is None else spans(history.main, history.size, rows)

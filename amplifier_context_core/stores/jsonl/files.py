@@ -1,0 +1,117 @@
+"""Where the files of a session are.
+
+A session is a folder of the root that bears its id; or, where a host names one file, that file with the others beside
+it. The main file has the name and the format of the module we replace: one message a line, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...errors import StoreError
+from ..checks import check_session_id
+
+MAIN = "context-messages.jsonl"
+
+Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
+ERASED: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """The paths of one session's files.
+
+    Attributes:
+        session_id: whose.
+        main: the messages, one a line.
+        own_folder: the folder is this session's alone.
+    """
+
+    session_id: str
+    main: str
+    own_folder: bool
+
+    @property
+    def folder(self) -> str:
+        """The folder they are in."""
+        return os.path.dirname(self.main)
+
+    @property
+    def name(self) -> str:
+        """The main file's name, for people."""
+        return os.path.basename(self.main)
+
+    def path(self, part: Part) -> str:
+        """The path of one of them."""
+        if part == "main":
+            return self.main
+        suffix = ".jsonl" if part in ("index", "archive") else ""
+        return f"{self.main.removesuffix('.jsonl')}.{part}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where sessions are: folders of a root, or one file and the forks made of it."""
+
+    root: Path
+    file: Path | None = None
+
+    def files_of(self, session_id: str) -> SessionFiles:
+        """The files of a session.
+
+        Raises:
+            ConfigError: the id cannot be one.
+            StoreError: a link leads its folder out of the root.
+        """
+        check_session_id(session_id)
+        if self.file is not None:
+            fork = self._fork(session_id)
+            return SessionFiles(session_id, str(fork if os.path.lexists(fork) else self.file), own_folder=False)
+        folder = self.root / session_id
+        if folder.is_symlink():
+            root = os.path.realpath(self.root)
+            if os.path.commonpath([root, os.path.realpath(folder)]) != root:
+                raise StoreError(
+                    f"session {session_id!r}: its folder is a link out of {self.root}; put the folder itself there"
+                )
+        return SessionFiles(session_id, str(folder / MAIN), own_folder=True)
+
+    def files_of_fork(self, session_id: str) -> SessionFiles:
+        """The files of a session that is made of another: beside the one file, under a name of its own."""
+        files = self.files_of(session_id)
+        if self.file is None or files.main != str(self.file):
+            return files
+        return SessionFiles(session_id, str(self._fork(session_id)), own_folder=False)
+
+    def all(self) -> list[SessionFiles]:
+        """The files of every session there is."""
+        if self.file is not None:
+            return self._all_beside(self.file)
+        try:
+            with os.scandir(self.root) as found:
+                names = [one.name for one in found if not one.name.startswith(".") and one.is_dir()]
+        except FileNotFoundError:
+            return []
+        made = [SessionFiles(name, str(self.root / name / MAIN), own_folder=True) for name in names]
+        return [files for files in made if os.path.lexists(files.main)]
+
+    def _all_beside(self, file: Path) -> list[SessionFiles]:
+        found = [SessionFiles(_stem(file), str(file), own_folder=False)] if os.path.lexists(file) else []
+        start, end = f"{_stem(file)}.fork-", ".jsonl"
+        if file.parent.is_dir():
+            for one in sorted(file.parent.iterdir()):
+                name = one.name.removeprefix(start).removesuffix(end)
+                if one.name == f"{start}{name}{end}" and not name.endswith((".index", ".archive")):
+                    found.append(SessionFiles(name, str(one), own_folder=False))
+        return found
+
+    def _fork(self, session_id: str) -> Path:
+        file = self.file or self.root
+        return file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")
+
+
+def _stem(file: Path) -> str:
+    return file.name.removesuffix(".jsonl")

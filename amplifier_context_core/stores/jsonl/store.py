@@ -1,0 +1,164 @@
+"""Sessions as files: one message a line, as the module we replace writes them, with what else we need beside it.
+
+    ROOT/<session id>/context-messages.jsonl             the history: one current message a line (files)
+                      context-messages.index.jsonl       where each stands, and its seq, turn and tokens (index)
+                      context-messages.archive.jsonl     what edits took out (archive)
+                      context-messages.checkpoint        (checkpoint)
+                      context-messages.pending           an edit that is being carried out (pending)
+                      context-messages.damaged           bytes that were no messages (mend)
+                      context-messages.lock, .owner      who writes (claim)
+
+All but the main file can be missing. Calls are handed to one thread (worker), which does them in order
+(desk): whoever waits, waits on his own event loop. (aiofiles is no help here: it hands every single read and
+write to some thread of a pool, and order is what this store is about.)
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import ConfigError
+from ...transcript import Entry
+from ..checks import check_session_id
+from ..protocol import Durability, Extent, OnRepair, SessionInfo
+from .desk import Desk
+from .files import Places
+from .worker import Worker
+
+_stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
+
+
+class JsonlStore:
+    """Keeps each session in a folder of its own, or one session in one file."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        file: str | os.PathLike[str] | None = None,
+        durability: Durability = "fsync",
+        archive: bool = True,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            root: folder of the sessions' folders; made when the first message comes.
+            file: the file that is the session, whatever its id; what else belongs to it is kept beside it.
+            durability: what acknowledged means: on disk (``fsync``), with the operating system (``flush``), or neither.
+            archive: keep what edits and interrupts take out of a history.
+
+        Raises:
+            ConfigError: a path that cannot be one.
+        """
+        places = Places(_path("store", root), None if file is None else _path("transcript_path", file))
+        self._desk = Desk(places, durability, archive=archive)
+        self._worker = Worker(self._desk.append_all, self._desk.to_tell)
+        # A store nobody has any more gives its claims back; the thread knows the desk, not the store.
+        weakref.finalize(self, self._worker.stop, self._desk.abandon).atexit = False
+        _stores.add(self)
+
+    @classmethod
+    def from_address(cls, address: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
+        """The store at ``jsonl:PATH``, PATH being the folder of the sessions.
+
+        Raises:
+            ConfigError: there is no path in it.
+        """
+        path = address.partition(":")[2]
+        if not path.strip():
+            raise ConfigError("store", "'jsonl:' needs the folder of the sessions, e.g. 'jsonl:~/sessions'")
+        return cls(path, durability=durability, archive=archive)
+
+    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.open(session_id, on_repair))
+
+    async def release(self, session_id: str) -> None:
+        check_session_id(session_id)
+        await self._worker.run(lambda: self._desk.release(session_id))
+
+    async def extent(self, session_id: str) -> Extent:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.extent(session_id))
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        check_session_id(session_id)
+        if entries:
+            await self._worker.append(session_id, tuple(entries))
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.read(session_id, start, stop))
+
+    async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
+        check_session_id(session_id)
+        wanted = frozenset(seqs)
+        return await self._worker.run(lambda: self._desk.find(session_id, tuple(wanted))) if wanted else []
+
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        check_session_id(session_id)
+        given = tuple(entries)
+        await self._worker.run(lambda: self._desk.replace(session_id, keep, given))
+
+    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
+        check_session_id(session_id)
+        given = tuple(entries)
+        await self._worker.run(lambda: self._desk.rewrite(session_id, given))
+
+    async def archived(self, session_id: str) -> list[Entry]:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.archived(session_id))
+
+    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        check_session_id(session_id)
+        await self._worker.run(lambda: self._desk.save_checkpoint(session_id, covered, data))
+
+    async def load_checkpoint(self, session_id: str) -> bytes | None:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.load_checkpoint(session_id))
+
+    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
+        check_session_id(session_id)
+        check_session_id(new_id)
+        await self._worker.run(lambda: self._desk.fork(session_id, new_id, length))
+
+    async def sessions(self) -> list[SessionInfo]:
+        return await self._worker.run(self._desk.sessions)
+
+    async def delete(self, session_id: str) -> None:
+        check_session_id(session_id)
+        await self._worker.run(lambda: self._desk.delete(session_id))
+
+    async def verify(self, session_id: str) -> list[str]:
+        check_session_id(session_id)
+        return await self._worker.run(lambda: self._desk.verify(session_id))
+
+    async def close(self) -> None:
+        await self._worker.run(self._desk.close)
+        self._worker.stop(self._desk.abandon)
+
+    def _end(self) -> None:
+        """Write what is kept back, and give all claims back, before the process ends."""
+        thread = self._worker.stop(self._desk.abandon)
+        if thread is not None:
+            thread.join(5)
+
+
+def _path(key: str, given: str | os.PathLike[str]) -> Path:
+    text = os.fspath(given)
+    if not text or "\0" in text:
+        raise ConfigError(key, "is no path of a file or folder")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(key, "names the home of a user there is none of") from None
+
+
+@atexit.register
+def _end_all() -> None:
+    for store in list(_stores):
+        store._end()  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,289 @@
+"""The end of the main file and of the index, where one writer adds: all of it, or nothing.
+
+An append is one write to the main file, one to the index, and one fsync of the main file; a batch is written down in
+the pending file before, so that a crash leaves all of it or nothing. What is known here of the files is what was read
+when they were opened and what was written since: before every write they are asked whether that is still so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...errors import StoreError
+from ...transcript import Entry
+from .disk import Disk, breathe, keep_private, open_file, open_if_there, size_of, write_all
+from .files import SessionFiles
+from .history import History, fits
+from .index import Index, IndexDamaged, Lines, Row
+from .pending import Edit, Pending, Step
+from .repair import RECENT
+
+_HELD = 64 * 1024  # bytes kept back at most where nothing is promised of them
+_FLAGS = os.O_RDWR | os.O_APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """What an append has written and is not part of the history yet."""
+
+    lines: Lines
+    whole: bool  # it stands in the pending file too
+    came_before: bool
+    sizes: tuple[int, int]
+
+
+class Tail:
+    """Where a history goes on.
+
+    Attributes:
+        main: descriptor of the main file; None until there is one.
+        index: the index, likewise.
+        lines: place, offset and highest seq up to here.
+        last_seq: the highest seq ever given.
+        undo: a write failed and could not be taken back yet; True: it stands in the pending file too.
+    """
+
+    def __init__(self, files: SessionFiles, disk: Disk, pending: Pending, *, holds: bool) -> None:
+        """Open nothing yet; with `holds` small appends are kept in memory until they are worth a write."""
+        self._files, self._disk, self._pending, self._holds = files, disk, pending, holds
+        self.main: int | None = None
+        self.index: Index | None = None
+        self.lines = Lines(files.session_id)
+        self.last_seq = 0
+        self.undo: bool | None = None
+        self._written = (0, 0)  # bytes of the main file and of the index that are in the files
+        self._held: list[Lines] = []
+        self._under_way: _UnderWay | None = None
+        self._recent: deque[int] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Has anything ever been written, or is anything kept back to be written?"""
+        return self.main is not None or bool(self._held)
+
+    def history(self) -> History:
+        """What the files hold; what is kept back must be written before."""
+        last = self.lines
+        return History(
+            last.session_id, self.main, last.offset, self.index, last.place, top=last.top, rising=last.rising
+        )
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the files there are, anew."""
+        self.close()
+        self.main = open_if_there(self._files.main, _FLAGS)
+        if self.main is not None and self._files.own_folder:
+            keep_private(self.main)
+        descriptor = open_if_there(self._files.path("index"), _FLAGS)
+        self.index = None if descriptor is None else Index(descriptor, size_of(descriptor))
+
+    def learn(self, last_seq: int) -> bool:
+        """Learn from the open files where the history goes on; False if they do not fit each other."""
+        found = fits(self.main, size_of(self.main), self.index)
+        if found is None:
+            return False
+        history, last = found
+        self.lines = Lines.after(self._files.session_id, last)
+        size = 0 if history.index is None else history.index.size
+        if self.index is not None and self.index.size != size:  # its last line is torn
+            os.ftruncate(self.index.descriptor, size)
+            self.index.size = size
+        self.last_seq = max(last_seq, self.lines.top)
+        self._written = (history.size, size)
+        self._recent = None
+        return True
+
+    def make(self) -> tuple[int, Index]:
+        """Have both files open; a session begins to be there when the main file is."""
+        made = self.main is None or self.index is None
+        if self.main is None:
+            self._disk.make_folder(self._files.folder)
+            self.main = open_file(self._files.main, _FLAGS | os.O_CREAT)
+        if self.index is None:
+            self.index = Index(open_file(self._files.path("index"), _FLAGS | os.O_CREAT), 0)
+        if made:
+            os.ftruncate(self.index.descriptor, self._written[1])
+            self._disk.sync_folder(self._files.folder)
+        return self.main, self.index
+
+    def close(self) -> None:
+        """Close the files."""
+        if self.main is not None:
+            os.close(self.main)
+        if self.index is not None:
+            os.close(self.index.descriptor)
+        self.main = self.index = None
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, batches: Sequence[Sequence[Entry]]) -> None:
+        """The first half of an append: what is written is not there until it is settled."""
+        lines = self.lines.continued()
+        for entries in batches:
+            encode_entries(lines, entries)
+        if self._holds:
+            self._hold(lines)
+        else:
+            self._put([lines], whole=any(len(entries) > 1 for entries in batches))
+
+    def sync(self) -> OSError | None:
+        """Have on disk what was written; what went wrong. Other threads may do this, for many sessions at once."""
+        if self._under_way is None or self.main is None or self.index is None:
+            return None
+        try:
+            if self._under_way.came_before:
+                # Like one of the last: without its index line it could be taken for a damage of the file system.
+                self._disk.sync(self.index.descriptor)
+            self._disk.sync(self.main)
+        except OSError as problem:
+            return problem
+        return None
+
+    def settle(self, problem: OSError | None) -> None:
+        """Make what was written part of the history, or take it back and raise why."""
+        if self._under_way is None:
+            return
+        done, self._under_way = self._under_way, None
+        if problem is not None:
+            self._fail(pending_too=done.whole)
+            raise problem
+        self._written = done.sizes
+        if done.whole:
+            with suppress(OSError):  # it is carried out; found again, it does no harm
+                self._pending.end(surely=False)
+        self._go_on_after(done.lines)
+
+    def write_held(self) -> None:
+        """Write what was kept back."""
+        if self._held:
+            now = self.lines
+            self._put(self._held, whole=False)
+            self.settle(self.sync())
+            self._held, self.lines = [], now
+
+    def _hold(self, lines: Lines) -> None:
+        """Keep entries in memory until enough have come together."""
+        self._held.append(lines)
+        if lines.offset - self._written[0] >= _HELD:
+            try:
+                self.write_held()
+            except BaseException:
+                self._held.pop()
+                raise
+        self._go_on_after(lines)
+
+    def _go_on_after(self, lines: Lines) -> None:
+        self.last_seq = max(self.last_seq, lines.top)
+        self.lines = lines.continued()
+
+    def _put(self, parts: Sequence[Lines], *, whole: bool) -> None:
+        """Write lines into the files, or raise with the files as they were."""
+        at_main, at_index = self._written
+        main = b"".join(line for lines in parts for line in lines.main)
+        text = b"".join(line for lines in parts for line in lines.index)
+        descriptor, index = self.make()
+        self.check_alone()
+        if whole:
+            steps = [Step("put", "main", at_main, main), Step("put", "index", at_index, text)]
+            self.begin_pending(Edit(steps, grows=True))
+        try:
+            write_all(descriptor, main)
+            write_all(index.descriptor, text)
+        except BaseException:
+            self._fail(pending_too=whole)
+            raise
+        index.size += len(text)
+        came = self._disk.durable and self._came_before([crc for lines in parts for crc in lines.crcs])
+        self._under_way = _UnderWay(parts[-1], whole, came, (at_main + len(main), at_index + len(text)))
+
+    def _came_before(self, crcs: Sequence[int]) -> bool:
+        """Is one of these messages like one of the last?"""
+        if self._recent is None:
+            self._recent = deque(maxlen=RECENT)
+            with suppress(IndexDamaged):
+                start = max(0, self.lines.place - RECENT)
+                self._recent.extend(row.crc for row in self.history().rows(start))
+        came = False
+        for crc in crcs:
+            came = came or crc in self._recent
+            self._recent.append(crc)
+        return came
+
+    # -- when it fails ----------------------------------------------------------------------------------------------
+
+    def begin_pending(self, edit: Edit) -> None:
+        """Write an edit down, or raise with nothing written down."""
+        try:
+            self._pending.begin(edit)
+        except BaseException:
+            self._fail(pending_too=True)
+            raise
+
+    def take_back(self) -> None:
+        """Cut off what a failed write left, and open the files anew: what never reached the disk may look written."""
+        if self.undo is None:
+            return
+        self._recent = None
+        if self.main is not None and size_of(self.main) > self._written[0]:
+            os.ftruncate(self.main, self._written[0])
+        if self.index is not None:
+            os.ftruncate(self.index.descriptor, self._written[1])
+        if self.undo:
+            self._pending.end(surely=True)
+        self.open()
+        if self.index is not None:
+            self.index.size = self._written[1]
+        self.undo = None
+
+    def _fail(self, *, pending_too: bool) -> None:
+        self.undo = pending_too
+        with suppress(OSError):  # then it is tried again before anything else is done
+            self.take_back()
+
+    def check_alone(self) -> None:
+        """Raise if somebody else changed the main file: what we add would not be where we think."""
+        if self.main is None:
+            return
+        ours = os.fstat(self.main)
+        try:
+            there = os.stat(self._files.main, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self._changed("removed") from None
+        if (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
+            raise self._changed("replaced")
+        if ours.st_size != self._written[0]:
+            raise self._changed("wrote to")
+
+    def _changed(self, did: str) -> StoreError:
+        return StoreError(
+            f"session {self._files.session_id!r}: another program {did} {self._files.main}, and nothing was written "
+            "over it; release the session and open it again, then what it holds now is taken over"
+        )
+
+
+def encode_entries(lines: Lines, entries: Sequence[Entry]) -> None:
+    """Add entries to lines.
+
+    Raises:
+        StoreError: JSON cannot hold one of them.
+    """
+    for entry in entries:
+        breathe()
+        try:
+            lines.add(entry)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise StoreError(
+                f"{entry.mark} of session {lines.session_id!r} cannot be written as JSON ({type(problem).__name__}); "
+                "nothing was stored"
+            ) from None
+
+
+def end_of(row: Row | None) -> int:
+    """Where in the main file a row ends; 0 for none."""
+    return 0 if row is None else row.end

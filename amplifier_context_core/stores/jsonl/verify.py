@@ -1,0 +1,57 @@
+"""Looking for damage that reading alone would not show. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+
+from ...errors import StoreError
+from .archive import Archive
+from .checkpoint import CheckpointDamaged, load
+from .disk import Disk, breathe
+from .history import History
+from .look import Look, stands
+from .mend import notes_of
+from .pending import Pending
+
+
+def problems_of(look: Look) -> list[str]:
+    """What is wrong with a session, a line each."""
+    files = look.files
+    if not look.is_there and not os.path.lexists(files.path("index")):
+        return []
+    disk = Disk(durable=False)
+    found = look.examine(all_of_it=True)
+    history = look.history_of(found)
+    problems = [_with_lost(note.found, note.lost) for note in notes_of(files.name, found)]
+    if Pending(files, disk).found() is not None:
+        problems.append("an edit is written down but not carried out; that is done when the session is opened")
+    if unread := _unreadable(history):
+        problems.append(f"{unread:,} messages of {files.name} are no messages, though they are as written")
+    if damaged := Archive(files.session_id, files.path("archive"), disk).damaged_lines():
+        problems.append(f"{damaged:,} lines of the archive cannot be read")
+    return problems + _of_checkpoint(files.path("checkpoint"), history)
+
+
+def _with_lost(what: str, lost: int) -> str:
+    return f"{what}; {lost:,} {'message is' if lost == 1 else 'messages are'} lost" if lost else what
+
+
+def _unreadable(history: History) -> int:
+    count = 0
+    rows = list(history.rows())
+    for start in range(0, len(rows), 512):
+        count += len(history.read(iter(rows[start : start + 512]))[1])
+        breathe()
+    return count
+
+
+def _of_checkpoint(path: str, history: History) -> list[str]:
+    try:
+        saved = load(path)
+        if saved is None or stands(saved, history):
+            return []
+    except CheckpointDamaged:
+        return ["the checkpoint is damaged; it is left out, and made anew when one is needed"]
+    except StoreError as problem:
+        return [str(problem)]
+    return ["the checkpoint stands for messages that are not there any more; it is left out"]

@@ -1,0 +1,192 @@
+"""One thread that does a store's work, one call after another, for callers on any event loop.
+
+Appends that wait together are handed on together, so that they share a write and an fsync. A caller that is cancelled
+is only not told: its call is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from ...errors import StoreError
+from ...transcript import Entry
+from .disk import begin_work
+
+_Answer = TypeVar("_Answer")
+Append = tuple[str, Sequence[Entry]]
+Appends = Callable[[Sequence[Append]], Sequence[BaseException | None]]
+Told = Callable[[], Sequence[Callable[[], None]]]
+_TOGETHER = 512  # appends handed on at once, at most
+_PATIENCE = 0.0002  # seconds
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call: an append, or any other work."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    waiting: asyncio.Future[Any] | None = None
+    work: Callable[[], object] | None = None
+    append: Append | None = None
+    answer: object = None
+    problem: BaseException | None = None
+
+    def resolve(self) -> None:
+        """On the caller's loop: hand it the answer, if it still waits."""
+        if self.waiting is None or self.waiting.done():
+            return
+        if self.problem is not None:
+            self.waiting.set_exception(self.problem)
+        else:
+            self.waiting.set_result(self.answer)
+
+
+_Calls = queue.SimpleQueue[_Call | None]
+
+
+class Worker:
+    """The thread and its queue. It begins with the first call, ends with `stop`, and begins anew with the next call."""
+
+    def __init__(self, appends: Appends, told: Told) -> None:
+        """Begin nothing yet.
+
+        Args:
+            appends: carries out appends; what became of each.
+            told: what is to be called, on the caller's loop, before its call returns.
+        """
+        self._appends = appends
+        self._told = told
+        self._lock = threading.Lock()
+        self._calls: _Calls | None = None
+        self._thread: threading.Thread | None = None
+        self._process = 0
+
+    async def run(self, work: Callable[[], _Answer]) -> _Answer:
+        """Have something done, after all that was asked for before."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Any] = loop.create_future()
+        self._put(_Call(loop, waiting, work))
+        return cast("_Answer", await waiting)
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Have entries appended, perhaps together with others."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Any] = loop.create_future()
+        self._put(_Call(loop, waiting, append=(session_id, entries)))
+        await waiting
+
+    def stop(self, last: Callable[[], object] | None = None) -> threading.Thread | None:
+        """Have the thread end when its queue, and this last work, is done. Gives it; does not wait for it."""
+        with self._lock:
+            calls, self._calls = self._calls, None
+            if calls is not None:
+                if last is not None:
+                    calls.put(_Call(work=last))
+                calls.put(None)
+            return self._thread
+
+    def _put(self, call: _Call) -> None:
+        with self._lock:
+            if self._calls is None:
+                self._calls = queue.SimpleQueue()
+                arguments = (self._calls, self._thread, self._appends, self._told)
+                self._thread = threading.Thread(target=_serve, args=arguments, name="jsonl-store", daemon=True)
+                self._process = os.getpid()
+                self._thread.start()
+            elif self._process != os.getpid():
+                raise StoreError("this store was used before the process forked; make a new one in the child")
+            self._calls.put(call)
+
+
+def _serve(calls: _Calls, before: threading.Thread | None, appends: Appends, told: Told) -> None:
+    """The thread's life. It knows the queue, not the worker, so that a worker nobody has any more can go."""
+    if before is not None:
+        before.join()
+    company = 1  # appends that came together of late
+    last = 1
+    call = calls.get()
+    while call is not None:
+        if call.append is None:
+            _do(call)
+            _answer([call], told())
+            call = calls.get()
+        else:
+            together, call = _together(call, calls, company)
+            company, last = max(last, len(together)), len(together)
+            _append(together, appends)
+            _answer(together, told())
+            del together
+            call = calls.get() if call is _NOTHING else call
+
+
+_NOTHING = _Call()
+
+
+def _together(first: _Call, calls: _Calls, company: int) -> tuple[list[_Call], _Call | None]:
+    """The appends that wait now, up to the first call that is none; that call, or that there is nothing yet.
+
+    Where many came together of late and few are here, the others were answered this moment and are about to come again:
+    a moment's patience then spares an fsync. Who appends alone is never kept waiting.
+    """
+    together = [first]
+    patience = 2 * len(together) < company
+    while len(together) < _TOGETHER:
+        try:
+            call = calls.get_nowait()
+        except queue.Empty:
+            if not patience or 2 * len(together) >= company:
+                return together, _NOTHING
+            patience = False
+            time.sleep(_PATIENCE)
+            continue
+        if call is None or call.append is None:
+            return together, call
+        together.append(call)
+    return together, _NOTHING
+
+
+def _do(call: _Call) -> None:
+    if call.work is not None:
+        begin_work()
+        try:
+            call.answer = call.work()
+        except BaseException as problem:  # noqa: BLE001 - it is the caller's to see
+            call.problem = problem
+
+
+def _append(together: list[_Call], appends: Appends) -> None:
+    begin_work()
+    try:
+        problems = appends([call.append for call in together if call.append is not None])
+    except BaseException as problem:  # noqa: BLE001 - it is the callers' to see
+        problems = [problem] * len(together)
+    for call, problem in zip(together, problems, strict=True):
+        call.problem = problem
+
+
+def _answer(done: list[_Call], told: Sequence[Callable[[], None]]) -> None:
+    """Wake the callers, once for each event loop; what is to be told is told to the first."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for call in done:
+        if call.loop is not None:
+            by_loop.setdefault(call.loop, []).append(call)
+    for loop, calls in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, calls, told)
+        except RuntimeError:  # that loop is closed: nobody waits there any more
+            continue
+        told = ()
+
+
+def _resolve(calls: list[_Call], told: Sequence[Callable[[], None]]) -> None:
+    for tell in told:
+        tell()
+    for call in calls:
+        call.resolve()

@@ -1,0 +1,1 @@
+"""Sessions in PostgreSQL. Begin with `store`; `..servers` has what it shares with Redis."""

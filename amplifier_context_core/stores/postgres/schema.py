@@ -1,0 +1,145 @@
+"""The tables in PostgreSQL, and how they are made and brought up to date.
+
+A schema holds everything. `migrations` says which versions were applied; they are applied in one transaction, under an
+advisory lock, so that processes that start at once do not meet. A schema that is newer than this program is refused.
+
+What the layout is for, at millions of sessions:
+
+- `sessions` is small and hot: every append updates one row. Its id and key are the only indexed columns, and pages
+  keep room, so that these updates stay on their page and touch no index (HOT).
+- A session's rows elsewhere bear its `key`, 8 bytes, and not its id, which would stand in the row and in two indexes.
+- `entries` only grows, and holds nearly everything. It is split by the hash of its session into 16 partitions: vacuum,
+  reindexing and copying work on a sixteenth at a time and side by side, the two indexes of each stay a level
+  lower, and partitions can be put on other disks. It is done from the start because a table cannot be split later
+  without writing it anew. Every statement names one session, so it meets one partition.
+- Messages are text, not jsonb: jsonb refuses an escaped NUL and lone surrogates, and does not keep the order of keys.
+  A NUL never stands raw in JSON, so text takes all of it.
+- No foreign keys: each row would be checked again, and every change holds its session's row anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from ...errors import StoreError
+
+PARTITIONS = 16
+
+_FIRST = f"""
+CREATE TABLE sessions (
+    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text COLLATE "C" NOT NULL UNIQUE,
+    length bigint NOT NULL DEFAULT 0,
+    last_seq bigint NOT NULL DEFAULT 0,
+    size bigint NOT NULL DEFAULT 0,
+    change bigint NOT NULL DEFAULT 0,
+    updated timestamptz,
+    fence uuid,
+    holder text,
+    expires timestamptz,
+    covered bigint,
+    checkpoint bytea
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+COMMENT ON COLUMN sessions.updated IS 'null: claimed, but nothing was ever written';
+COMMENT ON COLUMN sessions.fence IS 'the claim; every change asks for it';
+COMMENT ON COLUMN sessions.change IS 'name of the last change; the next one asks for it';
+
+CREATE TABLE entries (
+    session bigint NOT NULL,
+    seq bigint NOT NULL,
+    turn bigint NOT NULL,
+    tokens bigint NOT NULL,
+    place integer NOT NULL,
+    message text NOT NULL,
+    origin text,
+    extra text,
+    PRIMARY KEY (session, place),
+    UNIQUE (session, seq)
+) PARTITION BY HASH (session);
+
+CREATE TABLE archive (
+    session bigint NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    seq bigint NOT NULL,
+    turn bigint NOT NULL,
+    tokens bigint NOT NULL,
+    message text NOT NULL,
+    origin text,
+    extra text,
+    PRIMARY KEY (session, number)
+);
+
+CREATE TABLE damaged (
+    session bigint NOT NULL,
+    seq bigint NOT NULL,
+    message text,
+    extra text,
+    found timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX ON damaged (session);
+
+DO $$
+BEGIN
+    -- Faster than pglz at both ends, but not every server was built with it.
+    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)) THEN
+        ALTER TABLE entries ALTER COLUMN message SET COMPRESSION lz4;
+        ALTER TABLE archive ALTER COLUMN message SET COMPRESSION lz4;
+    END IF;
+    FOR part IN 0..{PARTITIONS - 1} LOOP
+        EXECUTE format(
+            'CREATE TABLE %I PARTITION OF entries FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER %s)',
+            'entries_' || lpad(part::text, 2, '0'), part
+        );
+    END LOOP;
+END
+$$;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
+"""Each brings the schema from the version of its place to the next. Never changed once published; only added to."""
+
+
+async def migrate(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
+    """Bring a schema to the newest version, making it first if it is not there. On a connection in autocommit.
+
+    Raises:
+        StoreError: the schema is newer than this program.
+        psycopg.Error: what the server says.
+    """
+    if await _version(connection, schema) == len(MIGRATIONS):
+        return
+    async with connection.transaction():
+        name = f"amplifier-context {schema}"
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
+        if await found.fetchone() is None:  # not IF NOT EXISTS, which asks for the right to make one
+            await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations "
+            "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+        )
+        version = await _version(connection, schema)
+        for number in range(version, len(MIGRATIONS)):
+            await connection.execute(MIGRATIONS[number].encode())
+            await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [number + 1])
+
+
+async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int:
+    table = sql.Identifier(schema, "migrations")
+    there = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table.as_string(connection)])
+    row = await there.fetchone()
+    if row is None or not row[0]:
+        return 0
+    found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
+    row = await found.fetchone()
+    version = row[0] if row else 0
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"schema {schema!r} is at version {version}, and this program knows {len(MIGRATIONS)}: "
+            "update amplifier-context-core, or name another schema (?schema=NAME)"
+        )
+    return version

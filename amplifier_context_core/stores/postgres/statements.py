@@ -1,0 +1,298 @@
+"""Every statement sent to PostgreSQL in everyday work, with its tables in one schema.
+
+Changes carry the guard: the session's row is updated only where its fence and its last change are those the writer
+knows (`{ours}`), and nothing else is touched unless it was.
+"""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from psycopg import sql
+
+_TABLES = ("sessions", "entries", "archive", "damaged")
+
+# Parts that stand in several statements.
+_PARTS: dict[str, LiteralString] = {
+    "ours": "key = %(key)s::bigint AND fence = %(fence)s::uuid AND change = %(last)s::bigint",
+    "lease": "clock_timestamp() + %(ttl)s::float8 * interval '1 second'",
+    "changed": """change = %(change)s::bigint, updated = clock_timestamp(),
+        expires = clock_timestamp() + %(ttl)s::float8 * interval '1 second'""",
+    "grown": "length = length + %(count)s::bigint, last_seq = %(last_seq)s::bigint, size = size + %(size)s::bigint",
+    "grown_by_one": """length = length + 1, last_seq = greatest(last_seq, %(seq)s::bigint),
+        size = size + %(size)s::bigint""",
+    "columns": "session, seq, turn, tokens, place, message, origin, extra",
+    "row": "seq, turn, tokens, message, origin, extra",
+    # The new rows come as arrays; empty text stands for null.
+    "rows": """unnest(%(seqs)s::bigint[], %(turns)s::bigint[], %(tokens)s::bigint[], %(messages)b::text[],
+        %(origins)b::text[], %(extras)b::text[])""",
+    "values": """%(key)s::bigint, seq, turn, tokens, %(start)s::bigint + number - 1, message,
+        nullif(origin, ''), nullif(extra, '')""",
+    "tail": "session = %(key)s::bigint AND place >= %(keep)s::bigint",
+}
+
+
+class Statements:
+    """The statements of a schema, as bytes that psycopg takes as they are."""
+
+    def __init__(self, schema: str) -> None:
+        self._names: dict[str, sql.Composable] = {name: sql.Identifier(schema, name) for name in _TABLES}
+        self._names |= {name: sql.SQL(part) for name, part in _PARTS.items()}
+        self._names["its_key"] = sql.SQL("(SELECT key FROM {sessions} WHERE id = %(id)s)").format(**self._names)
+        self._names["its_length"] = sql.SQL("(SELECT length FROM {sessions} WHERE id = %(id)s)").format(**self._names)
+        self._claims()
+        self._appends()
+        self._changes()
+        self._rewrites()
+        self._readings()
+        self._checks()
+
+    def _of(self, text: LiteralString) -> bytes:
+        return sql.SQL(text).format(**self._names).as_bytes(None)
+
+    def _claims(self) -> None:
+        self.claim = self._of("""
+            INSERT INTO {sessions} AS s (id, fence, holder, expires)
+            VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
+            ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
+            WHERE s.fence IS NULL OR s.fence = excluded.fence OR s.expires <= clock_timestamp()
+            RETURNING key, length, last_seq, change, updated IS NOT NULL
+        """)
+        self.holder = self._of("SELECT holder FROM {sessions} WHERE id = %(id)s")
+        # A row that is locked is being changed by its holder, which renews it.
+        self.renew = self._of("""
+            UPDATE {sessions} AS s SET expires = {lease}
+            FROM (
+                SELECT o.key
+                FROM {sessions} o
+                JOIN unnest(%(keys)s::bigint[], %(fences)s::uuid[]) AS ours (key, fence)
+                    ON o.key = ours.key AND o.fence = ours.fence
+                FOR UPDATE OF o SKIP LOCKED
+            ) AS mine
+            WHERE s.key = mine.key
+        """)
+        self.release = self._of("""
+            WITH unused AS (
+                DELETE FROM {sessions} WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NULL
+            )
+            UPDATE {sessions} SET fence = NULL, holder = NULL, expires = NULL
+            WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
+        """)
+        self.state = self._of("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
+        self.settle = self._of("UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {ours}")
+        self.undo = self._of("""
+            WITH s AS (
+                UPDATE {sessions}
+                SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
+                    updated = CASE WHEN %(created)s::boolean THEN updated END
+                WHERE {ours} RETURNING key
+            ), gone AS (
+                DELETE FROM {entries} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
+                RETURNING octet_length(message) AS size
+            )
+            SELECT key, (SELECT coalesce(sum(size), 0) FROM gone) FROM s
+        """)
+
+    def _appends(self) -> None:
+        # Of many sessions at once; answers with those whose guard held.
+        self.append_many = self._of("""
+            WITH s AS (
+                UPDATE {sessions} AS t
+                SET length = t.length + g.count, last_seq = g.last_seq, size = t.size + g.size, change = g.change,
+                    updated = clock_timestamp(), expires = clock_timestamp() + g.ttl * interval '1 second'
+                FROM unnest(%(keys)s::bigint[], %(fences)s::uuid[], %(lasts)s::bigint[], %(changes)s::bigint[],
+                    %(ttls)s::float8[], %(counts)s::bigint[], %(last_seqs)s::bigint[], %(sizes)s::bigint[])
+                    AS g (key, fence, last, change, ttl, count, last_seq, size)
+                WHERE t.key = g.key AND t.fence = g.fence AND t.change = g.last
+                RETURNING t.key
+            ), i AS (
+                INSERT INTO {entries} ({columns})
+                SELECT r.key, r.seq, r.turn, r.tokens, r.place, r.message, nullif(r.origin, ''), nullif(r.extra, '')
+                FROM unnest(%(sessions)s::bigint[], %(places)s::bigint[], %(seqs)s::bigint[], %(turns)s::bigint[],
+                    %(tokens)s::bigint[], %(messages)b::text[], %(origins)b::text[], %(extras)b::text[])
+                    AS r (key, place, seq, turn, tokens, message, origin, extra)
+                WHERE r.key IN (SELECT key FROM s)
+            )
+            SELECT key FROM s
+        """)
+        # One message, mostly one that knows nothing beside itself: as little as possible is sent.
+        self.append_one = self._of("""
+            WITH s AS (
+                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
+            )
+            INSERT INTO {entries} (session, seq, turn, tokens, place, message)
+            SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s FROM s
+        """)
+        self.append_one_knowing = self._of("""
+            WITH s AS (
+                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
+            )
+            INSERT INTO {entries} ({columns})
+            SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s,
+                nullif(%(origin)s, ''), nullif(%(extra)s, '')
+            FROM s
+        """)
+        self.append = self._of("""
+            WITH s AS (UPDATE {sessions} SET {grown}, {changed} WHERE {ours} RETURNING key)
+            INSERT INTO {entries} ({columns})
+            SELECT {values}
+            FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
+            WHERE EXISTS (SELECT FROM s)
+        """)
+        self.insert = self._of("""
+            INSERT INTO {entries} ({columns})
+            SELECT {values} FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
+        """)
+
+    def _changes(self) -> None:
+        self.guard = self._of("UPDATE {sessions} SET {changed} WHERE {ours}")
+        self.replace = self._of("""
+            UPDATE {sessions}
+            SET length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
+                covered = CASE WHEN covered <= %(keep)s::bigint THEN covered END,
+                checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
+                {changed}
+            WHERE {ours}
+        """)
+        self.archive = self._of("""
+            INSERT INTO {archive} (session, {row})
+            SELECT session, {row} FROM {entries} WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
+        """)
+        self.tail_size = self._of("SELECT coalesce(sum(octet_length(message)), 0) FROM {entries} WHERE {tail}")
+        self.cut = self._of("DELETE FROM {entries} WHERE {tail}")
+        self.add_size = self._of("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
+        self.save_checkpoint = self._of("""
+            UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {ours}
+        """)
+        self.fork = self._of("""
+            WITH p AS (
+                SELECT * FROM {sessions} WHERE id = %(parent)s AND updated IS NOT NULL AND length >= %(count)s::bigint
+            ), s AS (
+                UPDATE {sessions} AS c
+                SET length = %(count)s::bigint, last_seq = p.last_seq,
+                    size = (
+                        SELECT coalesce(sum(octet_length(e.message)), 0) FROM {entries} e
+                        WHERE e.session = (SELECT key FROM p) AND e.place < %(count)s::bigint
+                    ),
+                    covered = CASE WHEN p.covered <= %(count)s::bigint THEN p.covered END,
+                    checkpoint = CASE WHEN p.covered <= %(count)s::bigint THEN p.checkpoint END,
+                    {changed}
+                FROM p
+                WHERE c.key = %(key)s::bigint AND c.fence = %(fence)s::uuid AND c.change = %(last)s::bigint
+                    AND c.updated IS NULL
+                RETURNING c.key
+            ), copied AS (
+                INSERT INTO {entries} ({columns})
+                SELECT s.key, e.seq, e.turn, e.tokens, e.place, e.message, coalesce(e.origin, %(parent)s), e.extra
+                FROM s, {entries} e
+                WHERE e.session = (SELECT key FROM p) AND e.place < %(count)s::bigint
+            )
+            SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM s)
+        """)
+        self.delete = self._of("""
+            WITH s AS (
+                DELETE FROM {sessions} WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid RETURNING key
+            ), e AS (
+                DELETE FROM {entries} WHERE session = (SELECT key FROM s)
+            ), a AS (
+                DELETE FROM {archive} WHERE session = (SELECT key FROM s)
+            ), d AS (
+                DELETE FROM {damaged} WHERE session = (SELECT key FROM s)
+            )
+            SELECT key FROM s
+        """)
+
+    def _rewrites(self) -> None:
+        self.differing = self._of("""
+            SELECT count(*) FILTER (WHERE e.message <> r.message),
+                coalesce(sum(octet_length(r.message) - octet_length(e.message)), 0)
+            FROM {entries} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
+            WHERE e.session = %(key)s::bigint AND e.seq = r.seq
+        """)
+        self.differing_archived = self._of("""
+            SELECT count(*) FILTER (WHERE e.message <> r.message), 0
+            FROM {archive} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
+            WHERE e.session = %(key)s::bigint AND e.seq = r.seq
+        """)
+        self.rewrite_entries = self._of("""
+            UPDATE {entries} AS e
+            SET turn = r.turn, tokens = r.tokens, message = r.message,
+                origin = nullif(r.origin, ''), extra = nullif(r.extra, '')
+            FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
+            WHERE e.session = %(key)s::bigint AND e.seq = r.seq
+        """)
+        self.rewrite_archive = self._of("""
+            UPDATE {archive} AS e
+            SET turn = r.turn, tokens = r.tokens, message = r.message,
+                origin = nullif(r.origin, ''), extra = nullif(r.extra, '')
+            FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
+            WHERE e.session = %(key)s::bigint AND e.seq = r.seq
+        """)
+        self.forget = self._of("""
+            WITH gone AS (DELETE FROM {damaged} WHERE session = %(key)s::bigint)
+            UPDATE {sessions} SET covered = NULL, checkpoint = NULL WHERE key = %(key)s::bigint
+        """)
+        self.partitions = self._of("""
+            SELECT DISTINCT c.relname
+            FROM {entries} e JOIN pg_class c ON c.oid = e.tableoid
+            WHERE e.session = %(key)s::bigint
+        """)
+
+    def _readings(self) -> None:
+        self.extent = self._of("SELECT length, last_seq FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL")
+        self.read_from = self._of("""
+            SELECT {row} FROM {entries}
+            WHERE session = {its_key} AND place >= CASE WHEN %(start)s::bigint < 0
+                THEN greatest({its_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
+            ORDER BY place
+        """)
+        self.read = self._of("""
+            SELECT {row} FROM {entries}
+            WHERE session = {its_key}
+                AND place >= CASE WHEN %(start)s::bigint < 0
+                    THEN greatest({its_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
+                AND place < CASE WHEN %(stop)s::bigint < 0
+                    THEN greatest({its_length} + %(stop)s::bigint, 0) ELSE %(stop)s::bigint END
+            ORDER BY place
+        """)
+        self.find = self._of("""
+            SELECT {row} FROM {entries} WHERE session = {its_key} AND seq = ANY (%(seqs)s::bigint[]) ORDER BY place
+        """)
+        self.archived = self._of("SELECT {row} FROM {archive} WHERE session = {its_key} ORDER BY number")
+        self.load_checkpoint = self._of("SELECT checkpoint FROM {sessions} WHERE id = %(id)s AND covered <= length")
+        self.sessions = self._of("""
+            SELECT id, length, updated, size, CASE WHEN expires > clock_timestamp() THEN holder END
+            FROM {sessions} WHERE updated IS NOT NULL
+            ORDER BY updated DESC, key DESC
+        """)
+
+    def _checks(self) -> None:
+        self.counts = self._of("""
+            SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
+                coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
+            FROM {sessions} s LEFT JOIN {entries} e ON e.session = s.key
+            WHERE s.id = %(id)s GROUP BY s.key
+        """)
+        self.set_aside = self._of("""
+            WITH gone AS (
+                DELETE FROM {entries} WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
+                RETURNING session, seq, message, extra
+            )
+            INSERT INTO {damaged} (session, seq, message, extra) SELECT * FROM gone
+        """)
+        # In two steps, by way of negative places: in one, rows would come where others still stand.
+        self.renumber = self._of("""
+            UPDATE {entries} e SET place = -1 - n.new
+            FROM (
+                SELECT place, row_number() OVER (ORDER BY place) - 1 AS new
+                FROM {entries} WHERE session = %(key)s::bigint
+            ) n
+            WHERE e.session = %(key)s::bigint AND e.place = n.place
+        """)
+        self.renumber_back = self._of("UPDATE {entries} SET place = -1 - place WHERE session = %(key)s::bigint")
+        self.recount = self._of("""
+            UPDATE {sessions}
+            SET length = (SELECT count(*) FROM {entries} WHERE session = %(key)s::bigint),
+                covered = NULL, checkpoint = NULL
+            WHERE key = %(key)s::bigint
+        """)

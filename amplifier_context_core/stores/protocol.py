@@ -1,0 +1,207 @@
+"""What a store is: where the histories of sessions are kept, behind a dozen methods.
+
+A history is a list of entries. A *place* is an index into that list, from 0; a *seq* is an entry's identity, never its
+place. Entries are appended, or the list is kept up to some place and goes on differently from there; what no longer
+belongs to it stays in the *archive*. A *checkpoint* is opaque bytes that stand for a beginning of the list.
+
+The contract, which `amplifier_context_testing.store_contract` holds every store to:
+
+- A call does all of what it was asked or raises `StoreError` and has done nothing that a later call could see.
+- What was acknowledged (the call returned) is as durable as the store promises.
+- Calls for one session are made one after another; calls for different sessions may be made at the same time, from
+  tasks of any event loop. No call blocks the loop it is made on.
+- One writer a session: whoever opens or first changes it claims it, until it is released or its process is gone.
+  Reading needs no claim.
+- A cancelled call may still be carried out; the next call for that session waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from ..transcript import Entry
+
+Durability = Literal["fsync", "flush", "none"]
+
+UNCOUNTED = -1  # `Entry.tokens` of a message another program wrote: its reader counts and rewrites it
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a session there is.
+
+    Attributes:
+        length: entries of its history.
+        last_seq: highest seq ever given in it, also to entries that are archived; 0 before the first.
+    """
+
+    length: int = 0
+    last_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as lists of sessions show it.
+
+    Attributes:
+        session_id: its identity.
+        length: entries of its history.
+        updated: when it was last changed, ISO 8601, UTC; empty where unknown.
+        size: bytes its history takes, about.
+        holder: who writes to it now, e.g. ``pid 4711 on host-a``; empty when nobody does.
+    """
+
+    session_id: str
+    length: int
+    updated: str = ""
+    size: int = 0
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Something that was found damaged, and what was done about it.
+
+    Attributes:
+        session_id: where.
+        what: one line for people, without any content of messages.
+        lost: messages that could not be read any more.
+        kept: where the damaged bytes were put aside; empty when there are none.
+    """
+
+    session_id: str
+    what: str
+    lost: int = 0
+    kept: str = ""
+
+
+OnRepair = Callable[[Repair], None]
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Keeps the histories of sessions. Making one opens nothing; the first call does.
+
+    Every method raises `StoreError` when it cannot do what it was asked, `SessionInUse` when another writer has
+    claimed the session, `SessionLost` when the claim was lost to another, and `ConfigError` for a session id that
+    cannot be one (empty, longer than 200 bytes of UTF-8, a path, control characters).
+    """
+
+    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        """Claim a session for writing and say how long it is. An unknown session is empty; it is not created yet.
+
+        Damage that is found now, or by a later call for this session, is mended and told to `on_repair`.
+        Opening a session that is open here is a no-op.
+        """
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Give the claim back, everything written. Releasing a session that is not open here is a no-op."""
+        ...
+
+    async def extent(self, session_id: str) -> Extent:
+        """How long a session is, without claiming it."""
+        ...
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Add entries at the end, all or none. Nothing to append is a no-op, and creates nothing."""
+        ...
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        """The entries from place `start` up to `stop` (excluded; None: to the end), in order.
+
+        A negative `start` counts from the end: -20 are the newest twenty. Places outside the history are empty. Fewer
+        than asked for inside it means that some were damaged (see `open`); the extent has shrunk by as many.
+        """
+        ...
+
+    async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
+        """The entries of the history with these seqs, in its order; seqs it does not hold are left out."""
+        ...
+
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        """Keep the first `keep` entries; what came after them goes to the archive, and these entries come in its place.
+
+        Among them may be some that stood there (they move, and are not archived). A checkpoint that stands for more
+        than `keep` entries is gone. With ``keep=0`` and no entries the session is cleared; its seqs are still not given
+        again.
+
+        Raises:
+            StoreError: `keep` is more than the history is long, too.
+        """
+        ...
+
+    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Put these in place of the entries of the same seqs, wherever they are kept, the archive included.
+
+        The only operation that erases: the former messages are gone from everything the store keeps, search index,
+        checkpoints and damaged bytes put aside included. (Where only tokens differ, checkpoints stay.) Seqs that are
+        kept nowhere are left out.
+        """
+        ...
+
+    async def archived(self, session_id: str) -> list[Entry]:
+        """Entries that once belonged to the history, oldest replacement first; empty where no archive is kept."""
+        ...
+
+    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        """Keep bytes that stand for the first `covered` entries; those saved before are replaced.
+
+        For 0 entries of a session that is not there yet, that creates it.
+
+        Raises:
+            StoreError: `covered` is more than the history is long, too.
+        """
+        ...
+
+    async def load_checkpoint(self, session_id: str) -> bytes | None:
+        """What was saved last and still stands; None when there is none, or it is damaged (told to `on_repair`)."""
+        ...
+
+    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
+        """Make a new session of the first `length` entries (None: of all) of this one.
+
+        Seqs, and the session ids inside the entries, stay. The archive is not copied; the checkpoint is, when the
+        new session holds what it stands for.
+
+        Raises:
+            StoreError: there is a session `new_id` already, or none `session_id`; or it is shorter than that.
+        """
+        ...
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the last changed first."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Erase a session, with archive, checkpoint and search index. Deleting one that is not there is a no-op."""
+        ...
+
+    async def close(self) -> None:
+        """Release all sessions and give back what it holds open. Closing twice is a no-op; a later call opens anew."""
+        ...
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """A store that finds messages by words itself, so that a search need not load the history."""
+
+    async def search(self, session_id: str, query: str, limit: int) -> list[int]:
+        """Seqs of at most `limit` entries of the history that match words, best first."""
+        ...
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A store that can look for damage that reading alone would not show."""
+
+    async def verify(self, session_id: str) -> list[str]:
+        """What is wrong with a session, a line each; empty when all is well. Changes nothing and claims nothing."""
+        ...
+
+
+def places(length: int, start: int, stop: int | None) -> range:
+    """The places a `read` means in a history of this length."""
+    return range(*slice(start, stop).indices(length))

@@ -1,0 +1,1 @@
+"""Sessions in Redis. Begin with `store`; `..servers` has what it shares with PostgreSQL."""

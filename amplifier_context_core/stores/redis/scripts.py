@@ -1,0 +1,353 @@
+"""What changes a session in Redis: scripts in Lua, each atomic, and how the keys of a session are laid out.
+
+All keys of a session share a hash tag, so a cluster keeps them together: ``{prefix:SESSION}:…``
+
+- ``meta``: a hash: `change`, `shape`, `last_seq`, `size`, `updated` (microseconds; absent: claimed, but never written),
+  `covered`, and of the claim `fence`, `holder`, `expires` (milliseconds).
+- ``entries``: a list of rows, by place. What is asked for most, a range and the newest, is one LRANGE.
+- ``places``: a hash from seq to place, for `find` and `rewrite`, and so that no seq comes twice.
+- ``archive`` and ``damaged``: lists of rows. ``checkpoint``: bytes. ``staged``: rows on their way, for a moment.
+
+A row is ``seq turn tokens extra``, a line end, and the message; all JSON without raw line ends.
+
+A script that fails half-way would leave half: so each checks everything first, the guard (fence and last change) before
+all, and then only does what cannot fail. Times are the server's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+KEYS = ("meta", "entries", "places", "archive", "checkpoint", "damaged", "staged")
+
+_PRELUDE = """
+if redis.replicate_commands then pcall(redis.replicate_commands) end
+local meta, entries, places, archive, checkpoint, damaged, staged = unpack(KEYS)
+local time = redis.call('TIME')
+local micros = time[1] .. string.format('%06d', time[2])
+local millis = time[1] * 1000 + math.floor(time[2] / 1000)
+local CHUNK = 500  -- unpack has a limit
+
+local function ours(fence, last)
+    local found = redis.call('HMGET', meta, 'fence', 'change')
+    return found[1] == fence and (found[2] or '0') == last
+end
+
+local function changed(change, ttl, shape)
+    redis.call('HSET', meta, 'change', change, 'updated', micros, 'expires', string.format('%.0f', millis + ttl))
+    if shape or redis.call('HEXISTS', meta, 'shape') == 0 then redis.call('HSET', meta, 'shape', change) end
+    redis.call('PERSIST', meta)
+end
+
+local function seq_of(row) return string.match(row, '^(%-?%d+) ') or '' end
+
+-- The rows a change brings: arguments from `first` on, or those staged before.
+local function each_chunk(first, use)
+    if ARGV[first] == 'staged' then
+        local at = 0
+        while true do
+            local rows = redis.call('LRANGE', staged, at, at + CHUNK - 1)
+            if #rows == 0 then break end
+            use(rows)
+            at = at + #rows
+        end
+    else
+        for at = first + 1, #ARGV, CHUNK do
+            local rows = {}
+            for i = at, math.min(at + CHUNK - 1, #ARGV) do rows[#rows + 1] = ARGV[i] end
+            use(rows)
+        end
+    end
+end
+
+-- Are all rows there that were staged?
+local function whole(first)
+    return ARGV[first] ~= 'staged' or redis.call('LLEN', staged) == tonumber(ARGV[first + 1])
+end
+
+local function each_of(list, start, use)
+    local at = start
+    while true do
+        local rows = redis.call('LRANGE', list, at, at + CHUNK - 1)
+        if #rows == 0 then break end
+        use(rows, at)
+        at = at + #rows
+    end
+end
+
+-- Is one of these seqs at a place before `keep` already?
+local function taken(first, keep)
+    local found = false
+    each_chunk(first, function(rows)
+        local seqs = {}
+        for i, row in ipairs(rows) do seqs[i] = seq_of(row) end
+        for _, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
+            if place and tonumber(place) < keep then found = true end
+        end
+    end)
+    return found
+end
+
+local function note_places(rows, start)
+    local pairs_ = {}
+    for i, row in ipairs(rows) do
+        pairs_[2 * i - 1] = seq_of(row)
+        pairs_[2 * i] = start + i - 1
+    end
+    redis.call('HSET', places, unpack(pairs_))
+end
+
+local function push(first, start)
+    local size = 0
+    each_chunk(first, function(rows)
+        redis.call('RPUSH', entries, unpack(rows))
+        note_places(rows, start)
+        start = start + #rows
+        for _, row in ipairs(rows) do size = size + #row end
+    end)
+    redis.call('DEL', staged)
+    return size
+end
+"""
+
+REFUSED, MADE, MADE_OTHER, TAKEN, NOT_WHOLE = 0, 1, 2, 3, 4
+"""What scripts that change something answer; TAKEN: a seq stands there already; NOT_WHOLE: staged rows are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script, and the name the server knows it by once it has seen it."""
+
+    source: str
+    sha: str
+
+
+def _script(body: str) -> Script:
+    source = _PRELUDE + body
+    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+# ARGV: fence, holder, ttl, how long an unused claim is remembered (milliseconds)
+CLAIM = _script("""
+local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'change', 'last_seq')
+if found[1] and found[1] ~= ARGV[1] and tonumber(found[2]) > millis then return {0, found[3]} end
+redis.call('HSET', meta, 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
+if not found[4] then redis.call('PEXPIRE', meta, ARGV[4]) end
+return {1, redis.call('LLEN', entries), found[6] or '0', found[5] or '0', found[4] and 1 or 0}
+""")
+
+# ARGV: fence, ttl, how long an unused claim is remembered
+RENEW = _script("""
+if redis.call('HGET', meta, 'fence') ~= ARGV[1] then return 0 end
+redis.call('HSET', meta, 'expires', string.format('%.0f', millis + ARGV[2]))
+if redis.call('HEXISTS', meta, 'updated') == 0 then redis.call('PEXPIRE', meta, ARGV[3]) end
+return 1
+""")
+
+# ARGV: fence
+RELEASE = _script("""
+if redis.call('HGET', meta, 'fence') ~= ARGV[1] then return 0 end
+if redis.call('HEXISTS', meta, 'updated') == 0 then
+    redis.call('DEL', meta, staged)
+else
+    redis.call('HDEL', meta, 'fence', 'holder', 'expires')
+end
+return 1
+""")
+
+STATE = _script("""
+local found = redis.call('HMGET', meta, 'change', 'last_seq', 'fence', 'holder', 'updated', 'size', 'expires', 'shape')
+local live = found[7] and tonumber(found[7]) > millis
+return {redis.call('EXISTS', meta), redis.call('LLEN', entries), found[1] or '0', found[2] or '0', found[3] or '',
+    found[4] or '', found[5] or '', found[6] or '0', live and 1 or 0, found[8] or ''}
+""")
+
+# ARGV: fence, last, change, ttl
+SETTLE = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+redis.call('HSET', meta, 'change', ARGV[3], 'expires', string.format('%.0f', millis + ARGV[4]))
+return 1
+""")
+
+# ARGV: fence, last, change, length, last_seq, created
+UNDO = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+local length, size = tonumber(ARGV[4]), 0
+each_of(entries, length, function(rows)
+    local seqs = {}
+    for i, row in ipairs(rows) do
+        seqs[i] = seq_of(row)
+        size = size + #row
+    end
+    redis.call('HDEL', places, unpack(seqs))
+end)
+if length == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, length - 1) end
+redis.call('HSET', meta, 'change', ARGV[3], 'last_seq', ARGV[5])
+redis.call('HINCRBY', meta, 'size', -size)
+if ARGV[6] == '0' then redis.call('HDEL', meta, 'updated') end
+return 1
+""")
+
+# ARGV: fence, last, change, ttl, last_seq, 'staged', count or 'here', rows
+APPEND = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+local start = redis.call('LLEN', entries)
+if not whole(6) then return 4 end
+if taken(6, start) then return 3 end
+local size = push(6, start)
+redis.call('HINCRBY', meta, 'size', size)
+redis.call('HSET', meta, 'last_seq', ARGV[5])
+changed(ARGV[3], ARGV[4])
+return 1
+""")
+
+# ARGV: fence, last, change, ttl, last_seq, keep, archive, 'staged', count or 'here', rows
+REPLACE = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+local keep, size, staying = tonumber(ARGV[6]), 0, {}
+if not whole(8) then return 4 end
+if taken(8, keep) then return 3 end
+each_chunk(8, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
+each_of(entries, keep, function(rows)
+    local seqs, leaving = {}, {}
+    for i, row in ipairs(rows) do
+        seqs[i] = seq_of(row)
+        size = size - #row
+        if not staying[seqs[i]] then leaving[#leaving + 1] = row end
+    end
+    if ARGV[7] == '1' and #leaving > 0 then redis.call('RPUSH', archive, unpack(leaving)) end
+    redis.call('HDEL', places, unpack(seqs))
+end)
+if keep == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, keep - 1) end
+size = size + push(8, keep)
+redis.call('HINCRBY', meta, 'size', size)
+redis.call('HSET', meta, 'last_seq', ARGV[5])
+local covered = redis.call('HGET', meta, 'covered')
+if covered and tonumber(covered) > keep then
+    redis.call('HDEL', meta, 'covered')
+    redis.call('DEL', checkpoint)
+end
+changed(ARGV[3], ARGV[4], true)
+return 1
+""")
+
+# ARGV: fence, last, change, ttl, 'staged', count or 'here', rows
+REWRITE = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not whole(5) then return 4 end
+local other, size, new = false, 0, {}
+local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
+local function put(list, place, old, row)
+    redis.call('LSET', list, place, row)
+    if message_of(old) ~= message_of(row) then other = true end
+end
+each_chunk(5, function(rows)
+    for _, row in ipairs(rows) do
+        local seq = seq_of(row)
+        local place = redis.call('HGET', places, seq)
+        new[seq] = row
+        local old = place and redis.call('LINDEX', entries, place)
+        if old then
+            put(entries, place, old, row)
+            size = size + #row - #old
+        end
+    end
+end)
+each_of(archive, 0, function(rows, at)
+    for i, old in ipairs(rows) do
+        local row = new[seq_of(old)]
+        if row then put(archive, at + i - 1, old, row) end
+    end
+end)
+if other then
+    redis.call('HDEL', meta, 'covered')
+    redis.call('DEL', checkpoint, damaged)
+end
+redis.call('DEL', staged)
+redis.call('HINCRBY', meta, 'size', size)
+changed(ARGV[3], ARGV[4], true)
+return other and 2 or 1
+""")
+
+# ARGV: fence, last, change, ttl, covered, data
+SAVE_CHECKPOINT = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+redis.call('SET', checkpoint, ARGV[6])
+redis.call('HSET', meta, 'covered', ARGV[5])
+changed(ARGV[3], ARGV[4])
+return 1
+""")
+
+LOAD_CHECKPOINT = _script("""
+local covered = redis.call('HGET', meta, 'covered')
+if not covered or tonumber(covered) > redis.call('LLEN', entries) then return {false, '0'} end
+return {redis.call('GET', checkpoint), covered}
+""")
+
+# Makes a new session of the rows staged. ARGV: fence, last, change, ttl, last_seq, length, covered or '', checkpoint
+CREATE = _script("""
+if not ours(ARGV[1], ARGV[2]) or redis.call('HEXISTS', meta, 'updated') == 1 then return 0 end
+if redis.call('LLEN', staged) ~= tonumber(ARGV[6]) then return 0 end
+local size = 0
+redis.call('DEL', entries, places)
+if redis.call('EXISTS', staged) == 1 then redis.call('RENAME', staged, entries) end
+redis.call('PERSIST', entries)
+each_of(entries, 0, function(rows, at)
+    note_places(rows, at)
+    for _, row in ipairs(rows) do size = size + #row end
+end)
+redis.call('HSET', meta, 'size', size, 'last_seq', ARGV[5])
+if ARGV[7] ~= '' then
+    redis.call('HSET', meta, 'covered', ARGV[7])
+    redis.call('SET', checkpoint, ARGV[8])
+end
+changed(ARGV[3], ARGV[4], true)
+return 1
+""")
+
+# ARGV: fence
+DELETE = _script("""
+if redis.call('HGET', meta, 'fence') ~= ARGV[1] then return 0 end
+redis.call('DEL', unpack(KEYS))
+return 1
+""")
+
+# ARGV: fence, last, change, ttl, 'here', damaged rows
+MEND = _script("""
+if not ours(ARGV[1], ARGV[2]) then return 0 end
+each_chunk(5, function(rows)
+    for _, row in ipairs(rows) do
+        if redis.call('LREM', entries, 0, row) > 0 then redis.call('RPUSH', damaged, row) end
+    end
+end)
+redis.call('DEL', places, checkpoint)
+redis.call('HDEL', meta, 'covered')
+each_of(entries, 0, function(rows, at) note_places(rows, at) end)
+changed(ARGV[3], ARGV[4], true)
+return 1
+""")
+
+# ARGV: seqs. Answers place, row, place, row, …
+FIND = _script("""
+local found = {}
+for at = 1, #ARGV, CHUNK do
+    local seqs = {}
+    for i = at, math.min(at + CHUNK - 1, #ARGV) do seqs[#seqs + 1] = ARGV[i] end
+    for _, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
+        local row = place and redis.call('LINDEX', entries, place)
+        if row then
+            found[#found + 1] = place
+            found[#found + 1] = row
+        end
+    end
+end
+return found
+""")
+
+# ARGV: rows. Puts them aside for the change that follows; forgotten after a while.
+STAGE = _script("""
+each_chunk(1, function(rows) redis.call('RPUSH', staged, unpack(rows)) end)
+redis.call('PEXPIRE', staged, 600000)
+return redis.call('LLEN', staged)
+""")

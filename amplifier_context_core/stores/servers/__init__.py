@@ -1,0 +1,1 @@
+"""What stores on servers share: claims that expire, order, retries, a loop of their own."""

@@ -1,0 +1,1 @@
+"""Sessions in one SQLite database. Begin with `store`."""

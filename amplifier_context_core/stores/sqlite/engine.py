@@ -1,0 +1,397 @@
+"""What runs a store's calls on its database: connections, transactions in groups, claims, and mending.
+
+One thread does all that is short, in the order it was asked for. What takes long (a whole history, a search, a check)
+is begun there too, so that it sees what came before it and nothing after, and is carried out by a second thread on a
+connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...errors import StoreError
+from ..protocol import Durability, OnRepair, Repair
+from .erasing import erase, is_erasing
+from .faults import Fault, damage, is_damage, is_index_damage, store_error, unsettles
+from .leases import TTL, Leases
+from .salvage import finish, is_cut, pop_repairs, salvage
+from .schema import connect, disconnect, make_file, open_database
+from .search import drop
+from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.02  # seconds between two looks whether the file is still there
+_FAULTS = (sqlite3.Error, OSError)
+_abandoned: list[sqlite3.Connection] = []  # of a process this one was forked from: closing them would disturb it
+
+
+class Engine:
+    """Runs the jobs of one store object.
+
+    Attributes:
+        path: the database file.
+        leases: what this store object has claimed.
+    """
+
+    def __init__(self, path: Path, durability: Durability, busy: float) -> None:
+        self.path = path
+        self.leases = Leases()
+        self._durability: Durability = durability
+        self._busy = busy
+        self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._syncing = True
+        self._told: dict[str, OnRepair | None] = {}
+        self._untold: dict[str, list[Repair]] = {}
+        self._later: list[tuple[float, Job]] = []
+        self._renewal = self._looked = 0.0
+        self._resumed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._worker = Worker("sqlite store", self._handle, self._tick)
+        self._long = Worker("sqlite store, long", self._handle_long, lambda: None)
+
+    async def run(self, kind: Kind, work: Work, session_id: str = "") -> Any:
+        """Have work done, in its turn. Who is cancelled while waiting leaves it to be done all the same."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.put(Job(work, kind, session_id, future, begin=(work, kind)))
+        return await future
+
+    def put(self, job: Job) -> None:
+        """Have a job done, in its turn."""
+        if self._pid != os.getpid():
+            self._leave_to_parent()
+        self._worker.put(job)
+
+    async def close(self) -> None:
+        """Release all claims and close the connection, after all that was asked for; a later call opens anew."""
+        if not self._worker.idle:
+            await self.run("apart", self._close)
+
+    def abandon(self) -> None:
+        """The store object is gone: close without anybody waiting for it."""
+        if not self._worker.idle and self._pid == os.getpid():
+            self._worker.put(Job(self._close, "apart"))
+
+    # -- for jobs ------------------------------------------------------------------------------------------------------
+
+    def listen(self, session_id: str, told: OnRepair | None) -> None:
+        """Who is told of repairs of a session."""
+        if told is not None or session_id not in self._told:
+            self._told[session_id] = told
+
+    def unlisten(self, session_id: str) -> None:
+        """Nobody is told any more."""
+        self._told.pop(session_id, None)
+
+    def tell(self, job: Job, repair: Repair) -> None:
+        """Say with a job's answer that something was mended."""
+        job.repairs.append((self._told.get(repair.session_id), repair))
+
+    def snapshot(self) -> sqlite3.Connection:
+        """One more connection, which sees the database as it is now, whatever is written later."""
+        db = connect(self.path, self._busy)
+        try:
+            db.execute("PRAGMA query_only = ON")
+            db.execute("BEGIN")
+            db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone()
+        except BaseException:
+            disconnect(db, self.path)
+            raise
+        return db
+
+    # -- in the first thread -------------------------------------------------------------------------------------------
+
+    def _handle(self, jobs: Sequence[Job]) -> None:
+        try:
+            if jobs[0].kind in WRITING:
+                self._write(jobs)
+            else:
+                self._single(jobs[0])
+        except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
+            for job in jobs:
+                job.fail(problem)
+        self._finish(jobs)
+
+    def _finish(self, jobs: Sequence[Job]) -> None:
+        done: list[Job] = []
+        for job in jobs:
+            job.connection = None
+            if self._untold and job.session_id in self._untold:
+                for repair in self._untold.pop(job.session_id):
+                    self.tell(job, repair)
+            then = job.answer
+            if job.error is not None or not isinstance(then, Then):
+                done.append(job)
+                continue
+            job.work, job.kind, job.answer = then.work, then.kind, None
+            if then.elsewhere:
+                self._long.put(job)
+            elif then.after:
+                self._later.append((time.monotonic() + then.after, job))
+            else:
+                self._worker.put(job)
+        answer(done)
+
+    def _write(self, jobs: Sequence[Job], *, mended: bool = False) -> None:
+        """Do jobs in one transaction. One that fails takes none of the others along."""
+        began = False
+        try:
+            db = self._database()
+            self._let_sync(db, any(job.kind == "write" for job in jobs))
+            db.execute("BEGIN IMMEDIATE")
+            began = True
+            for job in jobs:
+                self._part(db, job, alone=len(jobs) == 1)
+            if db.in_transaction:
+                db.execute("COMMIT")
+            self.leases.settle(True)
+        except _FAULTS as problem:
+            self._undo(problem)
+            for job in jobs:
+                job.begin_anew()
+            if began and len(jobs) > 1:
+                for job in jobs:
+                    self._write([job])
+            elif not mended and self._mend(problem, jobs[0].session_id):
+                self._write(jobs, mended=True)
+            else:
+                for job in jobs:
+                    job.fail(self._said(problem))
+        except BaseException as problem:  # noqa: BLE001 - told to whoever asked
+            self._undo(problem)
+            for job in jobs:
+                job.fail(StoreError(str(problem)) if type(problem) is StoreError else problem)
+
+    def _let_sync(self, db: sqlite3.Connection, wanted: bool) -> None:
+        """Have the next commits wait for the disk, or not: who holds a claim need not outlive the machine's power."""
+        if wanted != self._syncing and self._durability == "fsync":
+            db.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self._syncing = wanted
+
+    def _part(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
+        staged = self.leases.staged()
+        job.connection = db
+        if not alone:
+            db.execute("SAVEPOINT part")
+        try:
+            job.answer = job.work(job)
+        except _FAULTS:
+            raise  # the file or the disk: who knows what became of the transaction
+        except Exception as problem:  # noqa: BLE001 - told to whoever asked
+            job.fail(problem)
+            self.leases.take_back(staged)
+            db.execute("ROLLBACK" if alone else "ROLLBACK TO part")
+        if not alone:
+            db.execute("RELEASE part")
+
+    def _single(self, job: Job, *, mended: bool = False) -> None:
+        """Do a job that reads, at one moment of the database, or one that wants no transaction."""
+        try:
+            if job.kind == "apart":
+                job.answer = job.work(job)
+                return
+            db = job.connection = self._database()
+            if job.kind == "read":
+                db.execute("BEGIN")
+            job.answer = job.work(job)
+            if db.in_transaction:
+                db.execute("COMMIT")
+        except _FAULTS as problem:
+            self._undo(problem)
+            job.begin_anew()
+            if job.kind != "apart" and not mended and self._mend(problem, job.session_id):
+                self._single(job, mended=True)
+            else:
+                job.fail(self._said(problem))
+        except Exception as problem:  # noqa: BLE001 - told to whoever asked
+            self._undo(problem)
+            job.fail(problem)
+
+    def _undo(self, problem: BaseException) -> None:
+        """Take back what is not committed; after some faults a new connection is needed."""
+        self.leases.settle(False)
+        db = self._db
+        if db is None:
+            return
+        with suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if unsettles(problem) or db.in_transaction:
+            self._disconnect()
+
+    def _said(self, problem: Fault) -> StoreError:
+        said = store_error(problem, self.path)
+        said.__cause__ = problem
+        return said
+
+    def _database(self) -> sqlite3.Connection:
+        if self._db is not None and self._is_elsewhere():
+            log.warning("the database %s was moved, deleted or replaced; it is opened anew", self.path)
+            self._disconnect()
+        while self._db is None:
+            finish(self.path)
+            make_file(self.path)
+            self._file = self._where()
+            self._db, self._syncing = open_database(self.path, self._durability, self._busy), True
+            if self._where() != self._file:  # put aside by another process meanwhile
+                self._disconnect()
+            elif is_cut(self._db, self.path):
+                self._disconnect()
+                raise damage("the file is shorter than it should be")
+            elif not self._resumed:
+                self._resumed = True
+                if is_erasing(self._db):
+                    self._worker.put(Job(partial(erase, self.path), "write"))
+        return self._db
+
+    def _is_elsewhere(self) -> bool:
+        """Was the file moved or deleted? What is written to it then would be lost. Looked at now and then."""
+        now = time.monotonic()
+        if now < self._looked + _LOOK:
+            return False
+        self._looked = now
+        return self._where() != self._file
+
+    def _where(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                disconnect(db, self.path)
+
+    def _mend(self, problem: Fault, session_id: str) -> bool:
+        """After damage: have a database that is whole again. False if it was no damage.
+
+        Raises:
+            StoreError: not now, or not at all; it says why.
+        """
+        if is_index_damage(problem):
+            db = self._database()
+            db.execute("BEGIN IMMEDIATE")
+            drop(db)
+            db.execute("COMMIT")
+            repair = Repair(session_id, "the search index was damaged; it is filled anew when somebody searches")
+            self._untold.setdefault(session_id, []).append(repair)
+            return True
+        if not is_damage(problem):
+            return False
+        self._disconnect()
+        try:
+            kept = salvage(self.path, self._file)
+        except _FAULTS as another:
+            raise self._said(another) from problem
+        log.warning(
+            "the database %s was damaged and has been written anew; the damaged one is kept as %s", self.path, kept
+        )
+        db = self._database()
+        db.execute("BEGIN IMMEDIATE")
+        self.leases.claim_anew(db)
+        for name in {*self._told, session_id}:
+            repairs = pop_repairs(db, name)
+            if name == session_id and not repairs and kept is not None:
+                what = "the database was damaged and has been written anew; nothing of this session was lost"
+                repairs = [Repair(name, what, 0, str(kept))]
+            if repairs:
+                self._untold.setdefault(name, []).extend(repairs)
+        db.execute("COMMIT")
+        self.leases.settle(True)
+        return True
+
+    def _close(self, job: Job) -> None:
+        try:
+            if self.leases.held:
+                db = self._database()
+                db.execute("BEGIN IMMEDIATE")
+                for session_id in self.leases.held:
+                    self.leases.release(db, session_id)
+                db.execute("COMMIT")
+                self.leases.settle(True)
+            self.leases.lost.clear()
+        finally:
+            self._disconnect()
+            self.leases.settle(False)
+            self.leases.retire()
+            self._renewal = 0.0
+            self._told.clear()
+            self._resumed = False
+            self._worker.end()
+            self._long.end()
+
+    def _tick(self) -> float | None:
+        """Now and then: put what waited, and renew the claims. Says when it wants to be called again."""
+        if not self._later and not self.leases.held:
+            return None
+        now = time.monotonic()
+        waits: list[float] = []
+        if self._later:
+            for when, job in self._later:
+                if when <= now:
+                    self._worker.put(job)
+            self._later = [(when, job) for when, job in self._later if when > now]
+            waits += [when - now for when, _ in self._later]
+        if self.leases.held and self._db is not None:
+            if self._renewal <= now:
+                if self._renewal:
+                    self._renew(self._db)
+                self._renewal = now + TTL / 3
+            waits.append(self._renewal - now)
+        return max(0.001, min(waits)) if waits else None
+
+    def _renew(self, db: sqlite3.Connection) -> None:
+        try:
+            self._let_sync(db, wanted=False)
+            db.execute("BEGIN IMMEDIATE")
+            self.leases.renew(db)
+            db.execute("COMMIT")
+        except sqlite3.Error as problem:
+            log.debug("claims were not renewed: %s", type(problem).__name__)
+            self._undo(problem)
+
+    def _leave_to_parent(self) -> None:
+        """This process was forked: threads, connection and claims are the parent's."""
+        if self._db is not None:
+            _abandoned.append(self._db)
+        self._db, self._file, self._later = None, None, []
+        self.leases = Leases()
+        self._begin()
+
+    # -- in the second thread ------------------------------------------------------------------------------------------
+
+    def _handle_long(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            try:
+                job.answer = job.work(job)
+            except _FAULTS as problem:
+                if (is_damage(problem) or is_index_damage(problem)) and not job.tried and job.begin is not None:
+                    job.tried = True
+                    job.answer = Then(lambda job, problem=problem: self._mended(job, problem), "apart")
+                else:
+                    job.fail(self._said(problem))
+            except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
+                job.fail(problem)
+        self._finish(jobs)
+
+    def _mended(self, job: Job, problem: Fault) -> Then:
+        """What a job met in the second thread is mended in the first, and the job begins anew."""
+        self._mend(problem, job.session_id)
+        assert job.begin is not None  # noqa: S101 - seen by who calls
+        return Then(*job.begin)

@@ -1,0 +1,148 @@
+"""The search index over messages: an FTS5 table, filled when somebody searches.
+
+What it makes of text: words as Unicode has them, so that a path or an identifier is a phrase of its parts and is found
+by the whole and by each of them; each character of Chinese, Japanese and Korean is a word, so that any run of them is
+a phrase. A word of a query also finds words that begin with it. Nothing of a query reaches FTS5 as syntax.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+
+from ...errors import StoreError
+from ...search import ScanIndex, searchable_text
+from ...transcript import Entry
+from .histories import head_of, rows_after
+from .rows import COLUMNS, Head, entry_in, first_key, position_of
+from .schema import SEARCH_TABLE, has_fts5, has_search
+
+_SLICE = 500  # entries taken into the index before others have their turn
+_SLICE_TIME = 0.01  # seconds, likewise
+_WORD = re.compile(r"[\w./:@#-]+")
+_PARTS = re.compile(r"\w+")
+_LEAST_PREFIX = 3  # characters of a word that may stand for longer ones
+# CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
+# the planes of rarer ideographs.
+_UNSPACED = re.compile(
+    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
+)
+
+
+def catch_up(db: sqlite3.Connection, session_id: str) -> bool:
+    """Take a slice of a session's entries that are not in the index into it; inside a transaction. Are there more?"""
+    head = head_of(db, session_id)
+    if head is None or head.indexed >= head.stop:
+        return False
+    if not has_search(db):
+        db.execute(SEARCH_TABLE)
+    until = time.perf_counter() + _SLICE_TIME
+    start, position = first_key(head.number), head.indexed
+    rows = list(rows_after(db, head, position, _SLICE))
+    for row in rows:
+        entry = entry_in(row[1:], session_id, position_of(row[0]))
+        if entry is not None:
+            put(db, row[0], entry)
+        position = row[0] - start + 1
+        if time.perf_counter() > until:
+            break
+    else:
+        position = position if len(rows) == _SLICE else head.stop
+    db.execute("UPDATE sessions SET indexed = ? WHERE number = ?", (position, head.number))
+    return position < head.stop
+
+
+def put(db: sqlite3.Connection, key: int, entry: Entry) -> None:
+    """Put an entry's text into the index, in place of what is there under its key."""
+    text = searchable_text(entry).encode("utf-8", "replace").decode()
+    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _spaced(text)))
+
+
+def reindex(db: sqlite3.Connection, session_id: str, keys: Sequence[int]) -> bool:
+    """Put entries that were rewritten into the index anew. False if none of them was in it.
+
+    Raises:
+        StoreError: the index cannot be changed by this build of SQLite.
+    """
+    head = head_of(db, session_id)
+    if head is None or not has_search(db):
+        return False
+    if not has_fts5(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
+    for key in keys:
+        if key - first_key(head.number) < head.indexed:
+            row = db.execute(f"SELECT {COLUMNS} FROM entries WHERE id = ?", (key,)).fetchone()  # noqa: S608 - constant
+            entry = entry_in(row, session_id, position_of(key))
+            if entry is not None:
+                put(db, key, entry)
+    return True
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Have no index: it is damaged, and will be filled anew."""
+    db.execute("DROP TABLE IF EXISTS search")
+    db.execute("UPDATE sessions SET indexed = 0 WHERE indexed > 0")
+
+
+def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
+    """Seqs of the entries that match, best first.
+
+    First those that hold the whole query, then those that hold it as the beginning of something longer, the newest
+    first; then those that hold some of its words, by bm25.
+    """
+    head = head_of(db, session_id)
+    words = _words(query)
+    if head is None or not words or limit < 1 or not has_search(db):
+        return []
+    bounds = first_key(head.number), first_key(head.number) + head.indexed - 1
+    asked = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY "
+    whole = " ".join(words)
+    newest = f"{asked} rowid DESC LIMIT ?"
+    some = f"{asked} bm25(search), rowid DESC LIMIT ?"
+    keys: dict[int, None] = {}  # in their order
+    for statement, phrase in (
+        (newest, _phrase(whole)),
+        (newest, _phrase(whole, begun=True)),
+        (some, " OR ".join(_phrase(word, begun=True) for word in words)),
+    ):
+        if len(keys) < limit:
+            keys.update((key, None) for (key,) in db.execute(statement, (phrase, *bounds, limit)))
+    seqs = (db.execute("SELECT seq FROM entries WHERE id = ?", (key,)).fetchone() for key in list(keys)[:limit])
+    return [seq[0] for seq in seqs if seq is not None]
+
+
+def scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
+    """The same without an index: all of the history is looked through."""
+    head = head_of(db, session_id)
+    return [entry.seq for entry in ScanIndex().search(_entries(db, session_id, head), query, limit)] if head else []
+
+
+def _entries(db: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Entry]:
+    for row in rows_after(db, head, 0, head.stop):
+        entry = entry_in(row[1:], session_id, position_of(row[0]))
+        if entry is not None:
+            yield entry
+
+
+def _words(query: str) -> list[str]:
+    """The words of a query, each once. One that is nothing but punctuation is none."""
+    words = (word.lower() for word in _WORD.findall(query.encode("utf-8", "ignore").decode()))
+    return [word for word in dict.fromkeys(words) if _PARTS.search(word.replace("_", " "))]
+
+
+def _phrase(text: str, *, begun: bool = False) -> str:
+    """What finds a text, as FTS5 wants it: quoted, so that all in it is text.
+
+    Args:
+        text: one word, or several that follow each other.
+        begun: also find what only begins with it, if its end is long enough to mean something.
+    """
+    spaced = _spaced(text.replace('"', " ")).rstrip()
+    last = _PARTS.findall(spaced.replace("_", " "))[-1]
+    return f'"{spaced}"' + ("*" if begun and len(last) >= _LEAST_PREFIX and spaced.endswith(last) else "")
+
+
+def _spaced(text: str) -> str:
+    return _UNSPACED.sub(r" \g<0> ", text)

@@ -1,0 +1,306 @@
+"""Sessions in one SQLite database: ``sqlite:PATH``.
+
+Any number of sessions share a file. Calls are carried out by a thread of the store; what is written at the same time
+shares one transaction and with it one fsync. What is in the file is described in `schema`, what calls do to it
+in `histories`, how they are run in `engine`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from ...errors import ConfigError
+from ...transcript import Entry
+from ..checks import check_session_id, no_session, session_exists
+from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, places
+from . import histories, search
+from .engine import Engine
+from .erasing import erase, is_erasing, note_erasing
+from .histories import Reading
+from .rows import Head
+from .salvage import pop_repairs
+from .schema import disconnect, has_fts5
+from .verify import check_pages, verify
+from .worker import Job, Then
+
+_LONG = 1_000  # entries; longer ranges are read by the second thread
+
+Change = Callable[[sqlite3.Connection], object]
+
+
+class SqliteStore:
+    """Keeps histories in a SQLite database. See `Store`, `Searchable` and `Checkable` for what the methods promise."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "fsync",
+        archive: bool = True,
+        busy: float = 10.0,
+    ) -> None:
+        """
+        Args:
+            path: of the database file; ``~`` is the home folder.
+            durability: what acknowledged means.
+            archive: keep what edits and interrupts take out of a history.
+            busy: seconds to wait while another process has locked the file.
+        """
+        self.path = Path(os.path.abspath(os.path.expanduser(path)))
+        self._archive = archive
+        self._engine = Engine(self.path, durability, busy)
+        self._busy = busy
+        # Of a store nobody holds any more the thread ends, and the claims are given back.
+        weakref.finalize(self, self._engine.abandon).atexit = False
+
+    @classmethod
+    def from_address(cls, address: str, *, durability: Durability, archive: bool) -> SqliteStore:
+        """The store at ``sqlite:PATH``.
+
+        Raises:
+            ConfigError: there is no path in it that could be one.
+        """
+        path = address.partition(":")[2]
+        if not path or path.startswith(":") or "\0" in path:
+            raise ConfigError("store", "needs the path of a database file, like 'sqlite:~/sessions.db'")
+        return cls(path, durability=durability, archive=archive)
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        check_session_id(session_id)
+
+        def work(job: Job) -> Extent:
+            self._engine.leases.hold(job.db, session_id, anew=True)
+            self._engine.listen(session_id, on_repair)
+            for repair in pop_repairs(job.db, session_id):
+                self._engine.tell(job, repair)
+            head = histories.head_of(job.db, session_id)
+            if head is not None:
+                histories.check_end(job.db, head)
+            return _extent(head)
+
+        return await self._engine.run("note", work, session_id)
+
+    async def release(self, session_id: str) -> None:
+        check_session_id(session_id)
+
+        def work(job: Job) -> None:
+            self._engine.leases.release(job.db, session_id)
+            self._engine.unlisten(session_id)
+
+        await self._engine.run("note", work, session_id)
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def extent(self, session_id: str) -> Extent:
+        check_session_id(session_id)
+        return await self._engine.run("read", lambda job: _extent(histories.head_of(job.db, session_id)), session_id)
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        check_session_id(session_id)
+
+        def work(job: Job) -> list[Entry] | Then:
+            head = histories.head_of(job.db, session_id)
+            if head is None:
+                return []
+            wanted = places(head.length, start, stop)
+            reading = partial(histories.read, session_id=session_id, head=head, wanted=wanted)
+            return self._reading(job, session_id, reading, "entries", long=len(wanted) > _LONG)
+
+        return await self._engine.run("read", work, session_id)
+
+    async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
+        check_session_id(session_id)
+        asked = tuple(seqs)
+
+        def work(job: Job) -> list[Entry] | Then:
+            head = histories.head_of(job.db, session_id)
+            if head is None:
+                return []
+            reading = partial(histories.find, session_id=session_id, head=head, seqs=asked)
+            return self._reading(job, session_id, reading, "entries", long=len(asked) > _LONG)
+
+        return await self._engine.run("read", work, session_id)
+
+    async def archived(self, session_id: str) -> list[Entry]:
+        check_session_id(session_id)
+
+        def work(job: Job) -> list[Entry] | Then:
+            head = histories.head_of(job.db, session_id)
+            if head is None:
+                return []
+            reading = partial(histories.archived, session_id=session_id, head=head)
+            return self._reading(job, session_id, reading, "archive", long=True)
+
+        return await self._engine.run("read", work, session_id)
+
+    async def load_checkpoint(self, session_id: str) -> bytes | None:
+        check_session_id(session_id)
+
+        def work(job: Job) -> bytes | Then | None:
+            head = histories.head_of(job.db, session_id)
+            data, damaged = histories.load_checkpoint(job.db, head) if head else (None, False)
+            return Then(drop, "write") if damaged else data
+
+        def drop(job: Job) -> None:
+            head = histories.head_of(job.db, session_id)
+            if head and histories.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
+                job.db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
+            self._engine.tell(job, Repair(session_id, "the checkpoint was damaged; it is made anew from the history"))
+
+        return await self._engine.run("read", work, session_id)
+
+    async def sessions(self) -> list[SessionInfo]:
+        return await self._engine.run("read", lambda job: histories.sessions(job.db))
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        batch = tuple(entries)
+        check_session_id(session_id)
+        if batch:
+            await self._change(session_id, lambda db: histories.append(db, session_id, batch))
+
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        batch = tuple(entries)
+        await self._change(session_id, lambda db: histories.replace(db, session_id, keep, batch, archive=self._archive))
+
+    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        await self._change(session_id, lambda db: histories.save_checkpoint(db, session_id, covered, data))
+
+    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
+        check_session_id(session_id)
+        batch = tuple(entries)
+
+        def work(job: Job) -> Then | None:
+            if histories.head_of(job.db, session_id) is None:
+                return None
+            self._engine.leases.hold(job.db, session_id)
+            changed = histories.rewrite(job.db, session_id, batch)
+            if changed is not None:
+                search.reindex(job.db, session_id, changed)
+                note_erasing(job.db)
+            return Then(partial(erase, self.path), "write") if is_erasing(job.db) else None
+
+        if batch:
+            await self._engine.run("write", work, session_id)
+
+    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
+        check_session_id(session_id)
+        check_session_id(new_id)
+
+        def work(job: Job) -> None:
+            if histories.head_of(job.db, session_id) is None:
+                raise no_session(session_id)
+            if histories.head_of(job.db, new_id) is not None:
+                raise session_exists(new_id)
+            self._engine.leases.hold(job.db, new_id)
+            histories.fork(job.db, session_id, new_id, length)
+
+        await self._engine.run("write", work, session_id)
+
+    async def delete(self, session_id: str) -> None:
+        check_session_id(session_id)
+
+        def work(job: Job) -> None:
+            self._engine.leases.check_free(job.db, session_id)
+            self._engine.leases.release(job.db, session_id)
+            histories.delete(job.db, session_id)
+            self._engine.unlisten(session_id)
+
+        await self._engine.run("write", work, session_id)
+
+    # -- searching and checking ----------------------------------------------------------------------------------------
+
+    async def search(self, session_id: str, query: str, limit: int) -> list[int]:
+        """See `Searchable`. The index is brought up to date first, a slice at a time."""
+        check_session_id(session_id)
+
+        def begin(job: Job) -> Then:
+            return Then(catch_up, "note") if has_fts5(job.db) else look(job)
+
+        def catch_up(job: Job) -> Then:
+            more = search.catch_up(job.db, session_id)
+            return Then(catch_up, "note") if more else Then(look, "read")
+
+        def look(job: Job) -> Then:
+            by_index = has_fts5(job.db)
+            return self._elsewhere(
+                lambda db: (search.found if by_index else search.scanned)(db, session_id, query, limit)
+            )
+
+        return await self._engine.run("read", begin, session_id)
+
+    async def verify(self, session_id: str) -> list[str]:
+        """See `Checkable`. Also says what the database's own check finds, in whichever session."""
+        check_session_id(session_id)
+
+        def work(job: Job) -> list[str]:
+            return verify(self.path, session_id, self._busy)
+
+        return await self._engine.run("apart", lambda job: Then(work, "apart", elsewhere=True), session_id)
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    async def _change(self, session_id: str, change: Change) -> None:
+        check_session_id(session_id)
+
+        def work(job: Job) -> None:
+            self._engine.leases.hold(job.db, session_id)
+            change(job.db)
+
+        await self._engine.run("write", work, session_id)
+
+    def _reading(
+        self, job: Job, session_id: str, reading: Callable[[sqlite3.Connection], Reading], came: str, *, long: bool
+    ) -> list[Entry] | Then:
+        """Read here, or, what is long, elsewhere from the database as it is now."""
+        if not long:
+            return self._sound(session_id, reading(job.db), came)
+        return self._elsewhere(lambda db: self._sound(session_id, reading(db), came))
+
+    def _elsewhere(self, work: Callable[[sqlite3.Connection], object]) -> Then:
+        snapshot = self._engine.snapshot()
+
+        def run(job: Job) -> object:
+            try:
+                return work(snapshot)
+            finally:
+                disconnect(snapshot, self.path)
+
+        return Then(run, "apart", elsewhere=True)
+
+    def _sound(self, session_id: str, found: Reading, came: str) -> list[Entry] | Then:
+        """What was read; damaged rows are put aside first, where nobody else writes to the session."""
+        if not found.damaged:
+            return found.entries
+
+        def aside(job: Job) -> list[Entry] | Then:
+            if self._engine.leases.is_free(job.db, session_id):
+                check_pages(job.db)  # or what is sound may only have been hard to find
+                lost = histories.set_aside(job.db, session_id, found.damaged, came)
+                if lost < len(found.damaged) and job.begin and not job.tried:
+                    job.tried = True
+                    return Then(*job.begin)  # the database was written anew, or mended by another: it reads differently
+                what, kept = "damaged messages were put aside", f"{self.path}, table `damaged`"
+            else:
+                lost, kept = len(found.damaged), ""
+                what = "damaged messages were left out; who writes to the session will put them aside"
+            if lost:
+                self._engine.tell(job, Repair(session_id, f"{lost:,} {what}", lost, kept))
+            return found.entries
+
+        return Then(aside, "write")
+
+
+def _extent(head: Head | None) -> Extent:
+    return Extent(head.length, head.last_seq) if head else Extent()

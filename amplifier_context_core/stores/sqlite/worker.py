@@ -1,0 +1,205 @@
+"""A thread that does what event loops must not wait in, one job after another, and tells each loop when it is done.
+
+Loops come and go, and are told in the way that asks nothing of them: a loop that was closed meanwhile misses its
+answer, the job is done all the same. Jobs that write may come in groups: those that queue up while one group is being
+made durable are the next group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..protocol import OnRepair, Repair
+
+log = logging.getLogger(__name__)
+
+LARGEST_GROUP = 256
+_LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
+
+Kind = Literal["read", "write", "note", "alone", "apart"]
+WRITING: frozenset[Kind] = frozenset({"write", "note"})
+Work = Callable[["Job"], Any]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One call of a store, until it is answered.
+
+    Attributes:
+        work: what to do; what it returns is the answer, or a `Then`.
+        kind: `read` sees one moment of the database, `write` is part of a transaction, `note` of one that need not be
+            on disk yet, `alone` is in none, `apart` does not use the connection at all.
+        session_id: whose session it is about, for those who are told of repairs.
+        begin: how it began, when it must begin again.
+        future: where the answer goes; None when nobody asked.
+        answer, error: how it ended.
+        repairs: what was found damaged on the way, and who is told.
+        tried: it met a damaged database before.
+        connection: see `db`.
+    """
+
+    work: Work
+    kind: Kind
+    session_id: str = ""
+    future: asyncio.Future[Any] | None = None
+    answer: Any = None
+    error: BaseException | None = None
+    repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])
+    tried: bool = False
+    begin: tuple[Work, Kind] | None = None
+    connection: sqlite3.Connection | None = None
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The connection to work with, in a transaction that fits the kind."""
+        if self.connection is None:
+            raise RuntimeError(f"a job of kind {self.kind!r} has no connection")
+        return self.connection
+
+    def begin_anew(self) -> None:
+        """It will be tried again: how it ended is forgotten."""
+        self.answer = self.error = None
+        self.repairs.clear()
+
+    def fail(self, problem: BaseException) -> None:
+        """It ended like this."""
+        self.answer, self.error = None, problem
+
+
+@dataclass(slots=True)
+class Then:
+    """What a job returns that is not done: how it goes on, after others had their turn.
+
+    Attributes:
+        elsewhere: in the thread for what takes long.
+        after: seconds to wait before.
+    """
+
+    work: Work
+    kind: Kind
+    elsewhere: bool = False
+    after: float = 0.0
+
+
+class Worker:
+    """The thread. It starts with the first job and ends when it is told to, or nobody holds what it works for."""
+
+    def __init__(self, name: str, handle: Callable[[Sequence[Job]], None], tick: Callable[[], float | None]) -> None:
+        """
+        Args:
+            name: of the thread.
+            handle: does one job, or a group of jobs that write; never raises.
+            tick: called now and then; says in how many seconds it wants to be called again.
+        """
+        self._name, self._handle, self._tick = name, handle, tick
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._held: Job | Literal[False] | None = False  # taken from the queue, but no part of the group
+        self._last_group, self._last_time = 1, 0.0
+
+    def put(self, job: Job) -> None:
+        """Have a job done, after those that were put before."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._queue.put(job)
+
+    def end(self) -> None:
+        """Let the thread end when it has done what was put before."""
+        with self._lock:
+            if self._thread is not None:
+                self._queue.put(None)
+
+    @property
+    def idle(self) -> bool:
+        """Is nothing to be done, as far as one can see?"""
+        return self._thread is None
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            try:
+                job = self._next(wait)
+            except queue.Empty:
+                wait = self._tick()
+                continue
+            if job is None:
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            group = self._group(job) if job.kind in WRITING else [job]
+            began = time.perf_counter()
+            self._handle(group)
+            self._last_group, self._last_time = len(group), time.perf_counter() - began
+            del group, job
+            wait = self._tick()
+
+    def _next(self, wait: float | None) -> Job | None:
+        if self._held is not False:
+            job, self._held = self._held, False
+            return job
+        return self._queue.get(timeout=wait)
+
+    def _group(self, first: Job) -> list[Job]:
+        """A job that writes and those that queue behind it.
+
+        Who wrote together the last time is waited for, a moment: one that comes too late pays for the whole group once
+        more. A single writer never waits.
+        """
+        group = [first]
+        until = time.perf_counter() + min(self._last_time / 4, _LONGEST_WAIT)
+        while len(group) < LARGEST_GROUP:
+            left = until - time.perf_counter() if len(group) < self._last_group else 0
+            try:
+                job = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is None or job.kind not in WRITING:
+                self._held = job
+                break
+            group.append(job)
+        return group
+
+
+def answer(jobs: Iterable[Job]) -> None:
+    """Tell the loops that asked how their jobs ended; each loop is woken once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        for _, repair in job.repairs:
+            kept = f"; damaged bytes are kept in {repair.kept}" if repair.kept else ""
+            log.warning("session %r: %s%s", repair.session_id, repair.what, kept)
+        if job.future is not None:
+            by_loop.setdefault(job.future.get_loop(), []).append(job)
+    for loop, done in by_loop.items():
+        with suppress(RuntimeError):  # it is closed: nobody waits there
+            loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(jobs: list[Job]) -> None:
+    for job in jobs:
+        for tell, repair in job.repairs:
+            if tell is not None:
+                try:
+                    tell(repair)
+                except Exception:
+                    log.warning("session %r: who is told of repairs failed", repair.session_id, exc_info=True)
+        future = job.future
+        if future is None or future.done():
+            continue
+        if job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.answer)

@@ -1,0 +1,83 @@
+"""context-persistent: memory that outlives the process, in files or on a server, and is resumed at once.
+
+Takes the place of the module of the same id: its config keys are accepted, and its sessions open here (see README).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.config import Config
+from amplifier_context_core.incoming import stamped_on_top
+from amplifier_context_core.kernel import Cleanup, mount_manager
+from amplifier_context_core.paths import sessions_folder
+from amplifier_context_core.stores import Durability, Store, open_store
+from amplifier_context_core.stores.checks import check_session_id
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+
+from .memories import remember
+
+__amplifier_module_type__ = "context"
+
+MODULE = "context-persistent"
+
+__all__ = ["MODULE", "PersistentConfig", "mount"]
+
+
+class PersistentConfig(Config):
+    """Core's settings, and where and how history is kept."""
+
+    protected_recent: float = Field(0.10, ge=0, le=1, description=Config.model_fields["protected_recent"].description)
+    store: str | None = Field(None, min_length=1, description="address; default `jsonl:` with `storage_path`")
+    durability: Durability = Field("fsync", description="what acknowledged means: on disk, with the system, or neither")
+    archive: bool = Field(True, description="keep what edits and interrupts take out of a history")
+    storage_path: Path | None = Field(None, description="folder of sessions; default ~/.amplifier/projects/…/sessions")
+    transcript_path: Path | None = Field(None, description="the very file of this session")
+    memory_files: tuple[Path, ...] = Field((), description="texts that become system messages of a fresh session")
+
+    @field_validator("memory_files", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, (str, Path)) else value
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
+    """Mount a context manager with a durable history as the session's context. Opens nothing yet.
+
+    Args:
+        coordinator: the kernel's coordinator.
+        config: the mount plan's config of this module.
+
+    Returns:
+        The cleanup to be called at the end of the session.
+
+    Raises:
+        ConfigError: a config key has an impossible value, or the session id cannot name a file.
+    """
+    settings = load_config(config, module=MODULE, model=PersistentConfig)
+    manager = ContextManager(
+        settings,
+        session_id=check_session_id(coordinator.session_id or "session"),
+        hooks=coordinator.hooks,
+        store=_store(settings),
+        begin=partial(remember, settings.memory_files),
+        stamp=stamped_on_top,
+    )
+    return await mount_manager(coordinator, manager, MODULE)
+
+
+def _store(settings: PersistentConfig) -> Store:
+    if settings.store is not None:
+        return open_store(settings.store, durability=settings.durability, archive=settings.archive)
+    return JsonlStore(
+        settings.storage_path or sessions_folder(),
+        file=settings.transcript_path,
+        durability=settings.durability,
+        archive=settings.archive,
+    )

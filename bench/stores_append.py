@@ -1,0 +1,286 @@
+"""Appending to a store beside its floor: in turns, in the same process and folder, as disks and machines are noisy.
+
+A *turn* is every kind of append once: first the floor, then one appender, then sixteen. A figure is the median over
+turns; one in units of the floor is the median of the ratios within a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from statistics import median
+from time import perf_counter
+
+from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.rows import message_json
+from amplifier_context_core.transcript import Entry
+
+from .clocks import Stall
+from .sessions import BUDGET, Message, messages
+from .stores_entries import entries_of
+from .stores_floors import SIXTEEN, FileFloor, Floor
+
+Figures = dict[str, float]
+Say = Callable[[str], None]
+
+TURNS = 9
+_SINGLE = 60  # messages of a single appender in a turn, in blocks that alternate with the floor's
+_BLOCK = 20
+_MANY = 400  # messages of sixteen appenders in a turn
+_WARM = 32
+
+
+class Syncs:
+    """Counts and times `os.fsync` and `os.fdatasync` wherever they are called from.
+
+    Attributes:
+        count: how many there were.
+        seconds: spent in them, by all threads together.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+    @contextmanager
+    def counted(self) -> Generator[None]:
+        """While in here, syncs are counted."""
+        kept = {name: getattr(os, name) for name in ("fsync", "fdatasync") if hasattr(os, name)}
+        for name, sync in kept.items():
+            setattr(os, name, self._timed(sync))
+        try:
+            yield
+        finally:
+            for name, sync in kept.items():
+                setattr(os, name, sync)
+
+    def _timed(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+        def timed(file: int) -> None:
+            started = perf_counter()
+            try:
+                sync(file)
+            finally:
+                self.seconds += perf_counter() - started
+                self.count += 1
+
+        return timed
+
+
+class Feed:
+    """Messages and entries for appenders; they never come to an end, and their JSON is there for the floor."""
+
+    def __init__(self, count: int) -> None:
+        self._messages = list(messages(count))
+        self._lines = [message_json(message) + b"\n" for message in self._messages]
+        self._sessions: dict[str, Iterator[Entry]] = {}
+        self._next = 0
+
+    def take(self, count: int) -> tuple[list[Message], list[bytes]]:
+        """The next messages, and the same as lines."""
+        places = [(self._next + step) % len(self._messages) for step in range(count)]
+        self._next += count
+        return [{**self._messages[place]} for place in places], [self._lines[place] for place in places]
+
+    def entries(self, session_id: str, count: int) -> list[Entry]:
+        """The next entries of a session."""
+        if session_id not in self._sessions:
+            self._sessions[session_id] = entries_of(session_id, self._endless())
+        return list(islice(self._sessions[session_id], count))
+
+    def _endless(self) -> Iterator[Message]:
+        while True:
+            yield from ({**message} for message in self._messages)
+
+
+async def measure_appends(store: Store, floor: Floor, say: Say, *, on_files: bool) -> Figures:
+    """All figures of appending to one store. `on_files`: are its syncs made by this process, so that they count?"""
+    run = f"bench-{uuid.uuid4().hex[:8]}"
+    bench = _Appends(store, floor, run, on_files=on_files)
+    try:
+        await bench.warm_up()
+        for turn in range(TURNS):
+            say(f"appending, turn {turn + 1} of {TURNS}")
+            await bench.turn()
+    finally:
+        await bench.clean()
+    return bench.figures()
+
+
+class _Appends:
+    """The turns, and what was measured in them."""
+
+    def __init__(self, store: Store, floor: Floor, run: str, *, on_files: bool) -> None:
+        self._store, self._floor, self._on_files = store, floor, on_files
+        self._sessions = [f"{run}-{number}" for number in range(SIXTEEN)]
+        self._managers = {
+            name: ContextManager(
+                load_config({"max_tokens": BUDGET}),
+                session_id=f"{run}-{name}",
+                store=store,
+                counter=HeuristicTokenCounter(),
+            )
+            for name in ("single", "shared")
+        }
+        self._feed = Feed(3_000)
+        self._noted: dict[str, list[float]] = {}
+
+    async def warm_up(self) -> None:
+        """Make connections, files and sessions, and have nothing collected that was made until now."""
+        for session_id in self._sessions:
+            await self._store.append(session_id, self._feed.entries(session_id, 2))
+        for manager in self._managers.values():
+            await self._through(manager, self._feed.take(_WARM)[0])
+        await self._floor.many(self._feed.take(_WARM)[1])
+        await self._floor.single(self._feed.take(_WARM)[1])
+        gc.collect()
+        gc.freeze()
+
+    async def turn(self) -> None:
+        """Everything once."""
+        bare = await self._singles()
+        before = await self._bare_many()
+        for name, work in (("shared", self._shared), ("spread", self._spread)):
+            seconds, stall, syncs = await self._sixteen(work)
+            after = await self._bare_many()
+            reference = 2 / (1 / before + 1 / after)
+            rate = _MANY / seconds
+            self._note(f"{name}_rate", rate)
+            self._note(f"{name}_floors", rate / reference)
+            self._note(f"{name}_stall", stall.longest * 1000)
+            self._note(f"{name}_gc", stall.collecting * 1000)
+            if self._on_files:
+                per_sync = _MANY / max(1, syncs.count)
+                self._note(f"{name}_per_sync", per_sync)
+                self._note(f"{name}_paid_floors", rate * per_sync / reference)
+                self._note(f"{name}_sync_rate", syncs.count / seconds / reference)
+                self._note(f"{name}_busy", syncs.seconds / seconds)
+            before = after
+        self._note("bare_us", bare * 1e6)
+        self._note("bare_rate", before)
+        await self._beside_a_bare_loop()
+
+    async def clean(self) -> None:
+        """Leave nothing behind."""
+        for session_id in (*self._sessions, *(manager.session_id for manager in self._managers.values())):
+            await self._store.delete(session_id)
+        await self._store.close()
+        await self._floor.close()
+
+    def figures(self) -> Figures:
+        """The median of everything that was noted."""
+        return {name: median(values) for name, values in self._noted.items()}
+
+    def _note(self, name: str, value: float) -> None:
+        self._noted.setdefault(name, []).append(value)
+
+    # -- one appender -------------------------------------------------------------------------------------------------
+
+    async def _singles(self) -> float:
+        """One appender, in blocks that alternate with the floor's; the floor's seconds a message."""
+        bares: list[float] = []
+        for _ in range(_SINGLE // _BLOCK):
+            bare, bare_own, _syncs = await self._block(self._bare_one())
+            bares.append(bare)
+            for name, one in (("append", self._append_one()), ("add", self._add_one())):
+                took, own, syncs = await self._block(one)
+                self._note(f"{name}_us", took * 1e6)
+                self._note(f"{name}_above", (took - bare) * 1e6)
+                self._note(f"{name}_floors", bare / took)
+                if self._on_files:
+                    self._note(f"{name}_own", (own - bare_own) * 1e6)
+                    self._note(f"{name}_syncs", syncs / _BLOCK)
+        return median(bares)
+
+    async def _block(self, one: Callable[[], Callable[[], Awaitable[object]]]) -> tuple[float, float, int]:
+        """Seconds a message takes, and those outside of syncs, each the median of a block; and how many syncs."""
+        syncs = Syncs()
+        times: list[float] = []
+        own: list[float] = []
+        with syncs.counted():
+            for _ in range(_BLOCK):
+                work, synced = one(), syncs.seconds
+                started = perf_counter()
+                await work()
+                times.append(perf_counter() - started)
+                own.append(times[-1] - (syncs.seconds - synced))
+        return median(times), median(own), syncs.count
+
+    def _bare_one(self) -> Callable[[], Callable[[], Awaitable[object]]]:
+        def one() -> Callable[[], Awaitable[object]]:
+            lines = self._feed.take(1)[1]
+            return lambda: self._floor.single(lines)
+
+        return one
+
+    def _append_one(self) -> Callable[[], Callable[[], Awaitable[object]]]:
+        session_id = self._sessions[0]
+
+        def one() -> Callable[[], Awaitable[object]]:
+            entries = self._feed.entries(session_id, 1)
+            return lambda: self._store.append(session_id, entries)
+
+        return one
+
+    def _add_one(self) -> Callable[[], Callable[[], Awaitable[object]]]:
+        manager = self._managers["single"]
+
+        def one() -> Callable[[], Awaitable[object]]:
+            (message,) = self._feed.take(1)[0]
+            return lambda: manager.add_message(message)
+
+        return one
+
+    # -- sixteen ------------------------------------------------------------------------------------------------------
+
+    async def _bare_many(self) -> float:
+        """Messages a second of the floor."""
+        lines = self._feed.take(_MANY)[1]
+        started = perf_counter()
+        await self._floor.many(lines)
+        return _MANY / (perf_counter() - started)
+
+    async def _sixteen(self, prepared: Callable[[], Sequence[Awaitable[object]]]) -> tuple[float, Stall, Syncs]:
+        tasks, syncs = prepared(), Syncs()
+        with syncs.counted():
+            async with Stall() as stall:
+                await asyncio.gather(*tasks)
+        return stall.seconds, stall, syncs
+
+    def _shared(self) -> Sequence[Awaitable[object]]:
+        """Sixteen tasks add to one session through its manager."""
+        fed = self._feed.take(_MANY)[0]
+        return [self._through(self._managers["shared"], fed[number::SIXTEEN]) for number in range(SIXTEEN)]
+
+    def _spread(self) -> Sequence[Awaitable[object]]:
+        """Sixteen tasks append to a session each, all in one store."""
+        each = _MANY // SIXTEEN
+        return [self._into(session_id, self._feed.entries(session_id, each)) for session_id in self._sessions]
+
+    async def _through(self, manager: ContextManager, fed: Sequence[Message]) -> None:
+        for message in fed:
+            await manager.add_message(message)
+
+    async def _into(self, session_id: str, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            await self._store.append(session_id, [entry])
+
+    async def _beside_a_bare_loop(self) -> None:
+        """The stall this machine makes of itself: of a loop beside which a thread runs the bare loop, or nothing."""
+        lines = self._feed.take(_MANY // 2)[1]
+        async with Stall() as stall:
+            if isinstance(self._floor, FileFloor):
+                await asyncio.to_thread(_in_thread, self._floor, lines)
+            else:
+                await asyncio.sleep(0.2)
+        self._note("idle_stall", stall.longest * 1000)
+
+
+def _in_thread(floor: FileFloor, lines: Sequence[bytes]) -> None:
+    for line in lines:
+        floor.write(line)

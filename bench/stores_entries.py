@@ -1,0 +1,39 @@
+"""Entries as a history makes them, without a history: what fills a store in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from amplifier_context_core.history import utc_now
+from amplifier_context_core.incoming import stamped
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.tokens import HeuristicTokenCounter, count_message_tokens
+from amplifier_context_core.transcript import Entry
+
+from .sessions import Message
+
+
+def entries_of(session_id: str, of: Iterable[Message], seq: int = 0) -> Iterator[Entry]:
+    """Messages as entries of a session, from the seq after this one on; the messages are the entries' from now on."""
+    counter = HeuristicTokenCounter()
+    turn = 0
+    for raw in of:
+        seq += 1
+        message, reading = read_message(raw)
+        now = utc_now()
+        turn += reading.human
+        tokens = count_message_tokens(message, counter)
+        stamped(message, now)
+        yield Entry(
+            seq,
+            message,
+            reading.role,
+            turn,
+            reading.human,
+            reading.calls,
+            reading.answers,
+            tokens,
+            session_id,
+            now,
+            now,
+        )

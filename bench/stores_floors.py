@@ -1,0 +1,166 @@
+"""Bare loops: what the disk, the driver or the server can do at most with the same messages, without a store.
+
+Each floor writes one message at a time and has it as durable as the store beside it promises. Those of databases are
+asynchronous, as their users are; the one of files is not: there is nothing barer than a write and an fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import sql
+from redis.asyncio import Redis
+
+SIXTEEN = 16  # appenders at the same time
+
+
+class Floor(Protocol):
+    """A bare loop over lines; `many` lets sixteen tasks share them, where that is more than one after another."""
+
+    async def single(self, lines: Sequence[bytes]) -> None: ...
+    async def many(self, lines: Sequence[bytes]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class FileFloor:
+    """One file, a write and an fsync for each line."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"bare-{uuid.uuid4().hex[:8]}.jsonl"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, line: bytes) -> None:
+        """One line, on disk."""
+        os.write(self._file, line)
+        os.fsync(self._file)
+
+    async def single(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    async def many(self, lines: Sequence[bytes]) -> None:
+        await self.single(lines)
+
+    async def close(self) -> None:
+        os.close(self._file)
+        self._path.unlink()
+
+
+class SqliteFloor:
+    """An insert and a commit for each line, in one thread, with the settings of the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "bare.db"
+        self._thread = ThreadPoolExecutor(1)
+        self._db = self._thread.submit(self._open).result()
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE messages(id INTEGER PRIMARY KEY, message TEXT NOT NULL)")
+        return db
+
+    def _insert(self, line: str) -> None:
+        self._db.execute("INSERT INTO messages(message) VALUES (?)", (line,))
+        self._db.commit()
+
+    async def single(self, lines: Sequence[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        for line in lines:
+            await loop.run_in_executor(self._thread, self._insert, line.decode())
+
+    async def many(self, lines: Sequence[bytes]) -> None:
+        await shared(lines, self.single)
+
+    async def close(self) -> None:
+        self._thread.submit(self._db.close).result()
+        self._thread.shutdown()
+
+
+class PostgresFloor:
+    """An insert for each line, in autocommit, into a table with a key; sixteen tasks have a connection each."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._lines: list[psycopg.AsyncConnection[Any]] = []
+        self._table = f"bench_bare_{uuid.uuid4().hex[:8]}"
+        self._insert = self._of("INSERT INTO {} (message) VALUES (%s)")
+
+    def _of(self, text: str) -> bytes:
+        return sql.SQL(text).format(sql.Identifier(self._table)).as_bytes(None)  # pyright: ignore[reportArgumentType]
+
+    async def open(self) -> PostgresFloor:
+        """Connect, and make the table.
+
+        Raises:
+            psycopg.Error: the server is not there, or refuses.
+        """
+        for _ in range(SIXTEEN):
+            self._lines.append(await psycopg.AsyncConnection.connect(self._address, autocommit=True, connect_timeout=3))
+        await self._lines[0].execute(
+            self._of("CREATE TABLE {} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message text NOT NULL)")
+        )
+        return self
+
+    async def _over(self, connection: psycopg.AsyncConnection[Any], lines: Sequence[bytes]) -> None:
+        for line in lines:
+            await connection.execute(self._insert, [line.decode()])
+
+    async def single(self, lines: Sequence[bytes]) -> None:
+        await self._over(self._lines[0], lines)
+
+    async def many(self, lines: Sequence[bytes]) -> None:
+        pairs = zip(self._lines, portions(lines), strict=True)
+        await asyncio.gather(*(self._over(connection, portion) for connection, portion in pairs))
+
+    async def close(self) -> None:
+        await self._lines[0].execute(self._of("DROP TABLE {}"))
+        for connection in self._lines:
+            await connection.close()
+
+
+class RedisFloor:
+    """An RPUSH for each line, by redis-py's own client."""
+
+    def __init__(self, address: str) -> None:
+        self._client: Any = Redis.from_url(address)  # pyright: ignore[reportUnknownMemberType]
+        self._key = f"bench-bare-{uuid.uuid4().hex[:8]}"
+
+    async def open(self) -> RedisFloor:
+        """Ask whether it is there.
+
+        Raises:
+            redis.RedisError, OSError: it is not.
+        """
+        await self._client.ping()
+        return self
+
+    async def single(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            await self._client.rpush(self._key, line)
+
+    async def many(self, lines: Sequence[bytes]) -> None:
+        await shared(lines, self.single)
+
+    async def close(self) -> None:
+        await self._client.delete(self._key)
+        await self._client.aclose()
+
+
+def portions(lines: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Lines dealt out to sixteen."""
+    return [lines[number::SIXTEEN] for number in range(SIXTEEN)]
+
+
+async def shared(lines: Sequence[bytes], single: Any) -> None:
+    """Sixteen tasks, each with its portion."""
+    await asyncio.gather(*(single(portion) for portion in portions(lines)))

@@ -1,0 +1,168 @@
+"""What each figure of the stores is, how it is written, and what it should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from .report import Part
+from .stores_floors import SIXTEEN
+from .targets import Figures, Group, Row, against_smallest, figure, stall_of, text_of, value_of
+
+STALL = "≤ 1 ms"
+SHARE = "≥ 70 % (SQL)"
+
+
+def append_part(stores: Mapping[str, Figures]) -> Part:
+    """Appending: a column for each store."""
+    return Part("Appending to a store that keeps what it acknowledged", stores, _append_groups())
+
+
+def resume_part(store: str, sizes: Mapping[str, Figures]) -> Part:
+    """Resuming from one store: a column for each size."""
+    return Part(f"Sessions of so many messages, resumed from {store}", sizes, _resume_groups())
+
+
+NOTES = (
+    "Appending: medians over turns; in each turn everything is done once, beside its floor. The floor of JSONL is a "
+    "write and an fsync a message, of SQLite an insert and a commit a message in one thread, of PostgreSQL an insert a "
+    "message in autocommit, of Redis an RPUSH a message; for sixteen, sixteen tasks of that. Own time is all but the "
+    "syncs. Per sync paid: divided by the syncs there were for a message; the bare loop pays one. The stall of a loop "
+    "beside a thread that runs the bare loop (databases: of an idle loop) is the machine's share in theirs. "
+    "Resuming: a process for each time, files in the page cache. What is read is counted by the kernel, by system call."
+)
+
+
+def _append_groups() -> list[Group]:
+    return [
+        Group("One appender, µs a message", _single_rows()),
+        Group(f"{SIXTEEN} appenders, one session and its manager", _many_rows("shared")),
+        Group(f"{SIXTEEN} appenders, a session each in one store", _many_rows("spread")),
+        Group(
+            "The event loop without a store",
+            [Row("longest stall beside a bare thread", text_of("{:.1f} ms", "idle_stall"))],
+        ),
+    ]
+
+
+def _single_rows() -> list[Row]:
+    return [
+        Row("floor: the bare loop", text_of("{:.0f}", "bare_us")),
+        Row("store.append", text_of("{:.0f}", "append_us")),
+        Row("  above the floor", text_of("{:.0f}", "append_above"), _of_files("append_above"), "≤ 250 µs (JSONL)", 250),
+        Row("  own time above the floor's", text_of("{:.0f}", "append_own"), value_of("append_own"), "≤ 250 µs", 250),
+        Row("  speed, of the floor's", _percent("append_floors"), _where_due("append_floors"), SHARE, least=1.0),
+        Row("  syncs a message", text_of("{:.2f}", "append_syncs")),
+        Row("ContextManager.add_message", text_of("{:.0f}", "add_us")),
+        Row("  above the floor", text_of("{:.0f}", "add_above")),
+        Row("  own time above the floor's", text_of("{:.0f}", "add_own")),
+        Row("  speed, of the floor's", _percent("add_floors")),
+    ]
+
+
+def _many_rows(name: str) -> list[Row]:
+    rows = [Row("floor, messages a second", text_of("{:,.0f}", "bare_rate"))] if name == "shared" else []
+    due = _where_due(f"{name}_floors") if name == "spread" else None
+    return [
+        *rows,
+        Row("messages a second", text_of("{:,.0f}", f"{name}_rate")),
+        Row("  of the floor's", _percent(f"{name}_floors"), due, SHARE if due else "", least=1.0),
+        Row(
+            "  of the floor's (JSONL)",
+            _only_files(f"{name}_floors"),
+            _of_files(f"{name}_floors"),
+            "> 100 %",
+            least=1.0,
+        ),
+        Row("  messages per sync", text_of("{:.1f}", f"{name}_per_sync")),
+        Row(
+            "  the same per sync paid",
+            _percent(f"{name}_paid_floors"),
+            value_of(f"{name}_paid_floors"),
+            "≥ 80 %",
+            least=0.8,
+        ),
+        Row("  syncs a second, of the floor's", _percent(f"{name}_sync_rate")),
+        Row("  time in syncs", _percent(f"{name}_busy")),
+        Row("longest stall (collector's)", stall_of(name), value_of(f"{name}_stall"), STALL, 1.0),
+    ]
+
+
+def _resume_groups() -> list[Group]:
+    return [
+        Group(
+            "From the checkpoint to the first view",
+            [
+                Row("open, resume and first view", _ms("resume"), value_of("resume_ms"), "≤ 50 ms", 50),
+                Row("  flat: against the smallest", _ms("resume"), _not_smallest("resume_ms"), "≤ 2×", 2.0),
+                Row("  of it until resumed", _ms("open")),
+                Row("  of it the view", _ms("view")),
+                Row("  own CPU time", _ms("resume_cpu"), value_of("resume_cpu_ms"), "≤ 50 ms", 50),
+                Row("  longest stall", text_of("{:.1f} ms", "resume_stall")),
+                Row("entries loaded", text_of("{:,.0f}", "loaded")),
+            ],
+        ),
+        Group(
+            "Then 500 rounds",
+            [
+                Row("memory of the process", text_of("{:.0f} MB", "memory_mb"), _memory, "< 150 MB", 150),
+                Row("  of it before the session", text_of("{:.0f} MB", "process_mb")),
+                Row("bytes read by a request", text_of("{:.0f}", "read_request"), value_of("read_request"), "0", 0),
+                Row("  by one that compacts", text_of("{:,.0f}", "read_compacting")),
+                Row("  by adding a round", text_of("{:,.0f}", "read_adding")),
+            ],
+        ),
+        Group(
+            "Without a checkpoint",
+            [
+                Row("all loaded, to the first view", text_of("{:.1f} s", "rebuild_s")),
+                Row("  messages a second", text_of("{:,.0f}", "rebuild_rate")),
+                Row("  memory of the process then", text_of("{:,.0f} MB", "rebuild_mb")),
+                Row("  longest stall (collector's)", stall_of("rebuild")),
+            ],
+        ),
+        Group(
+            "The store",
+            [
+                Row("on disk", text_of("{:,.0f} MB", "size_mb")),
+                Row("filled in batches, µs a message", text_of("{:.0f}", "fill_us")),
+            ],
+        ),
+    ]
+
+
+def _memory(figures: Figures, _: Figures) -> float:
+    return figure(figures, "memory_mb")
+
+
+def _ms(name: str) -> Callable[[Figures], str]:
+    return text_of("{:.1f} ms", f"{name}_ms")
+
+
+def _percent(key: str) -> Callable[[Figures], str]:
+    return text_of("{:.0f} %", key, scale=100)
+
+
+def _is_files(figures: Figures) -> bool:
+    return not math.isnan(figure(figures, "append_syncs"))
+
+
+def _of_files(key: str) -> Callable[[Figures, Figures], float]:
+    """A value that only stores of files are held to."""
+    return lambda figures, _: figure(figures, key) if _is_files(figures) else math.nan
+
+
+def _only_files(key: str) -> Callable[[Figures], str]:
+    return lambda figures: _percent(key)(figures) if _is_files(figures) else "–"
+
+
+def _where_due(key: str) -> Callable[[Figures, Figures], float]:
+    """A share of the floor, in units of what is asked of this store; NaN where nothing is."""
+    return lambda figures, _: figure(figures, key) / figure(figures, "least")
+
+
+def _not_smallest(key: str) -> Callable[[Figures, Figures], float]:
+    def value(figures: Figures, smallest: Figures) -> float:
+        return math.nan if figures is smallest else against_smallest(key)(figures, smallest)
+
+    return value

@@ -1,0 +1,94 @@
+"""What the tests of the compat room share: drawn blocks and messages, and how hard hypothesis looks for trouble."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core.compat import (
+    ContentBlock,
+    ImageBlock,
+    Message,
+    OtherBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+
+from ..laws.histories import ARGUMENTS, IDS, JSON, TEXTS
+
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55")
+
+ENCODED_PNG = base64.b64encode(PNG).decode()
+
+law = settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.function_scoped_fixture,  # a store serves all examples; each has a session of its own
+    ],
+    phases=(Phase.explicit, Phase.generate),
+)
+
+EXTRA = st.dictionaries(st.sampled_from(["cache_control", "visibility", "x"]), JSON, max_size=2)
+MEDIA_TYPES = st.sampled_from(["image/jpeg", "image/png", "image/gif", "image/webp"])
+TEXT_BLOCKS = st.builds(TextBlock, TEXTS, extra=EXTRA)
+IMAGE_BLOCKS = st.builds(ImageBlock, MEDIA_TYPES, st.binary(min_size=1, max_size=64), extra=EXTRA)
+OTHER_BLOCKS = st.builds(
+    OtherBlock,
+    st.sampled_from(
+        [
+            {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+            {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+            {"type": "document", "title": "notes", "deep": [{"x": [1, 2.5, None]}]},
+        ]
+    ),
+)
+USE_BLOCKS = st.builds(ToolUseBlock, IDS, st.sampled_from(["read", "bash"]), ARGUMENTS, extra=EXTRA)
+RESULT_BLOCKS = st.builds(
+    ToolResultBlock,
+    IDS,
+    st.one_of(TEXTS, st.lists(st.one_of(TEXT_BLOCKS, IMAGE_BLOCKS, OTHER_BLOCKS), max_size=3)),
+    st.booleans(),
+    extra=EXTRA,
+)
+BLOCKS: st.SearchStrategy[ContentBlock] = st.one_of(TEXT_BLOCKS, IMAGE_BLOCKS, USE_BLOCKS, RESULT_BLOCKS, OTHER_BLOCKS)
+MESSAGES = st.builds(
+    Message,
+    st.sampled_from(["user", "assistant", "system"]),
+    st.lists(BLOCKS, max_size=4),
+    extra=st.fixed_dictionaries({}, optional={"metadata": st.dictionaries(st.text(max_size=4), JSON, max_size=2)}),
+)
+
+
+def user(text: str = "Go on.") -> Message:
+    return Message("user", [TextBlock(text)])
+
+
+def says(text: str = "Done.") -> Message:
+    return Message("assistant", [TextBlock(text)])
+
+
+def calls(*ids: str, name: str = "read") -> Message:
+    return Message("assistant", [ToolUseBlock(id, name, {"path": f"src/{id}.py"}) for id in ids])
+
+
+def answers(*ids: str, content: str = "out") -> Message:
+    return Message("user", [ToolResultBlock(id, content) for id in ids])
+
+
+def talk(count: int) -> list[Message]:
+    """So many messages, a user's and an assistant's in turn, numbered."""
+    return [user(f"question {n}") if n % 2 == 0 else says(f"answer {n}") for n in range(count)]
+
+
+def dicts(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [message.to_dict() for message in messages]

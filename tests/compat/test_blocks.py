@@ -1,0 +1,293 @@
+"""Blocks: every one comes back from its dict, and what cannot be one is refused by the field at fault."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+
+from amplifier_context_core import InvalidMessage
+from amplifier_context_core.compat import (
+    ContentBlock,
+    ImageBlock,
+    OtherBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    from_dict,
+    to_dict,
+)
+from amplifier_context_core.messages import json_text
+
+from .support import BLOCKS, PNG, law
+
+ENCODED = base64.b64encode(PNG).decode()
+
+
+# -- there and back ---------------------------------------------------------------------------------------------------
+
+
+@law
+@given(BLOCKS)
+def test_every_block_comes_back_from_its_dict_and_from_the_json_of_it(block: ContentBlock) -> None:
+    raw = to_dict(block)
+    assert from_dict(raw) == block
+    assert from_dict(raw).to_dict() == raw
+    try:
+        text = orjson.dumps(raw)
+    except TypeError:  # lone surrogates, integers past 64 bits
+        assert json_text(raw)
+    else:
+        assert from_dict(orjson.loads(text)) == block
+
+
+@law
+@given(BLOCKS)
+def test_equal_blocks_are_equal_as_members_of_a_set(block: ContentBlock) -> None:
+    assert {block} == {from_dict(block.to_dict())}
+
+
+@pytest.mark.parametrize(
+    ("block", "raw"),
+    [
+        (TextBlock("hello"), {"type": "text", "text": "hello"}),
+        (
+            ImageBlock("image/png", b"\x89PNG"),
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
+        ),
+        (
+            ToolUseBlock("call_1", "read", {"path": "a.py"}),
+            {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
+        ),
+        (
+            ToolResultBlock("call_1", "out"),
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "out", "is_error": False},
+        ),
+        (
+            ToolResultBlock("call_1", [TextBlock("no")], is_error=True),
+            {
+                "type": "tool_result",
+                "tool_use_id": "call_1",
+                "content": [{"type": "text", "text": "no"}],
+                "is_error": True,
+            },
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_form_is_the_one_the_core_stores(block: ContentBlock, raw: dict[str, Any]) -> None:
+    assert to_dict(block) == raw
+    assert from_dict(raw) == block
+
+
+@pytest.mark.parametrize(
+    ("raw", "block"),
+    [
+        ({"type": "image", "media_type": "image/png", "data": ENCODED}, ImageBlock("image/png", PNG)),
+        (
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{ENCODED}"}},
+            ImageBlock("image/png", PNG),
+        ),
+        ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
+        ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
+        ({"type": "tool_result", "tool_use_id": "a"}, ToolResultBlock("a", "")),
+        ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
+        ({"type": "tool_result", "tool_use_id": "a", "content": [1, 2]}, ToolResultBlock("a", "[1,2]")),
+    ],
+    ids=str,
+)
+def test_other_spellings_of_the_same_are_read(raw: dict[str, Any], block: ContentBlock) -> None:
+    assert from_dict(raw) == block
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "image_url", "image_url": None},
+        {"type": "never seen", "deep": [{"x": 1}]},
+    ],
+    ids=str,
+)
+def test_a_block_without_a_typed_form_keeps_its_json(raw: dict[str, Any]) -> None:
+    block = from_dict(raw)
+    assert isinstance(block, OtherBlock)
+    assert block.type == raw["type"]
+    assert to_dict(block) == raw
+
+
+def test_keys_without_a_field_are_kept() -> None:
+    raw = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
+    block = from_dict(raw)
+    assert block == TextBlock("x", extra={"cache_control": {"type": "ephemeral"}})
+    assert block != TextBlock("x")
+    assert to_dict(block) == raw
+
+
+def test_a_malformed_block_inside_a_result_is_refused_by_its_place() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "%"}}
+    with pytest.raises(InvalidMessage, match=r"^content\[1\]\.source\.data: must be base64"):
+        from_dict({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, image]})
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        (TextBlock("x"), "text"),
+        (ImageBlock("image/png", PNG), "data"),
+        (ToolUseBlock("a", "read", {}), "input"),
+        (ToolResultBlock("a", "x"), "content"),
+        (OtherBlock({"type": "x"}), "raw"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_blocks_are_frozen(block: ContentBlock, name: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(block, name, "other")
+
+
+def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
+    arguments: dict[str, Any] = {"paths": ["a"]}
+    parts: list[Any] = [TextBlock("x")]
+    extra: dict[str, Any] = {"cache_control": {}}
+    use, result = ToolUseBlock("a", "read", arguments), ToolResultBlock("a", parts)
+    said = TextBlock("x", extra=extra)
+    arguments["paths"].append("b")
+    parts.clear()
+    extra["cache_control"]["type"] = "ephemeral"
+    assert use.input == {"paths": ["a"]}
+    assert result.content == [TextBlock("x")]
+    assert said.extra == {"cache_control": {}}
+
+
+@law
+@given(BLOCKS)
+def test_changing_a_dict_that_was_handed_out_does_not_change_the_block(block: ContentBlock) -> None:
+    before = to_dict(block)
+    handed = to_dict(block)
+    for value in handed.values():
+        if isinstance(value, (dict, list)):
+            value.clear()
+    handed.clear()
+    assert to_dict(block) == before
+
+
+def test_an_image_does_not_print_its_bytes() -> None:
+    shown = repr(ToolResultBlock("a", [ImageBlock("image/png", b"\x00" * 2048)]))
+    assert "ImageBlock(media_type='image/png', data=<2,048 bytes>)" in shown
+    assert len(shown) < 200
+
+
+def test_an_image_of_many_megabytes_comes_back() -> None:
+    image = ImageBlock("image/webp", bytes(range(256)) * 40_000)
+    assert from_dict(to_dict(image)) == image
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: TextBlock(5), "text"),
+        (lambda: TextBlock(None), "text"),
+        (lambda: TextBlock("x", extra=5), "extra"),
+        (lambda: TextBlock("x", extra={"text": "y"}), "extra.text"),
+        (lambda: TextBlock("x", extra={"type": "y"}), "extra.type"),
+        (lambda: TextBlock("x", extra={"x": {1, 2}}), "extra.x"),
+        (lambda: ImageBlock("image/tiff", PNG), "media_type"),
+        (lambda: ImageBlock("text/html", PNG), "media_type"),
+        (lambda: ImageBlock(["image/png"], PNG), "media_type"),
+        (lambda: ImageBlock("image/png", ENCODED), "data"),
+        (lambda: ImageBlock("image/png", bytearray(PNG)), "data"),
+        (lambda: ImageBlock("image/png", b""), "data"),
+        (lambda: ToolUseBlock("", "read", {}), "id"),
+        (lambda: ToolUseBlock(7, "read", {}), "id"),
+        (lambda: ToolUseBlock("a", " ", {}), "name"),
+        (lambda: ToolUseBlock("a", None, {}), "name"),
+        (lambda: ToolUseBlock("a", "read", "{}"), "input"),
+        (lambda: ToolUseBlock("a", "read", ["x"]), "input"),
+        (lambda: ToolUseBlock("a", "read", {"x": [b"y"]}), "input.x[0]"),
+        (lambda: ToolUseBlock("a", "read", {"x": float("nan")}), "input.x"),
+        (lambda: ToolUseBlock("a", "read", {1: "x"}), "input"),
+        (lambda: ToolResultBlock("", "x"), "tool_use_id"),
+        (lambda: ToolResultBlock("a", None), "content"),
+        (lambda: ToolResultBlock("a", 5), "content"),
+        (lambda: ToolResultBlock("a", b"x"), "content"),
+        (lambda: ToolResultBlock("a", {"type": "text", "text": "x"}), "content"),
+        (lambda: ToolResultBlock("a", [{"type": "text", "text": "x"}]), "content[0]"),
+        (lambda: ToolResultBlock("a", [TextBlock("x"), ToolUseBlock("b", "f", {})]), "content[1]"),
+        (lambda: ToolResultBlock("a", "x", is_error="no"), "is_error"),
+        (lambda: OtherBlock({"text": "x"}), "raw.type"),
+        (lambda: OtherBlock("x"), "raw"),
+    ],
+)
+def test_what_cannot_be_a_block_is_refused_by_the_field_at_fault(make: Any, field: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        make()
+    assert caught.value.field.startswith(field)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        (None, "block"),
+        ("text", "block"),
+        ([{"type": "text"}], "block"),
+        ({}, "type"),
+        ({"type": 5}, "type"),
+        ({"type": "text"}, "text"),
+        ({"type": "text", "text": {"x"}}, "block.text"),
+        ({"type": "image"}, "data"),
+        ({"type": "image", "source": "x"}, "source"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a"}}, "source.data"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "héé="}}, "source.data"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": 5}}, "source.data"),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": ENCODED}},
+            "source.media_type",
+        ),
+        ({"type": "image", "source": {"type": "base64", "data": ENCODED}}, "source.media_type"),
+        ({"type": "image_url", "image_url": f"data:text/html;base64,{ENCODED}"}, "image_url.media_type"),
+        ({"type": "image_url", "image_url": "data:image/png;base64,%%%"}, "image_url.data"),
+        ({"type": "tool_use", "name": "read", "input": {}}, "id"),
+        ({"type": "tool_use", "id": "a", "input": {}}, "name"),
+        ({"type": "tool_use", "id": "a", "name": "read", "input": "{}"}, "input"),
+        ({"type": "tool_result", "content": "x"}, "tool_use_id"),
+        ({"type": "tool_result", "tool_use_id": 5, "content": "x"}, "tool_use_id"),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": "yes"}, "is_error"),
+    ],
+    ids=str,
+)
+def test_a_dict_that_is_no_block_is_refused_by_the_field_at_fault(raw: Any, field: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        from_dict(raw)
+    assert caught.value.field == field
+
+
+def test_what_nests_too_deep_is_refused_and_does_not_exhaust_the_stack() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"x": deep}
+    with pytest.raises(InvalidMessage, match="nests deeper"):
+        ToolUseBlock("a", "read", deep)
+    with pytest.raises(InvalidMessage, match="nests deeper"):
+        from_dict({"type": "any", "x": deep})
+    while deep:  # taken apart by hand: the interpreter would do it recursively
+        deep = deep["x"]
+
+
+def test_what_is_no_block_has_no_dict() -> None:
+    with pytest.raises(InvalidMessage, match="must be a content block, got str"):
+        to_dict("x")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,288 @@
+"""Typed messages: what was a dict is that dict again, what was typed is read as it was, and changes are seen."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import InvalidMessage
+from amplifier_context_core.compat import (
+    ImageBlock,
+    Message,
+    OtherBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from amplifier_context_core.messages import read_message
+from amplifier_context_testing import conversations as corpus
+
+from ..laws.histories import conversations, flat
+from .support import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
+
+# -- there and back ---------------------------------------------------------------------------------------------------
+
+
+@law
+@given(conversations())
+def test_every_dict_the_core_reads_is_given_back_as_it_was(steps: list[Any]) -> None:
+    for raw in flat(steps):
+        message = Message.from_dict(raw)
+        assert message.to_dict() == raw
+        assert Message.from_dict(message.to_dict()) == message
+
+
+def test_every_message_of_the_corpus_is_given_back_as_it_was() -> None:
+    for conversation in corpus():
+        for raw in conversation.messages:
+            assert Message.from_dict(raw).to_dict() == raw
+
+
+@law
+@given(MESSAGES)
+def test_every_typed_message_is_read_from_its_dict_as_it_was(message: Message) -> None:
+    wire, reading = read_message(message.to_dict())
+    assert Message.from_dict(wire) == message
+    assert reading.role == message.role
+    assert reading.calls == tuple(block.id for block in message.content if isinstance(block, ToolUseBlock))
+    assert reading.answers == tuple(
+        block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)
+    )
+
+
+@law
+@given(conversations())
+def test_a_message_written_anew_makes_and_answers_the_same_calls(steps: list[Any]) -> None:
+    for raw in flat(steps):
+        message = Message.from_dict(raw)
+        anew = Message(message.role, message.content, extra=message.extra)
+        before, after = read_message(raw)[1], read_message(anew.to_dict())[1]
+        if before.role == "assistant" or not before.calls:  # only an assistant can call
+            assert after.answers == before.answers
+            assert sorted(after.calls) == sorted(before.calls)
+            if before.role != "tool":  # text beside the results of a tool's message cannot be told from a user's
+                assert after.human <= before.human, "nothing becomes a human's that was not"
+
+
+@law
+@given(MESSAGES, st.text(max_size=5))
+def test_a_change_to_a_message_is_in_its_dict(message: Message, text: str) -> None:
+    read = Message.from_dict(message.to_dict())
+    read.content.append(TextBlock(text))
+    assert Message.from_dict(read.to_dict()).content == [*message.content, TextBlock(text)]
+    read.extra["note"] = text
+    assert read.to_dict()["note"] == text
+
+
+# -- how dicts are read -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"role": "user", "content": "hi"}, Message("user", [TextBlock("hi")])),
+        ({"role": "user", "content": None}, Message("user", [])),
+        ({"role": "user", "content": ""}, Message("user", [])),
+        ({"role": "assistant"}, Message("assistant", [])),
+        ({"role": "system", "content": "Be careful."}, Message("system", "Be careful.")),
+        ({"role": "developer", "content": "Be brief."}, Message("developer", "Be brief.")),
+        (
+            {"role": "function", "name": "look_up", "content": "x"},
+            Message("function", "x", extra={"name": "look_up"}),
+        ),
+        ({"role": "tool", "tool_call_id": "a", "content": "out"}, Message("user", [ToolResultBlock("a", "out")])),
+        (
+            {"role": "tool", "tool_call_id": "a", "name": "read", "content": None, "is_error": True},
+            Message("user", [ToolResultBlock("a", "", is_error=True)], extra={"name": "read"}),
+        ),
+        (
+            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
+            Message("user", [ToolResultBlock("a", "x")]),
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}],
+            },
+            Message("assistant", [ToolUseBlock("a", "f", {"x": 1})]),
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_call", "id": "b", "name": "g", "input": {}},
+                    {"type": "text", "text": "both"},
+                ],
+                "tool_calls": [{"id": "a", "tool": "f", "arguments": {}}, {"id": "b", "tool": "g", "arguments": {}}],
+            },
+            Message("assistant", [ToolUseBlock("b", "g", {}), TextBlock("both"), ToolUseBlock("a", "f", {})]),
+        ),
+        (
+            {"role": "user", "content": [{"type": "image", "media_type": "image/png", "data": ENCODED_PNG}]},
+            Message("user", [ImageBlock("image/png", PNG)]),
+        ),
+        (
+            {"role": "user", "content": "x", "metadata": {"source": "hook"}, "unknown": [1]},
+            Message("user", "x", extra={"metadata": {"source": "hook"}, "unknown": [1]}),
+        ),
+    ],
+    ids=str,
+)
+def test_every_shape_has_a_typed_form(raw: dict[str, Any], message: Message) -> None:
+    assert Message.from_dict(raw) == message
+    assert Message.from_dict(raw).to_dict() == raw
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": ENCODED_PNG}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "not base64"}},
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+    ],
+    ids=str,
+)
+def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, Any]) -> None:
+    raw = {"role": "user", "content": [block, {"type": "tool_result", "tool_use_id": "a", "content": [block]}]}
+    message = Message.from_dict(raw)
+    assert message.content == [OtherBlock(block), ToolResultBlock("a", [OtherBlock(block)])]
+    assert message.to_dict() == raw
+
+
+@pytest.mark.parametrize(
+    ("arguments", "input"),
+    [
+        ('{"path": ', {"unparsed_arguments": '{"path": '}),
+        ("[1]", {"value": [1]}),
+        ("", {}),
+        (5, {"value": 5}),
+        ('{"a":' * 500 + "1" + "}" * 500, {"unparsed_arguments": '{"a":' * 500 + "1" + "}" * 500}),
+        ("[" * 100_000, {"unparsed_arguments": "[" * 100_000}),
+    ],
+    ids=["cut off", "a list", "nothing", "a number", "deep", "very deep"],
+)
+def test_arguments_that_are_no_object_are_kept_under_a_name_that_says_so(arguments: Any, input: Any) -> None:
+    raw = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
+    message = Message.from_dict(raw)
+    assert message.content == [ToolUseBlock("a", "f", input)]
+    assert message.to_dict() == raw
+
+
+def test_a_call_without_a_name_gets_one_only_when_it_is_written_anew() -> None:
+    raw = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}
+    message = Message.from_dict(raw)
+    assert message.content == [ToolUseBlock("a", "unknown", {})]
+    assert message.to_dict() == raw
+
+
+def test_an_id_used_twice_in_a_message_is_two_calls() -> None:
+    message = calls("a", "a")
+    assert Message.from_dict(message.to_dict()) == message
+
+
+# -- apart from their callers -----------------------------------------------------------------------------------------
+
+
+def test_changing_the_dict_that_was_read_does_not_change_the_message() -> None:
+    raw: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
+    given = copy.deepcopy(raw)
+    message = Message.from_dict(raw)
+    raw["content"].clear()
+    raw["metadata"]["a"].append(2)
+    assert message.to_dict() == given
+
+
+def test_changing_a_dict_that_was_handed_out_does_not_change_the_message() -> None:
+    raw = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
+    message = Message.from_dict(raw)
+    message.to_dict()["content"].clear()
+    message.to_dict()["metadata"]["a"].append(2)
+    assert message.to_dict() == raw
+
+
+def test_a_message_has_its_own_list_of_blocks() -> None:
+    blocks = [TextBlock("x")]
+    message = Message("user", blocks)
+    blocks.append(TextBlock("y"))
+    assert message.content == [TextBlock("x")]
+
+
+def test_a_deep_copy_is_equal_and_apart() -> None:
+    message = Message.from_dict({"role": "tool", "tool_call_id": "a", "content": "out"})
+    copied = copy.deepcopy(message)
+    copied.content.clear()
+    assert message.to_dict() == {"role": "tool", "tool_call_id": "a", "content": "out"}
+    assert copied.to_dict() == {"role": "user", "content": []}
+
+
+def test_the_text_of_a_message_is_what_its_text_blocks_say() -> None:
+    message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
+    assert message.text == "one\ntwo"
+    assert answers("a").text == ""
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: Message("tool", "x"), "role"),
+        (lambda: Message("robot", "x"), "role"),
+        (lambda: Message(None, "x"), "role"),
+        (lambda: Message(["user"], "x"), "role"),
+        (lambda: Message("user", None), "content"),
+        (lambda: Message("user", 5), "content"),
+        (lambda: Message("user", b"x"), "content"),
+        (lambda: Message("user", {"type": "text"}), "content"),
+        (lambda: Message("user", ["x"]), "content[0]"),
+        (lambda: Message("user", [TextBlock("x"), {"type": "text", "text": "y"}]), "content[1]"),
+        (lambda: Message("user", "x", extra=[1]), "extra"),
+        (lambda: Message("user", "x", extra={"role": "system"}), "extra.role"),
+        (lambda: Message("user", "x", extra={"tool_calls": []}), "extra.tool_calls"),
+        (lambda: Message("user", "x", extra={"metadata": {"a": object()}}), "extra.metadata.a"),
+    ],
+)
+def test_what_cannot_be_a_message_is_refused_by_the_field_at_fault(make: Any, field: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        make()
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("raw", [None, "x", [], {}, {"role": "robot"}, {"role": "tool", "content": "x"}], ids=str)
+def test_a_dict_that_is_no_message_is_refused(raw: Any) -> None:
+    with pytest.raises(InvalidMessage):
+        Message.from_dict(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("role", "tool", "role"),
+        ("content", None, "content"),
+        ("content", ["x"], "content[0]"),
+        ("extra", {"content": "x"}, "extra.content"),
+        ("extra", {"x": b""}, "extra.x"),
+    ],
+)
+def test_a_message_changed_into_none_is_refused_when_it_is_written(name: str, value: Any, field: str) -> None:
+    message = user()
+    setattr(message, name, value)
+    with pytest.raises(InvalidMessage) as caught:
+        message.to_dict()
+    assert caught.value.field == field
+
+
+def test_a_result_changed_into_none_is_refused_when_it_is_written() -> None:
+    block = ToolResultBlock("a", [TextBlock("x")])
+    assert isinstance(block.content, list)
+    block.content.append("y")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidMessage, match=r"content\[1\]"):
+        Message("user", [block]).to_dict()

@@ -1,0 +1,262 @@
+"""How a history is written: in batches, unbroken by cancellation, and never apart from what the store holds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError, load_config
+from amplifier_context_core.stores import Store
+from amplifier_context_testing import coding_session
+from tests.durable.faulty import FaultyStore
+from tests.manager.support import ask, feed, rounds
+
+
+def manager_on(store: Store, session_id: str = "s", **config: Any) -> ContextManager:
+    return ContextManager(load_config({"token_counter": "heuristic", **config}), session_id=session_id, store=store)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+async def contents(manager: ContextManager) -> list[Any]:
+    return [message["content"] for message in await manager.get_messages()]
+
+
+async def stored(store: Store, session_id: str = "s") -> list[Any]:
+    return [entry.message["content"] for entry in await store.read(session_id)]
+
+
+async def until(store: FaultyStore, entered: int) -> None:
+    """Wait until so many changes have reached the store."""
+    while store.entered < entered:
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore()
+
+
+async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_order(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.ready()
+    store.open_gate.clear()
+    adding = [asyncio.create_task(manager.add_message(user("message 0")))]
+    await until(store, 1)
+    adding += [asyncio.create_task(manager.add_message(user(f"message {n}"))) for n in range(1, 17)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    store.open_gate.set()
+    await asyncio.gather(*adding)
+    assert store.batches == [1, 16]
+    assert await contents(manager) == await stored(store) == [f"message {n}" for n in range(17)]
+
+
+async def test_turns_are_counted_inside_a_batch(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.add_message(user("first"))
+    store.open_gate.clear()
+    messages = [
+        {"role": "assistant", "content": "a"},
+        user("second"),
+        {"role": "assistant", "content": "b"},
+        user("third"),
+    ]
+    adding = [asyncio.create_task(manager.add_message(message)) for message in messages]
+    await until(store, 2)
+    store.open_gate.set()
+    await asyncio.gather(*adding)
+    assert [entry.turn_id for entry in manager.snapshot()] == ["u1", "a1", "u2", "a2", "u3"]
+
+
+async def test_of_a_batch_only_what_cannot_be_read_is_refused(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.ready()
+    store.open_gate.clear()
+    adding = [asyncio.create_task(manager.add_message(m)) for m in (user("a"), user("b"), {"role": "x"}, user("c"))]
+    await until(store, 1)
+    store.open_gate.set()
+    results = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), type(None), InvalidMessage, type(None)]
+    assert await contents(manager) == await stored(store) == ["a", "b", "c"]
+
+
+async def test_what_the_store_refused_is_not_part_of_the_history_and_later_messages_are(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.add_message(user("before"))
+    store.failing = True
+    with pytest.raises(StoreError, match="make room"):
+        await manager.add_message(user("refused"))
+    with pytest.raises(StoreError):
+        await manager.set_messages([user("other")])
+    with pytest.raises(StoreError):
+        await manager.clear()
+    with pytest.raises(StoreError):
+        await manager.interrupt()
+    store.failing = False
+    await manager.add_message(user("after"))
+    assert await contents(manager) == await stored(store) == ["before", "after"]
+    marks = [entry.mark for entry in manager.snapshot()]
+    assert len(set(marks)) == 2
+
+
+async def test_an_add_that_is_cancelled_while_it_is_written_is_there_all_the_same(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.ready()
+    store.open_gate.clear()
+    adding = asyncio.create_task(manager.add_message(user("cancelled")))
+    await until(store, 1)
+    adding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await adding
+    store.open_gate.set()
+    await manager.add_message(user("next"))
+    assert await contents(manager) == await stored(store) == ["cancelled", "next"]
+
+
+async def test_an_edit_that_is_cancelled_is_carried_out(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await feed(manager, [user("a"), user("b")])
+    store.open_gate.clear()
+    editing = asyncio.create_task(manager.set_messages([user("a"), user("other")]))
+    await until(store, 3)
+    editing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await editing
+    store.open_gate.set()
+    await manager.add_message(user("next"))
+    assert await contents(manager) == await stored(store) == ["a", "other", "next"]
+
+
+def test_a_loop_that_is_closed_in_the_middle_leaves_history_and_store_alike() -> None:
+    store = FaultyStore()
+    manager = manager_on(store)
+
+    async def broken_off() -> None:
+        await manager.add_message(user("first"))
+        inner = store.open_gate
+        store.open_gate = asyncio.Event()
+        adding = asyncio.create_task(manager.add_message(user("second")))
+        await until(store, 2)
+        assert not adding.done()
+        store.open_gate = inner
+
+    async def written_all_the_same() -> None:
+        # The work was broken off with its loop; what the server made of it only shows later.
+        twin = manager_on(store)
+        await feed(twin, [user("by the server")])
+        store.open_gate = asyncio.Event()
+        store.open_gate.set()
+        await manager.add_message(user("third"))
+        assert await contents(manager) == await stored(store) == ["first", "by the server", "third"]
+        marks = [entry.mark for entry in manager.snapshot()]
+        assert len(set(marks)) == len(marks)
+
+    asyncio.run(broken_off())
+    asyncio.run(written_all_the_same())
+
+
+async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyStore) -> None:
+    store.failing_checkpoints = True
+    manager = manager_on(store, max_tokens=4_000)
+    await feed(manager, [user("go"), *rounds(60)])
+    await ask(manager)
+    assert manager.views.compactions
+    store.failing_checkpoints = False
+    resumed = manager_on(store, max_tokens=4_000)
+    await ask(resumed)
+    assert await resumed.get_messages() == await manager.get_messages()
+
+
+# --- another writer ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_in_use_is_refused_with_the_name_of_its_holder(store: FaultyStore) -> None:
+    store.in_use["s"] = "pid 7 on elsewhere"
+    manager = manager_on(store)
+    with pytest.raises(SessionInUse, match="pid 7 on elsewhere"):
+        await manager.add_message(user("x"))
+    del store.in_use["s"]
+    await manager.add_message(user("x"))  # once it is free, it goes on
+    assert await stored(store) == ["x"]
+
+
+async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(store: FaultyStore) -> None:
+    await feed(manager_on(store), [user("a"), user("b")])
+    store.in_use["s"] = "pid 7 on elsewhere"
+    manager = manager_on(store, on_conflict="fork")
+    await manager.add_message(user("c"))
+    assert await contents(manager) == ["a", "b", "c"]
+    assert await stored(store) == ["a", "b"]
+    assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
+    assert any("goes on as" in text and "pid 7" in text for text in manager.notices.texts)
+
+
+async def test_a_session_not_begun_that_is_in_use_is_begun_in_a_fork(store: FaultyStore) -> None:
+    store.in_use["s"] = "pid 7 on elsewhere"
+    manager = manager_on(store, on_conflict="fork")
+    await manager.add_message(user("a"))
+    assert await contents(manager) == await stored(store, manager.history.session_id) == ["a"]
+
+
+async def test_who_lost_a_session_is_told_and_nothing_is_written(store: FaultyStore) -> None:
+    manager = await feed(manager_on(store), [user("a")])
+    store.lost_to["s"] = "pid 8 on elsewhere"
+    with pytest.raises(SessionLost, match="pid 8 on elsewhere"):
+        await manager.add_message(user("b"))
+    assert await contents(manager) == await stored(store) == ["a"]
+
+
+async def test_who_lost_a_session_goes_on_in_a_fork_of_what_it_knew(store: FaultyStore) -> None:
+    manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
+    other = manager_on(store)
+    await other.add_message(user("by the other"))
+    store.lost_to["s"] = "pid 8 on elsewhere"
+    await manager.add_message(user("c"))
+    assert await contents(manager) == ["a", "b", "c"]
+    assert await stored(store) == ["a", "b", "by the other"]
+    assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
+
+
+async def test_what_the_other_writer_has_edited_cannot_be_forked_from(store: FaultyStore) -> None:
+    manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
+    other = manager_on(store)
+    await other.set_messages([user("a"), user("rewritten"), user("more")])
+    store.lost_to["s"] = "pid 8 on elsewhere"
+    with pytest.raises(SessionLost):
+        await manager.add_message(user("c"))
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    assert await contents(manager) == ["a", "b"]
+
+
+# --- erasing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_forgotten_is_in_no_view_no_history_and_no_checkpoint(store: FaultyStore) -> None:
+    manager = manager_on(store, max_tokens=6_000)
+    messages = list(coding_session(120, 3))
+    messages[40] = {**messages[40], "content": "the key is sk-live-4242-topsecret " * 3}
+    await feed(manager, messages)
+    await ask(manager)
+    assert "sk-live-4242-topsecret" in repr(await manager.get_messages())
+    assert await manager.forget(["m41", "m9999"]) == ["m41"]
+    assert "topsecret" not in repr(await ask(manager))
+    assert "topsecret" not in repr(await manager.get_messages())
+    assert "topsecret" not in repr(await manager.recall("m41"))
+    await manager.close()
+    assert b"topsecret" not in (await store.load_checkpoint("s") or b"")
+    assert len(await store.read("s")) == 120
+    assert (await store.read("s"))[40].seq == 41
+
+
+async def test_calls_and_results_still_belong_together_after_they_were_forgotten(store: FaultyStore) -> None:
+    manager = await feed(manager_on(store), [user("go"), *rounds(3)])
+    await manager.forget(["m2", "m3", "m5"])
+    history = await manager.get_messages()
+    assert "file_0.py" not in repr(history)
+    await ask(manager)  # held to the providers' rules
+    assert [entry.answers for entry in manager.snapshot()][2] == [entry.calls for entry in manager.snapshot()][1]

@@ -1,0 +1,42 @@
+"""Which context module the tests of this folder mount: each runs once for every one it is meant for."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Mounted:
+    """A context module and where it keeps its histories.
+
+    Attributes:
+        module: module id.
+        config: what the mount plan says besides.
+    """
+
+    module: str = "context-simple"
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def package(self) -> str:
+        """Import name of its package."""
+        return f"amplifier_{self.module.replace('-', '_')}"
+
+    def entry(self, **config: Any) -> dict[str, Any]:
+        """Its entry in a mount plan."""
+        return {"module": self.module, "config": {**self.config, **config}}
+
+    async def mount(self, coordinator: Any, config: dict[str, Any] | None) -> Any:
+        """What the kernel calls."""
+        settings = {**self.config, **(config or {})} if self.config else config
+        return await importlib.import_module(self.package).mount(coordinator, settings)
+
+
+CURRENT = Mounted()
+
+
+def use(module: str, config: dict[str, Any]) -> None:
+    """Mount this one from now on."""
+    CURRENT.module, CURRENT.config = module, config

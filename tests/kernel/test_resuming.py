@@ -1,0 +1,187 @@
+"""Sessions that last, through the kernel: a second one of the same id goes on where the first one ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+
+import amplifier_context_persistent
+from amplifier_context_core import ConfigError, ContextManager
+from amplifier_context_core.messages import text_of
+from amplifier_context_core.stores import open_store
+from amplifier_context_persistent import PersistentConfig
+from amplifier_context_testing import mount_plan, session
+from tests.kernel.mounted import CURRENT
+
+pytestmark = pytest.mark.kernel
+
+LONG = "word " * 400
+
+
+async def mount(config: dict[str, Any] | None = None) -> tuple[ContextManager, Any]:
+    coordinator = MockCoordinator()
+    cleanup = await amplifier_context_persistent.mount(coordinator, config)
+    return coordinator.get("context"), cleanup
+
+
+async def contents(manager: ContextManager) -> list[Any]:
+    return [message["content"] for message in await manager.get_messages()]
+
+
+async def test_a_second_session_goes_on_with_the_first_ones_history() -> None:
+    for turn in range(3):
+        async with session(mount_plan(CURRENT.module, script=[f"Answer {turn}."]), session_id="lasting") as running:
+            manager = running.coordinator.get("context")
+            assert len(await manager.get_messages()) == 2 * turn
+            await running.execute(f"Question {turn}.")
+            assert manager.turn_count == turn + 1
+            said = [text_of(content) for content in await contents(manager)]
+    assert said == [text for n in range(3) for text in (f"Question {n}.", f"Answer {n}.")]
+
+
+async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: Path) -> None:
+    manager, cleanup = await mount()
+    await manager.add_message({"role": "user", "content": "hello"})
+    await cleanup()
+    here = Path.cwd().resolve()
+    digest = hashlib.sha256(str(here).encode()).hexdigest()[:8]
+    file = home / f".amplifier/projects/{here.name}-{digest}/sessions/test-session/context-messages.jsonl"
+    (line,) = file.read_text().splitlines()
+    message = json.loads(line)
+    assert (message["role"], message["content"]) == ("user", "hello")
+    assert message["timestamp"] == message["metadata"]["timestamp"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> None:
+    """Its line format: one message a line, a timestamp at the top, written by Python's json."""
+    file = tmp_path / "theirs" / "context-messages.jsonl"
+    file.parent.mkdir()
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be kind.", "timestamp": "2026-01-01T10:00:00.000+00:00"},
+        {"role": "user", "content": "Grüße, 世界", "timestamp": "2026-01-01T10:00:01.000+00:00"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "tool": "look", "arguments": {"at": "x"}}],
+            "timestamp": "2026-01-01T10:00:02.000+00:00",
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "nothing", "timestamp": "2026-01-01T10:00:03.000+00:00"},
+        {"role": "assistant", "content": "done", "timestamp": "2026-01-01T10:00:04.000+00:00"},
+    ]
+    before = "".join(json.dumps(message) + "\n" for message in messages)
+    file.write_text(before)
+    manager, cleanup = await mount({"transcript_path": str(file)})
+    assert await manager.get_messages() == messages
+    assert [entry.turn_id for entry in manager.snapshot()] == ["a0", "u1", "a1", "a1", "a1"]
+    assert all(entry.tokens > 0 for entry in manager.snapshot())
+    await manager.add_message({"role": "user", "content": "more"})
+    await cleanup()
+    assert file.read_text().startswith(before)  # theirs reads it on
+    assert [json.loads(line)["content"] for line in file.read_text().splitlines()][-1] == "more"
+    manager, cleanup = await mount({"transcript_path": str(file)})
+    assert len(await manager.get_messages()) == 6
+    await cleanup()
+
+
+async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("Use tabs.")
+    config = {"memory_files": [str(notes)], "storage_path": str(tmp_path / "kept")}
+    manager, cleanup = await mount(config)
+    assert await contents(manager) == ["Use tabs."]
+    assert (await manager.get_messages())[0]["role"] == "system"
+    await manager.add_message({"role": "user", "content": "hi"})
+    await cleanup()
+    notes.write_text("Use spaces.")
+    manager, cleanup = await mount(config)
+    assert await contents(manager) == ["Use tabs.", "hi"]
+    await cleanup()
+
+
+async def test_a_missing_memory_file_is_warned_of_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"memory_files": [str(tmp_path / "missing.md"), str(tmp_path)], "storage_path": str(tmp_path / "kept")}
+    manager, cleanup = await mount(config)
+    with caplog.at_level(logging.WARNING):
+        assert await contents(manager) == []
+    assert "missing.md" in caplog.text
+    await cleanup()
+
+
+async def test_memory_files_too_large_for_the_window_are_an_error_with_their_sizes(tmp_path: Path) -> None:
+    for name in ("one.md", "two.md"):
+        (tmp_path / name).write_text(LONG)
+    config = {
+        "memory_files": [str(tmp_path / "one.md"), str(tmp_path / "two.md")],
+        "max_tokens": 500,
+        "storage_path": str(tmp_path / "kept"),
+    }
+    manager, cleanup = await mount(config)
+    for _ in range(2):  # it does not go on without them in silence
+        with pytest.raises(ConfigError, match=r"memory_files: 8\d\d tokens .* 500 .*one\.md 4\d\d, .*two\.md 4\d\d"):
+            await manager.add_message({"role": "user", "content": "hi"})
+    await cleanup()
+
+
+async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Be brief.")
+    manager, cleanup = await mount({"memory_files": str(tmp_path / "notes.md"), "store": "memory:"})
+    assert await contents(manager) == ["Be brief."]
+    await cleanup()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"store": "nosuch://x"},
+        {"store": "no address"},
+        {"durability": "maybe"},
+        {"archive": "perhaps"},
+        {"memory_files": 5},
+        {"transcript_path": 7},
+    ],
+)
+async def test_an_impossible_value_is_an_error_that_names_its_key(config: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(config))):
+        await mount(config)
+
+
+async def test_what_was_acknowledged_is_on_disk_by_default() -> None:
+    assert PersistentConfig().durability == "fsync"
+
+
+async def test_a_session_that_another_one_has_is_told_with_the_holder(tmp_path: Path) -> None:
+    config = {"storage_path": str(tmp_path)}
+    first, clean_first = await mount(config)
+    await first.add_message({"role": "user", "content": "mine"})
+    second, clean_second = await mount(config)
+    with pytest.raises(Exception, match=f"in use by pid {os.getpid()}"):
+        await second.add_message({"role": "user", "content": "also mine"})
+    await clean_first()
+    assert await contents(second) == ["mine"]  # free now
+    await clean_second()
+
+
+async def test_a_session_that_another_one_has_is_forked_when_the_plan_says_so(tmp_path: Path) -> None:
+    config = {"storage_path": str(tmp_path), "on_conflict": "fork"}
+    first, clean_first = await mount(config)
+    await first.add_message({"role": "user", "content": "mine"})
+    second, clean_second = await mount(config)
+    await second.add_message({"role": "user", "content": "my own way"})
+    assert await contents(first) == ["mine"]
+    assert await contents(second) == ["mine", "my own way"]
+    await clean_first()
+    await clean_second()
+    store = open_store(f"jsonl:{tmp_path}")
+    assert sorted(info.length for info in await store.sessions()) == [1, 2]
+    await store.close()

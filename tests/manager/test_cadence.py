@@ -1,0 +1,72 @@
+"""When views are compacted, and how far: by what it costs to carry on, or by fixed shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_context_core import ContextManager
+
+from .support import Message, ask, new_manager, rounds, size, text
+
+BUDGET = 8_000
+
+
+async def grown(manager: ContextManager, budget: int = BUDGET, *, output: int = 400) -> list[tuple[int, int]]:
+    """A session of many rounds; tokens of the views before and after each compaction."""
+    await manager.add_message({"role": "user", "content": "Do the work."})
+    compactions: list[tuple[int, int]] = []
+    before = 0
+    for number in range(300):
+        for message in rounds(1, start=number, output=output):
+            await manager.add_message(message)
+        now = size(await ask(manager, budget))
+        if now < before:
+            compactions.append((before, now))
+        before = now
+    return compactions
+
+
+async def test_fixed_is_at_the_threshold_and_down_to_the_target() -> None:
+    for before, after in await grown(new_manager(cadence="fixed")):
+        assert 0.88 * BUDGET < before <= 0.92 * BUDGET
+        assert after <= 0.52 * BUDGET + 400
+
+
+async def test_by_default_it_is_sooner_where_views_grow_slowly_and_further_down() -> None:
+    manager = new_manager(protected_recent=0.0)
+    first, *later = await grown(manager, output=120)
+    assert first[0] > 0.88 * BUDGET, "before the first compaction there is nothing to go by"
+    assert later, "too little to see a cadence"
+    assert max(before for before, _ in later) < 0.88 * BUDGET
+    assert min(after for _, after in later) < 0.48 * BUDGET
+
+
+async def test_the_sooner_a_compaction_the_less_often_must_it_not_be() -> None:
+    """However little a round adds, a compaction frees what it must free at least."""
+    compactions = await grown(new_manager(), output=40)
+    assert all(before - after >= 0.04 * BUDGET for before, after in compactions)
+
+
+async def test_beside_a_long_system_prompt_the_threshold_is_a_share_of_what_it_leaves() -> None:
+    async def largest(**config: Any) -> int:
+        manager = new_manager(**config)
+        await manager.add_message({"role": "system", "content": "Follow the rules. " * 900})
+        sizes: list[int] = []
+        await manager.add_message({"role": "user", "content": "Do the work."})
+        for number in range(120):
+            for message in rounds(1, start=number, output=120):
+                await manager.add_message(message)
+            sizes.append(size(await ask(manager, BUDGET)))
+        return max(sizes)
+
+    assert await largest(cadence="fixed") <= 0.92 * BUDGET
+    assert 0.93 * BUDGET < await largest() <= BUDGET
+
+
+async def test_asked_for_it_goes_down_to_the_target_itself_and_asked_for_again_it_changes_nothing() -> None:
+    manager = new_manager()
+    await grown(manager, output=120)
+    await manager.compact()
+    once: list[Message] = await ask(manager, BUDGET)
+    await manager.compact()
+    assert text(await ask(manager, BUDGET)) == text(once)

@@ -1,0 +1,112 @@
+"""Places where histories are kept: each backend, with servers at hand, as tests that run on all of them need it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+from psycopg import sql
+
+from amplifier_context_core.stores import Durability, MemoryStore, Store, open_store
+
+BACKENDS = ("memory", "jsonl", "sqlite", "postgresql", "redis")
+SERVERS = {
+    "postgresql": ("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test"),
+    "redis": ("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15"),
+}
+
+
+OURS = f"amplifier_tests_{os.getpid()}"  # schema, or prefix of keys: each test process has its own
+_used: set[str] = set()
+
+
+def clean_up() -> None:
+    """Take what the tests of this process left on servers away."""
+    if "postgresql" in _used:
+        with psycopg.connect(server("postgresql"), autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(OURS)))
+    if "redis" in _used:
+        with redis.Redis.from_url(server("redis")) as client:
+            for keys in batched(client.scan_iter(f"*{OURS}*", count=1_000), 500):
+                client.unlink(*keys)
+
+
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of `size` items at most."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def marked_backends() -> list[tuple[str, tuple[pytest.MarkDecorator, ...]]]:
+    """The backends, those with servers with their marks."""
+    marks = {"postgresql": (pytest.mark.postgres,), "redis": (pytest.mark.redis,)}
+    return [(name, marks.get(name, ())) for name in BACKENDS]
+
+
+def parameters() -> list[Any]:
+    """The backends for `parametrize`."""
+    return [pytest.param(name, marks=marks) for name, marks in marked_backends()]
+
+
+@dataclass
+class Place:
+    """One backend's data; every store of it sees the same.
+
+    Attributes:
+        backend: one of BACKENDS.
+        folder: for those that need one.
+        durability: of its stores. Tests that do not pull the plug need none.
+    """
+
+    backend: str
+    folder: Path
+    durability: Durability = "none"
+    _memory: MemoryStore = field(default_factory=MemoryStore)
+    _name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
+
+    def session_id(self, name: str = "s") -> str:
+        """A session id that no other test has: all of a run share what a server keeps."""
+        return f"{name}-{self._name}" if self.backend in SERVERS else name
+
+    def address(self) -> str:
+        """Where its stores are found."""
+        if self.backend == "memory":
+            return "memory:"
+        if self.backend == "jsonl":
+            return f"jsonl:{self.folder / 'sessions'}"
+        if self.backend == "sqlite":
+            return f"sqlite:{self.folder / 'sessions.db'}"
+        address = server(self.backend)
+        joint = "&" if "?" in address else "?"
+        return (
+            address + joint + ("schema=amplifier_tests" if self.backend == "postgresql" else "prefix=amplifier-tests")
+        )
+
+    def store(self) -> Store:
+        """A store of its own, as another process would open it."""
+        if self.backend == "memory":
+            return self._memory
+        return open_store(self.address(), durability=self.durability)
+
+
+def server(backend: str) -> str:
+    """Address of a server; a test without it is skipped, which fails in CI."""
+    variable, default = SERVERS[backend]
+    address = os.environ.get(variable) or default
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=2).close()
+    except OSError as problem:
+        pytest.skip(f"no {backend} server at {parts.hostname}:{parts.port} ({problem}); {variable} names another one")
+    return address

@@ -1,0 +1,141 @@
+"""What the tests of the JSONL store share: a session on a fast disk, its files, and how it opens again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.transcript import Entry
+from amplifier_context_testing.store_samples import entries
+
+NAME = "context-messages.jsonl"
+
+
+@contextmanager
+def fast_folder() -> Generator[Path]:
+    """A folder in memory where there is one: what is tested there is not the disk, and an fsync costs nothing."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)
+
+
+@dataclass
+class Files:
+    """The files of session ``s``, as bytes."""
+
+    root: Path
+    session_id: str = "s"
+
+    def path(self, name: str = NAME) -> Path:
+        return self.root / self.session_id / name
+
+    @property
+    def main(self) -> Path:
+        return self.path()
+
+    @property
+    def index(self) -> Path:
+        return self.path("context-messages.index.jsonl")
+
+    @property
+    def archive(self) -> Path:
+        return self.path("context-messages.archive.jsonl")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path("context-messages.checkpoint")
+
+    @property
+    def damaged(self) -> Path:
+        return self.path("context-messages.damaged")
+
+    @property
+    def pending(self) -> Path:
+        return self.path("context-messages.pending")
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.main.read_bytes().splitlines(keepends=True)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The main file as the replaced module reads it: a message a line."""
+        return [json.loads(line) for line in self.main.read_text("utf-8").splitlines()]
+
+    def aside(self) -> list[bytes]:
+        """The bytes that were put aside, piece by piece."""
+        if not self.damaged.exists():
+            return []
+        data, pieces = self.damaged.read_bytes(), list[bytes]()
+        while data:
+            head, _, data = data.partition(b"\n")
+            told = json.loads(head)
+            assert set(told) == {"found", "file", "offset", "bytes"}
+            pieces.append(data[: told["bytes"]])
+            data = data[told["bytes"] + 1 :]
+        return pieces
+
+
+@dataclass
+class Opened:
+    """What opening and reading a session gave."""
+
+    extent: Extent
+    history: list[Entry]
+    checkpoint: bytes | None
+    repairs: list[Repair] = field(default_factory=list[Repair])
+
+    @property
+    def seqs(self) -> list[int]:
+        return [entry.seq for entry in self.history]
+
+    @property
+    def lost(self) -> int:
+        return sum(repair.lost for repair in self.repairs)
+
+    @property
+    def told(self) -> str:
+        return "\n".join(repair.what for repair in self.repairs)
+
+
+async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, session_id: str = "s") -> Files:
+    """A session of so many entries, appended one after another, and released."""
+    store = JsonlStore(root, durability="flush")
+    for entry in entries(1, count, session_id=session_id):
+        await store.append(session_id, [entry])
+    if checkpoint is not None:
+        await store.save_checkpoint(session_id, checkpoint, b"stands for some")
+    await store.close()
+    return Files(root, session_id)
+
+
+async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Opened:
+    """Open a session that may be damaged and read all of it; it must be sound afterwards, and go on."""
+    store, repairs = JsonlStore(root, durability="flush"), list[Repair]()
+    await store.open(session_id, repairs.append)
+    history = await store.read(session_id)
+    checkpoint = await store.load_checkpoint(session_id)
+    found = Opened(await store.extent(session_id), history, checkpoint, repairs)
+    assert found.extent.length == len(history)
+    assert await store.verify(session_id) == []
+    if go_on:
+        new = entries(found.extent.last_seq + 1, found.extent.last_seq + 1, session_id=session_id)
+        await store.append(session_id, new)
+        again = await store.read(session_id)
+        assert [entry.seq for entry in again] == [*found.seqs, found.extent.last_seq + 1]
+        await store.replace(session_id, len(history), [])
+    await store.close()
+    store = JsonlStore(root)
+    told = list(found.repairs)
+    assert await store.open(session_id, repairs.append) == Extent(len(history), found.extent.last_seq + go_on)
+    assert [entry.seq for entry in await store.read(session_id)] == found.seqs
+    assert repairs == told, "what was mended once is whole"
+    await store.close()
+    return found

@@ -1,0 +1,303 @@
+"""Kills writers at random moments and looks at what is left: `survive` holds any store at an address to it.
+
+A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
+checkpoints for as long as it lives, and says on a pipe what it begins and what was acknowledged. After the kill the
+session must be what was acknowledged, or that and the one call that was under way, whole; and the next append is clean.
+
+    async def test_nothing_acknowledged_is_lost(tmp_path):
+        await survive(f"sqlite:{tmp_path}/kills.db", kills=200, seed=1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from dataclasses import replace as but
+from typing import IO, Any, cast
+
+from amplifier_context_core.stores import Durability, Store, open_store
+from amplifier_context_core.stores.rows import entry_of
+from amplifier_context_core.transcript import Entry
+
+PER_SESSION = 8  # kills a session lives through before the next one begins
+Message = tuple[int, int]  # seq and size: all there is to know of a message here
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """A session as it may be: its messages, and what its checkpoint stands for with the number it bears."""
+
+    history: tuple[Message, ...] = ()
+    checkpoint: tuple[int, int] | None = None
+
+
+@dataclass
+class Struck:
+    """What a killed child had said: the states its session may be in, the least acknowledged one first."""
+
+    states: list[State]
+    acknowledged: int  # calls
+    last_seq: int  # the highest seq that was acknowledged
+    under_way: str  # the call it was killed in; empty between two
+
+
+Tamper = Callable[[str, Struck, random.Random], None]
+
+
+def message_of(seq: int, size: int) -> Entry:
+    """The message of a seq and a size: always the same one."""
+    text = (f"m{seq} says " + f"{seq * 7919} é\n" * (size // 8 + 1))[:size]
+    said = {"role": "user" if seq % 3 else "assistant", "content": text, "metadata": {"timestamp": f"t{seq}"}}
+    return entry_of("kills", seq, seq, size, json.dumps(said), {"session_id": "kills"})
+
+
+def checkpoint_of(covered: int, number: int) -> bytes:
+    """The bytes of a checkpoint."""
+    return f"{covered} {number} ".encode() * (1 + number % 400)
+
+
+# -- the child --------------------------------------------------------------------------------------------------------
+
+
+async def _work(address: str, session_id: str, durability: Durability, seed: int, state: State, seq: int) -> None:
+    """Change a session at random until killed, saying every call before it is made and after it returned."""
+    chance = random.Random(seed)
+    store = open_store(address, durability=durability)
+    for number in range(300):
+        length = len(state.history)
+        what = chance.choices(["append", "batch", "burst", "replace", "checkpoint"], [50, 12, 12, 14, 12])[0]
+        count = {"append": 1, "checkpoint": 0, "replace": chance.randrange(4)}.get(what, chance.randrange(2, 7))
+        new = [(seq + 1 + step, _size(chance)) for step in range(count)]
+        keep = max(0, length - chance.randrange(1, 6)) if what == "replace" else length
+        call: Event = {"do": what, "new": new, "keep": keep, "number": number}
+        if what == "replace" and keep < length and chance.random() < 0.4:
+            call["new"] = [*new, state.history[-1]]  # it stood there, and moves
+        _say(call)
+        await _do(store, session_id, call)
+        _say({"done": number})
+        seq += count
+        state = after(state, call)
+
+
+async def _do(store: Store, session_id: str, call: Event) -> None:
+    new = [message_of(seq, size) for seq, size in call["new"]]
+    if call["do"] == "burst":  # at the same time, each a call of its own
+
+        async def one(entry: Entry) -> None:
+            await store.append(session_id, [entry])
+            _say({"seq": entry.seq})
+
+        await asyncio.gather(*map(one, new))
+    elif call["do"] == "replace":
+        await store.replace(session_id, call["keep"], new)
+    elif call["do"] == "checkpoint":
+        await store.save_checkpoint(session_id, call["keep"], checkpoint_of(call["keep"], call["number"]))
+    else:
+        await store.append(session_id, new)
+
+
+def _size(chance: random.Random) -> int:
+    return chance.choice((10, 60, 60, 400, 400, 3_000, 40_000 if chance.random() < 0.3 else 100))
+
+
+def _say(event: Event) -> None:
+    os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def serve() -> None:
+    """Fork a child for each line on standard input, and kill it at the next one."""
+    for line in sys.stdin:
+        told = json.loads(line)
+        open_store(told["address"])  # opens nothing, but from now on its modules are loaded
+        child = os.fork()
+        if not child:
+            history = tuple((seq, size) for seq, size in told["history"])
+            state = State(history, tuple(told["checkpoint"]) if told["checkpoint"] else None)
+            try:
+                arguments = (told["address"], told["session_id"], told["durability"], told["seed"], state, told["seq"])
+                asyncio.run(_work(*arguments))
+            except BaseException:  # noqa: BLE001 - told to the parent, which fails the test
+                _say({"failed": traceback.format_exc()})
+            os._exit(0)
+        sys.stdin.readline()
+        os.kill(child, signal.SIGKILL)  # it was not waited for yet: the id is still its own
+        os.waitpid(child, 0)
+        _say({"dead": True})
+
+
+# -- the parent -------------------------------------------------------------------------------------------------------
+
+
+def after(state: State, call: Event) -> State:
+    """The session after a call, all of it done."""
+    if call["do"] == "checkpoint":
+        return but(state, checkpoint=(call["keep"], call["number"]))
+    history = (*state.history[: call["keep"]], *((seq, size) for seq, size in call["new"]))
+    stands = state.checkpoint is not None and state.checkpoint[0] <= call["keep"]
+    return State(history, state.checkpoint if stands else None)
+
+
+class Victims:
+    """The server process."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "error", __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._in = cast("IO[bytes]", self._process.stdin)
+        self._out = cast("IO[bytes]", self._process.stdout)
+
+    async def kill_one(self, told: Event, delay: float) -> list[Event]:
+        """Let a child work for so long from its first call on, kill it, and give what it said.
+
+        Without a delay it is killed at once, perhaps while it is still looking at what the one before left.
+        """
+        self._tell(json.dumps(told))
+        events = [await asyncio.to_thread(self._read)] if delay else []
+        await asyncio.sleep(delay)
+        self._tell("kill")
+        return [*events, *await asyncio.to_thread(self._rest)]
+
+    def _rest(self) -> list[Event]:
+        return list(iter(self._read, {"dead": True}))
+
+    def _read(self) -> Event:
+        event = json.loads(self._out.readline())
+        assert "failed" not in event, event["failed"]
+        return event
+
+    def _tell(self, line: str) -> None:
+        self._in.write(line.encode() + b"\n")
+        self._in.flush()
+
+    def close(self) -> None:
+        self._in.close()
+        self._process.wait(10)
+        self._out.close()
+
+
+@contextmanager
+def victims() -> Generator[Victims]:
+    """The server process, ended afterwards."""
+    server = Victims()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@dataclass
+class _Round:
+    """What a child said, as the states its session may be in."""
+
+    state: State
+    last_seq: int
+    acknowledged: int = 0
+    call: Event | None = None
+    burst: int = 0  # appends of the burst under way that returned
+    states: list[State] = field(default_factory=list[State])
+
+    def read(self, events: list[Event]) -> Struck:
+        for event in events:
+            if "do" in event:
+                self.call, self.burst = event, 0
+            elif "seq" in event:
+                self.burst += 1
+                self.last_seq = max(self.last_seq, event["seq"])
+            elif self.call:
+                self.state = after(self.state, self.call)
+                self.last_seq = max(self.last_seq, *(seq for seq, _ in self.call["new"]), 0)
+                self.call = None
+                self.acknowledged += 1
+        states = [self.state]
+        if self.call and self.call["do"] == "burst":
+            parts = range(self.burst, len(self.call["new"]) + 1)
+            states = [after(self.state, {**self.call, "new": self.call["new"][:count]}) for count in parts]
+        elif self.call:
+            states = [self.state, after(self.state, self.call)]
+        return Struck(states, self.acknowledged + self.burst, self.last_seq, self.call["do"] if self.call else "")
+
+
+async def survive(
+    address: str,
+    kills: int,
+    *,
+    seed: int,
+    durability: Durability = "fsync",
+    tamper: Tamper | None = None,
+    longest: float = 0.03,
+) -> int:
+    """Kill a writer so many times; after each, fail unless the session is sound. Gives the calls acknowledged.
+
+    Args:
+        address: of the store, for the children and for looking at what they left.
+        kills: how many children are killed.
+        seed: of all that is random, the machine's own pace excepted.
+        durability: of the children's store.
+        tamper: called with the session id after each kill, to damage what was not acknowledged.
+        longest: seconds a child lives at most after its first call.
+    """
+    chance = random.Random(seed)
+    acknowledged, state, last_seq = 0, State(), 0
+    with victims() as server:
+        for number in range(kills):
+            if number % PER_SESSION == 0:
+                state, last_seq = State(), 0
+            session_id = f"killed {seed} {number // PER_SESSION}"
+            told = {
+                "address": address,
+                "session_id": session_id,
+                "durability": durability,
+                "seed": chance.randrange(2**32),
+                "history": state.history,
+                "checkpoint": state.checkpoint,
+                "seq": last_seq,
+            }
+            events = await server.kill_one(told, chance.random() * longest if chance.random() < 0.9 else 0)
+            struck = _Round(state, last_seq).read(events)
+            acknowledged += struck.acknowledged
+            if tamper:
+                tamper(session_id, struck, chance)
+            state, last_seq = await _look(address, session_id, struck)
+    return acknowledged
+
+
+async def _look(address: str, session_id: str, struck: Struck) -> tuple[State, int]:
+    """Open what a killed child left, compare it with what may be there, and append to it."""
+    store = open_store(address)
+    extent = await store.open(session_id)
+    history = await store.read(session_id)
+    found = State(tuple((entry.seq, entry.tokens) for entry in history), None)
+    where = f"{session_id}, killed in {struck.under_way or 'nothing'}"
+    fitting = [state for state in struck.states if [seq for seq, _ in state.history] == [e.seq for e in history]]
+    assert fitting, f"{where}: seqs are {_seqs(found)}, not any of {[_seqs(state) for state in struck.states]}"
+    for entry, (seq, size) in zip(history, fitting[0].history, strict=True):
+        assert entry.message == message_of(seq, size).message, f"{where}: m{seq} reads differently"
+    assert extent.length == len(history)
+    assert extent.last_seq >= struck.last_seq, f"{where}: seqs would be given again"
+    data = await store.load_checkpoint(session_id)
+    allowed = {state.checkpoint and checkpoint_of(*state.checkpoint): state for state in fitting}
+    assert data in allowed, f"{where}: the checkpoint is another one"
+    state = allowed[data]
+    last_seq = extent.last_seq + 1
+    await store.append(session_id, [message_of(last_seq, 50)])
+    assert [entry.seq for entry in await store.read(session_id)] == [*(seq for seq, _ in state.history), last_seq]
+    await store.close()
+    return but(state, history=(*state.history, (last_seq, 50))), last_seq
+
+
+def _seqs(state: State) -> list[int]:
+    return [seq for seq, _ in state.history]
+
+
+if __name__ == "__main__":
+    serve()

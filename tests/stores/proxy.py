@@ -1,0 +1,169 @@
+"""A TCP proxy that cuts connections at chosen moments.
+
+It recognises the request to be cut by bytes that stand in it (a mark in a message). The moments:
+
+- ``before``: the request never reaches the server.
+- ``after``: the server has answered, that is, it has committed; the answer never reaches the client.
+- ``middle``: the server gets the first half of what came with the mark, and no more.
+- ``late``: the client is cut off at once; the server gets the request a moment later and carries it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Literal
+
+Moment = Literal["before", "after", "middle", "late"]
+LATE = 0.25  # seconds
+
+
+@dataclass
+class Cut:
+    """A cut that is waiting for its request.
+
+    Attributes:
+        mark: bytes that stand in the request.
+        moment: see the module.
+        then_refuse: refuse connections from then on, until `Proxy.accept`.
+    """
+
+    mark: bytes
+    moment: Moment
+    then_refuse: bool = False
+
+
+class Proxy:
+    """Listens on a port of its own, and passes everything on to another."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._lock = threading.Lock()
+        self._cuts: list[Cut] = []
+        self._refusing = False
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.made = 0  # cuts that were made
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def cut(self, mark: bytes, moment: Moment, *, then_refuse: bool = False) -> None:
+        """Cut the next request that holds these bytes."""
+        with self._lock:
+            self._cuts.append(Cut(mark, moment, then_refuse))
+
+    def refuse(self) -> None:
+        """Cut all connections, and refuse new ones."""
+        with self._lock:
+            self._refusing = True
+            for one in self._open:
+                _close(one)
+            self._open.clear()
+
+    def accept(self) -> None:
+        """Accept connections again."""
+        with self._lock:
+            self._refusing = False
+
+    def close(self) -> None:
+        """End it, with all its connections."""
+        _close(self._listener)
+        self.refuse()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                refusing = self._refusing
+            try:
+                server = None if refusing else socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                server = None
+            if server is None:
+                _close(client)
+                continue
+            with self._lock:
+                self._open |= {client, server}
+            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                readable, _, _ = select.select([client, server], [], [])
+                if client in readable:
+                    data = client.recv(1 << 16)
+                    if not data:
+                        break
+                    found = self._found(data)
+                    if found is not None:
+                        self._make(found, data, client, server)
+                        break
+                    server.sendall(data)
+                if server in readable:
+                    data = server.recv(1 << 16)
+                    if not data:
+                        break
+                    client.sendall(data)
+        for one in (client, server):
+            _close(one)
+            with self._lock:
+                self._open.discard(one)
+
+    def _found(self, data: bytes) -> Cut | None:
+        with self._lock:
+            for cut in self._cuts:
+                if cut.mark in data:
+                    self._cuts.remove(cut)
+                    self.made += 1
+                    return cut
+        return None
+
+    def _make(self, cut: Cut, data: bytes, client: socket.socket, server: socket.socket) -> None:
+        if cut.moment == "after":
+            server.sendall(data)
+            self._await_answer(client, server)
+        elif cut.moment == "middle":
+            server.sendall(data[: max(1, len(data) // 2)])
+        if cut.then_refuse:
+            with self._lock:
+                self._refusing = True
+        if cut.moment == "late":
+            _close(client)
+            time.sleep(LATE)
+            server.sendall(data)
+            self._await_answer(None, server)
+
+    def _await_answer(self, client: socket.socket | None, server: socket.socket) -> None:
+        """Wait until the server has answered the request, of which more may still be coming."""
+        while True:
+            watched = [server] if client is None else [client, server]
+            readable, _, _ = select.select(watched, [], [], 10)
+            if server in readable or not readable:
+                server.recv(1 << 16)
+                return
+            if client is not None:
+                server.sendall(client.recv(1 << 16))
+
+
+def _close(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
+
+
+@contextlib.contextmanager
+def proxied(port: int) -> Generator[Proxy]:
+    """A proxy before a port."""
+    proxy = Proxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,80 @@
+"""A relay that understands Redis' protocol and answers chosen commands itself, as a server of another kind would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+
+Answer = Callable[[list[bytes]], bytes | None]  # the reply to a command, or None: ask the real server
+
+
+async def _command(reader: asyncio.StreamReader) -> list[bytes]:
+    count = int((await reader.readline())[1:])
+    parts: list[bytes] = []
+    for _ in range(count):
+        size = int((await reader.readline())[1:])
+        parts.append((await reader.readexactly(size + 2))[:-2])
+    return parts
+
+
+async def _reply(reader: asyncio.StreamReader) -> bytes:
+    line = await reader.readline()
+    if line[:1] == b"$" and int(line[1:]) >= 0:
+        return line + await reader.readexactly(int(line[1:]) + 2)
+    if line[:1] == b"*":
+        return line + b"".join([await _reply(reader) for _ in range(int(line[1:]))])
+    return line
+
+
+@contextlib.contextmanager
+def relayed(port: int, answer: Answer) -> Generator[int]:
+    """The port of a relay before a Redis server."""
+    loop: asyncio.AbstractEventLoop
+    ending: asyncio.Event
+    ready = threading.Event()
+    ports: list[int] = []
+
+    async def serve(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                command = await _command(client)
+                reply = answer(command)
+                if reply is None:
+                    writer.write(b"*%d\r\n" % len(command))
+                    for part in command:
+                        writer.write(b"$%d\r\n%b\r\n" % (len(part), part))
+                    reply = await _reply(reader)
+                back.write(reply)
+        for one in (writer, back):
+            one.close()
+            with contextlib.suppress(OSError):
+                await one.wait_closed()
+
+    async def begin() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 26)
+        ports.append(server.sockets[0].getsockname()[1])
+        ready.set()
+        async with server:
+            await ending.wait()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+
+    async def run() -> None:
+        nonlocal ending, loop
+        ending, loop = asyncio.Event(), asyncio.get_running_loop()
+        await begin()
+
+    thread.start()
+    ready.wait(10)
+    try:
+        yield ports[0]
+    finally:
+        loop.call_soon_threadsafe(ending.set)
+        thread.join(10)

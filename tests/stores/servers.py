@@ -1,0 +1,230 @@
+"""Where the tests find servers, and how they get servers of their own that they may stop, freeze and start again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Generator
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+import pytest
+import redis
+
+POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
+
+
+def with_parameters(address: str, **parameters: object) -> str:
+    """An address with more parameters."""
+    more = "&".join(f"{name}={value}" for name, value in parameters.items())
+    return f"{address}{'&' if '?' in address else '?'}{more}"
+
+
+def own_name() -> str:
+    """A name for a schema or a key prefix that no other test run has."""
+    return f"test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+
+
+def absent(what: str, problem: object) -> None:
+    """Skip, for want of a server; fail where one is required."""
+    reason = f"no {what} ({problem})"
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}; in CI it must be there")
+    pytest.skip(reason)
+
+
+def free_port() -> int:
+    """A port nobody listens on just now; low enough that a Redis cluster finds its second one, 10,000 above."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("no port is free")
+
+
+class PrivateServer(Protocol):
+    """A server of the test's own."""
+
+    port: int
+
+    @property
+    def address(self) -> str: ...
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        """As if the machine had lost power: nothing is said to anybody."""
+        ...
+
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+class PrivatePostgres:
+    """A PostgreSQL cluster in a folder of its own."""
+
+    def __init__(self) -> None:
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        initdb = found[-1] if found else Path(shutil.which("initdb") or "")
+        if not initdb.is_file():
+            pytest.skip("no initdb: PostgreSQL's server programs are not installed here")
+        self._bin = initdb.parent
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="amplifier-pg-"))
+        self._as: list[str] = []
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            runuser = shutil.which("runuser")
+            try:
+                shutil.chown(self.folder, "postgres")
+            except LookupError:
+                runuser = None
+            if runuser is None:
+                self.remove()
+                pytest.skip("running as root, and there is no user postgres to run a server as")
+            self._as = [runuser, "-u", "postgres", "--"]
+        self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C", "-D", self._data)
+        self.start()
+
+    @property
+    def _data(self) -> str:
+        return str(self.folder / "data")
+
+    @property
+    def address(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as, str(self._bin / program), *arguments]
+        subprocess.run(command, check=True, timeout=60, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c max_connections=60"
+        self._run("pg_ctl", "-D", self._data, "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+
+    def _signal(self, number: signal.Signals) -> None:
+        first = int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(first, number)  # before its children: then there will be no more of them
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=False)
+        for pid in map(int, found.stdout.split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def remove(self) -> None:
+        if (self.folder / "data" / "postmaster.pid").exists():
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PrivateRedis:
+    """A Redis server in a folder of its own, which keeps all it acknowledges."""
+
+    def __init__(self, *options: str) -> None:
+        self._program = shutil.which("redis-server") or ""
+        if not self._program:
+            pytest.skip("no redis-server is installed here")
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="amplifier-redis-"))
+        self._options = options or ("--appendonly", "yes", "--appendfsync", "always")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._options]
+        self._process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
+        for _ in range(400):
+            with contextlib.suppress(redis.RedisError), redis.Redis(port=self.port) as client:
+                client.ping()
+                return
+            time.sleep(0.02)
+        pytest.fail("the private Redis did not start")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def postgres_is_there() -> None:
+    """Skip or fail unless the machine's own PostgreSQL answers."""
+    try:
+        psycopg.connect(POSTGRES, connect_timeout=5).close()
+    except psycopg.Error as problem:
+        absent("PostgreSQL", type(problem).__name__)
+
+
+def redis_is_there() -> None:
+    """Skip or fail unless the machine's own Redis answers."""
+    try:
+        with redis.Redis.from_url(REDIS) as client:
+            client.ping()
+    except redis.RedisError as problem:
+        absent("Redis", type(problem).__name__)
+
+
+def drop_prefix(prefix: str, address: str = REDIS) -> None:
+    """Delete all keys of a prefix."""
+    with redis.Redis.from_url(address) as client:
+        keys = list(client.scan_iter(f"*{prefix}*", count=5_000))
+        for first in range(0, len(keys), 1_000):
+            client.delete(*keys[first : first + 1_000])
+
+
+def drop_schema(schema: str, address: str = POSTGRES) -> None:
+    """Drop a schema with all that is in it."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(psycopg.sql.Identifier(schema)))
+
+
+def empty_schema(schema: str, address: str = POSTGRES) -> None:
+    """Delete all that is in a schema, if it is there."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", [schema]).fetchone():
+            for name in ("sessions", "entries", "archive", "damaged"):
+                table = psycopg.sql.Identifier(schema, name)
+                connection.execute(psycopg.sql.SQL("DELETE FROM {}").format(table))
+
+
+@contextlib.contextmanager
+def private(kind: type[PrivatePostgres | PrivateRedis]) -> Generator[PrivateServer]:
+    """A server of the test's own, gone afterwards."""
+    server = kind()
+    try:
+        yield server
+    finally:
+        server.remove()

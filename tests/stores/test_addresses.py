@@ -1,0 +1,216 @@
+"""How a store is found by its address, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
+from amplifier_context_core.stores import MemoryStore, Store, open_store
+
+BUILT_IN = {
+    "jsonl": ("jsonl.store", "JsonlStore"),
+    "sqlite": ("sqlite.store", "SqliteStore"),
+    "postgresql": ("postgres.store", "PostgresStore"),
+    "postgres": ("postgres.store", "PostgresStore"),
+    "redis": ("redis.store", "RedisStore"),
+    "rediss": ("redis.store", "RedisStore"),
+}
+PASSWORD = "hunter2"
+
+
+class Made(MemoryStore):
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+
+def plugins(offers: dict[str, Any]) -> Plugins:
+    class Plugin:
+        @hookimpl
+        def amplifier_context_stores(self) -> dict[str, Any]:
+            return offers
+
+    made = Plugins()
+    made.register(Plugin(), "my-stores")
+    return made
+
+
+def test_the_memory_store_answers_to_its_scheme_and_every_address_makes_another() -> None:
+    assert isinstance(open_store("memory:"), MemoryStore)
+    assert open_store("memory:") is not open_store("memory:")
+
+
+@pytest.mark.parametrize("scheme", BUILT_IN)
+def test_a_built_in_store_is_made_of_the_whole_address(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name = BUILT_IN[scheme]
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    class Kind(MemoryStore):
+        @classmethod
+        def from_address(cls, address: str, **more: Any) -> Kind:
+            asked.append((address, more))
+            return cls()
+
+    fake = ModuleType(module)
+    setattr(fake, name, Kind)
+    monkeypatch.setitem(sys.modules, f"amplifier_context_core.stores.{module}", fake)
+    assert isinstance(open_store(f"{scheme}://host/path?x=1"), Kind)
+    assert isinstance(open_store(f"{scheme}:~/path", durability="none", archive=False), Kind)
+    assert asked == [
+        (f"{scheme}://host/path?x=1", {"durability": "fsync", "archive": True}),
+        (f"{scheme}:~/path", {"durability": "none", "archive": False}),
+    ]
+
+
+@pytest.mark.parametrize("scheme", BUILT_IN)
+def test_a_plug_in_cannot_take_a_built_in_scheme(scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    at = f"{scheme}:{tmp_path}/x" if scheme in ("jsonl", "sqlite") else f"{scheme}://127.0.0.1:1/0"
+    assert not isinstance(open_store(at, plugins({scheme: Made})), Made)
+
+
+@pytest.mark.parametrize("scheme", BUILT_IN)
+async def test_a_store_is_made_without_opening_anything(scheme: str, tmp_path: Path) -> None:
+    """Nothing listens on port 1, and the folder is not made."""
+    at = f"{scheme}:{tmp_path}/new/x" if scheme in ("jsonl", "sqlite") else f"{scheme}://127.0.0.1:1/0"
+    made = open_store(at)
+    assert isinstance(made, Store)
+    await made.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plug_ins_store_is_made_with_the_whole_address() -> None:
+    made = open_store("fancy://host/path?x=1", plugins({"fancy": Made}))
+    assert isinstance(made, Made)
+    assert made.address == "fancy://host/path?x=1"
+
+
+@pytest.mark.parametrize("address", ["", "memory", "/tmp/x", "~/sessions.db"])
+def test_an_address_without_a_scheme_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="scheme"):
+        open_store(address, Plugins())
+
+
+def test_a_scheme_nobody_answers_to_is_refused_and_the_known_ones_are_named() -> None:
+    with pytest.raises(ConfigError, match="'nosuch' is not known") as caught:
+        open_store("nosuch://x", plugins({"fancy": Made}))
+    for scheme in ("memory", "fancy", *BUILT_IN):
+        assert scheme in str(caught.value)
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no store"):
+        open_store("odd://x", plugins({"odd": lambda address: object()}))  # pyright: ignore[reportUnknownLambdaType]
+
+
+def test_a_store_that_cannot_be_made_names_its_plug_in() -> None:
+    def broken(address: str) -> Any:
+        raise RuntimeError("disk on fire")
+
+    with pytest.raises(PluginError, match=r"my-stores.*RuntimeError"):
+        open_store("broken://x", plugins({"broken": broken}))
+
+
+# -- drivers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("driver", "address", "extra"),
+    [
+        ("psycopg", "postgresql://127.0.0.1:1/x", "postgresql"),
+        ("psycopg", "postgres://127.0.0.1:1/x", "postgresql"),
+        ("psycopg_pool", "postgresql://127.0.0.1:1/x", "postgresql"),
+        ("redis", "redis://127.0.0.1:1/0", "redis"),
+        ("redis", "rediss://127.0.0.1:1/0", "redis"),
+    ],
+)
+def test_a_missing_driver_is_an_error_that_names_what_to_install(driver: str, address: str, extra: str) -> None:
+    """In a process of its own: nobody has imported the driver there."""
+    script = (
+        "import sys\n"
+        f"sys.modules[{driver!r}] = None\n"
+        "from amplifier_context_core import ConfigError\n"
+        "from amplifier_context_core.stores import open_store\n"
+        f"try: open_store({address!r})\n"
+        "except ConfigError as problem: print(problem)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert f"pip install 'amplifier-context-core[{extra}]'" in done.stdout
+
+
+def test_drivers_are_not_loaded_before_they_are_asked_for() -> None:
+    script = (
+        "import sys\n"
+        "from amplifier_context_core.stores import open_store\n"
+        "open_store('memory:')\n"
+        "open_store('jsonl:/nowhere/x')\n"
+        "open_store('sqlite:/nowhere/x')\n"
+        "print(sorted({'psycopg', 'psycopg_pool', 'redis'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_module_that_is_missing_inside_a_store_is_not_mistaken_for_its_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "amplifier_context_core.stores.redis.store", raising=False)
+    monkeypatch.setitem(sys.modules, "amplifier_context_core.stores.redis.store", None)
+    with pytest.raises(ModuleNotFoundError):
+        open_store("redis://127.0.0.1:1/0")
+
+
+# -- addresses that cannot be used ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "jsonl:",
+        "sqlite:",
+        "jsonl:a\0b",
+        "sqlite:a\0b",
+        f"postgresql://me:{PASSWORD}@host:port/x",
+        f"postgresql://me:{PASSWORD}@[::1/x",
+        f"postgresql://me:{PASSWORD}@host/x?no_such_setting=1",
+        f"postgresql://me:%zz{PASSWORD}@host/x",
+        f"redis://me:{PASSWORD}@host:port/0",
+        f"redis://me:{PASSWORD}@[::1/0",
+        f"redis://me:{PASSWORD}@host:99999999/0",
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_quoting_a_password(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^store: ") as caught:
+        open_store(address)
+    assert PASSWORD not in everything_said(caught.value)
+    assert caught.value.key == "store"
+
+
+@pytest.mark.parametrize("address", [PASSWORD, f"//me-{PASSWORD}@host", f"mysql://me:{PASSWORD}@host/x"])
+def test_what_is_no_address_is_not_quoted(address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(address, Plugins())
+    assert PASSWORD not in everything_said(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", [f"postgresql://me:{PASSWORD}@127.0.0.1:1/x?connect_timeout=2", f"redis://me:{PASSWORD}@127.0.0.1:1/0"]
+)
+async def test_a_store_never_shows_its_password(address: str) -> None:
+    made = open_store(address)
+    assert PASSWORD not in repr(made)
+    await made.close()
+
+
+def everything_said(problem: BaseException) -> str:
+    """What a traceback of it would show, its causes included."""
+    said = [repr(problem), str(problem)]
+    shown = problem.__cause__ or (None if problem.__suppress_context__ else problem.__context__)
+    return "\n".join([*said, everything_said(shown)] if shown else said)

@@ -1,0 +1,91 @@
+"""What every store checks before it does anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import ConfigError, StoreError
+from amplifier_context_core.stores import places
+from amplifier_context_core.stores.checks import check_session_id, check_within, no_session, session_exists
+from amplifier_context_testing.store_samples import HOSTILE_IDS, ODD_IDS
+
+LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
+
+
+@pytest.mark.parametrize("session_id", ODD_IDS)
+def test_an_odd_id_is_right(session_id: str) -> None:
+    assert check_session_id(session_id) is session_id
+
+
+@pytest.mark.parametrize("session_id", HOSTILE_IDS.values(), ids=HOSTILE_IDS)
+def test_a_hostile_id_is_refused(session_id: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_session_id(session_id)
+    assert caught.value.key == "session_id"
+
+
+@pytest.mark.parametrize("session_id", [None, 7, b"bytes", ["a"]])
+def test_what_is_no_text_is_refused(session_id: Any) -> None:
+    with pytest.raises(ConfigError, match="session_id: must be text"):
+        check_session_id(session_id)
+
+
+@pytest.mark.parametrize("character", ["x", "é", "読", "🚀"])
+def test_an_id_is_as_long_as_a_file_name_may_be(character: str) -> None:
+    most = 200 // len(character.encode())
+    assert check_session_id(character * most)
+    with pytest.raises(ConfigError, match="longer than 200 bytes"):
+        check_session_id(character * (most + 1))
+
+
+def test_a_long_id_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_session_id("x" * 100_000)
+    assert len(str(caught.value)) < 100
+
+
+@LAW
+@given(st.text(max_size=220))
+def test_any_id_that_is_right_names_one_file_and_prints_on_one_line(session_id: str) -> None:
+    try:
+        check_session_id(session_id)
+    except ConfigError as refused:
+        said = str(refused)
+    else:
+        said = ""
+        assert len(f"{session_id}.checkpoint.tmp-12345".encode()) <= 255
+        assert not set(session_id) & {"/", "\\", "\0"}
+        assert session_id not in (".", "..")
+        assert session_id.isprintable()
+    assert said == "" or said.isprintable()
+    assert len(said) < 3_000
+
+
+@pytest.mark.parametrize(("place", "length"), [(0, 0), (0, 3), (3, 3), (2, 3)])
+def test_a_place_inside_the_history_is_right(place: int, length: int) -> None:
+    check_within("s", place, length)
+
+
+@pytest.mark.parametrize(("place", "length"), [(1, 0), (4, 3), (-1, 3), (-1, 0), (10**20, 3)])
+def test_a_place_outside_the_history_is_an_error_that_says_how_long_it_is(place: int, length: int) -> None:
+    with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {place:,}"):
+        check_within("s", place, length)
+
+
+def test_errors_about_sessions_name_them() -> None:
+    assert str(no_session("two words")) == "there is no session 'two words'"
+    assert str(session_exists("s")).startswith("there is a session 's' already; ")
+
+
+@LAW
+@given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
+def test_places_are_those_of_a_slice(length: int, start: int, stop: int | None) -> None:
+    found = places(length, start, stop)
+    assert list(found) == list(range(length))[start:stop]
+    assert found.step == 1
+    assert 0 <= found.start <= length
+    assert 0 <= found.stop <= length

@@ -1,0 +1,174 @@
+"""The store contract itself: it can be inherited anywhere, asks every method, and is not fooled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from amplifier_context_core.stores import Store
+from amplifier_context_testing.store_contract import StoreContract, WriterContract
+from amplifier_context_testing.store_samples import entry, knowing, odd_entries
+
+PROJECT = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+HYPOTHESIS = """
+from hypothesis import Phase, settings
+
+settings.register_profile("no shrinking", phases=(Phase.explicit, Phase.generate))
+settings.load_profile("no shrinking")
+"""
+OUTSIDE = """
+import asyncio
+import pytest
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_testing.store_contract import StoreContract
+
+
+class Sound(MemoryStore):
+    pass
+
+
+class LosesTheLast(MemoryStore):
+    async def append(self, session_id, entries):
+        await super().append(session_id, entries[:-1] or entries)
+
+
+class AppendsOneByOne(MemoryStore):
+    async def append(self, session_id, entries):
+        for entry in entries or [None]:
+            await super().append(session_id, [entry] if entry else [])
+            await asyncio.sleep(0)
+
+
+class ArchivesWhatMoves(MemoryStore):
+    async def replace(self, session_id, keep, entries):
+        await super().replace(session_id, keep, [])
+        await super().replace(session_id, keep, entries)
+
+
+class KeepsCheckpoints(MemoryStore):
+    async def replace(self, session_id, keep, entries):
+        kept = await self.load_checkpoint(session_id)
+        await super().replace(session_id, keep, entries)
+        if kept:
+            await self.save_checkpoint(session_id, 0, kept)
+
+
+class Contract(StoreContract):
+    persistent = False
+    examples = 12
+
+    @pytest.fixture
+    def make_store(self):
+        only = self.kind()
+
+        async def make():
+            return only
+
+        return make
+
+
+class TestSound(Contract):
+    kind = Sound
+
+
+class TestLosesTheLast(Contract):
+    kind = LosesTheLast
+
+
+class TestAppendsOneByOne(Contract):
+    kind = AppendsOneByOne
+
+
+class TestArchivesWhatMoves(Contract):
+    kind = ArchivesWhatMoves
+
+
+class TestKeepsCheckpoints(Contract):
+    kind = KeepsCheckpoints
+"""
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The claims that stores outside this repository failed, by the store."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "pytest.ini").write_text(PROJECT)
+    (folder / "conftest.py").write_text(HYPOTHESIS)
+    (folder / "test_outside.py").write_text(OUTSIDE)
+    chosen = "appended_is_read or cancelled_append_is_there or that_stood_there or stands_as_long or any_history"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=no", "-p", "no:cacheprovider", "-k", chosen],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found: dict[str, set[str]] = {}
+    for line in done.stdout.splitlines():
+        outcome, _, rest = line.partition(" ")
+        if outcome in ("PASSED", "FAILED", "ERROR") and "::" in rest:
+            _, store, claim = rest.split(" ")[0].split("::")
+            found.setdefault(store, set())
+            if outcome != "PASSED":
+                found[store].add(claim.partition("[")[0])
+    assert found, done.stdout + done.stderr
+    return found
+
+
+def test_a_sound_store_of_another_project_passes(failed: dict[str, set[str]]) -> None:
+    assert failed["TestSound"] == set()
+
+
+@pytest.mark.parametrize(
+    ("store", "claim"),
+    [
+        ("TestLosesTheLast", "test_what_was_appended_is_read_in_order"),
+        ("TestAppendsOneByOne", "test_a_cancelled_append_is_there_whole_or_not_at_all"),
+        ("TestArchivesWhatMoves", "test_entries_that_stood_there_may_move_and_are_not_archived"),
+        ("TestKeepsCheckpoints", "test_a_checkpoint_stands_as_long_as_all_it_stands_for_is_kept"),
+    ],
+)
+def test_an_unsound_store_fails_the_claim_it_breaks(failed: dict[str, set[str]], store: str, claim: str) -> None:
+    assert claim in failed[store]
+
+
+@pytest.mark.parametrize("store", ["TestLosesTheLast", "TestArchivesWhatMoves", "TestKeepsCheckpoints"])
+def test_random_histories_find_an_unsound_store_too(failed: dict[str, set[str]], store: str) -> None:
+    assert "test_any_history_is_what_the_reference_store_makes_of_it" in failed[store]
+
+
+def test_ids_are_tried_on_every_method_that_takes_one() -> None:
+    from amplifier_context_testing.store_claims_sessions import ASKED  # after the contract, which prepares its asserts
+
+    asked = {name.partition(" ")[0] for name in ASKED}
+    methods = {name for name in vars(Store) if not name.startswith("_")}
+    assert methods - asked == {"release", "sessions", "close"}
+
+
+def test_every_claim_is_an_own_sentence() -> None:
+    """A class that inherits two parts must not have one test hide another."""
+    for contract in (StoreContract, WriterContract):
+        seen: dict[str, type] = {}
+        for part in contract.__mro__[1:]:
+            for name in vars(part):
+                if name.startswith("test_"):
+                    assert name not in seen, f"{name} is in {part.__name__} and in {seen[name].__name__}"
+                    seen[name] = part
+        assert len(seen) > 15
+    both = {name for name in dir(StoreContract) if name.startswith("test_")}
+    assert not both & {name for name in dir(WriterContract) if name.startswith("test_")}
+
+
+def test_samples_are_made_anew_each_time() -> None:
+    assert odd_entries() == odd_entries()
+    assert odd_entries()[0].message is not odd_entries()[0].message
+    assert [one.seq for one in odd_entries()] == list(range(1, len(odd_entries()) + 1))
+    assert [one.seq for one in knowing(5)] == list(range(5, 5 + len(knowing(1))))
+    assert entry(3).human

@@ -1,0 +1,638 @@
+"""Damage of real bytes: the session opens, loses at most what was hit, and says what was done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.stores import UNCOUNTED
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_samples import entries, entry
+
+from .jsonl_support import Files, fast_folder, reopen, write
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with fast_folder() as made:
+        yield made
+
+
+def seqs(last: int, *without: int) -> list[int]:
+    return [seq for seq in range(1, last + 1) if seq not in without]
+
+
+def hit(path: Path, offset: int, data: bytes) -> None:
+    """Write over some bytes of a file."""
+    whole = bytearray(path.read_bytes())
+    whole[offset : offset + len(data)] = data
+    path.write_bytes(whole)
+
+
+def line_start(files: Files, number: int) -> int:
+    """Where a line begins, counted from 0."""
+    return sum(len(line) for line in files.lines[:number])
+
+
+async def assert_looks(root: Path, expected: list[int]) -> None:
+    """Who has not claimed the session sees what can be read, and changes nothing."""
+    before = {path: path.read_bytes() for path in sorted((root / "s").iterdir())}
+    store = JsonlStore(root)
+    assert [one.seq for one in await store.read("s")] == expected
+    await store.close()
+    assert {path: path.read_bytes() for path in sorted((root / "s").iterdir())} == before
+
+
+# -- the end of the file ----------------------------------------------------------------------------------------------
+
+
+async def test_a_torn_last_line_is_cut_off_at_whatever_byte_it_ends(root: Path) -> None:
+    files = await write(root, 3)
+    whole, index, start = files.main.read_bytes(), files.index.read_bytes(), line_start(files, 2)
+    for end in range(start, len(whole) - 1, 7):
+        files.main.write_bytes(whole[:end])
+        files.index.write_bytes(index)
+        found = await reopen(root)
+        assert found.seqs == [1, 2]
+        assert found.extent.last_seq == 3  # it is not given again
+        assert found.lost == 1
+        for name in ("damaged", "archive"):
+            getattr(files, name).unlink(missing_ok=True)
+
+
+async def test_a_torn_line_is_put_aside(root: Path) -> None:
+    files = await write(root, 3)
+    files.main.write_bytes(files.main.read_bytes()[:-20])
+    torn = files.lines[-1]
+    found = await reopen(root)
+    assert files.aside() == [torn]
+    assert [repair.kept for repair in found.repairs] == [str(files.damaged)]
+    assert "not finished" in found.told
+
+
+async def test_a_line_that_only_lacks_its_end_is_kept(root: Path) -> None:
+    files = await write(root, 3)
+    files.main.write_bytes(files.main.read_bytes()[:-1])
+    await assert_looks(root, [1, 2, 3])
+    found = await reopen(root)
+    assert found.seqs == [1, 2, 3]
+    assert found.history == entries(1, 3)
+    assert found.lost == 0
+    assert len(files.messages) == 3
+
+
+async def test_half_a_character_at_the_end_is_cut_off(root: Path) -> None:
+    files = await write(root, 3)
+    half = '{"role": "user", "content": "読'.encode()[:-1]
+    files.main.write_bytes(files.main.read_bytes() + half)
+    await assert_looks(root, [1, 2, 3])
+    found = await reopen(root)
+    assert found.seqs == [1, 2, 3]
+    assert found.lost == 0  # nobody was told that it was stored
+    assert files.aside() == [half]
+
+
+async def test_a_torn_tail_is_never_merged_with_the_next_append(root: Path) -> None:
+    files = await write(root, 2)
+    files.main.write_bytes(files.main.read_bytes() + b'{"role": "user", "con')
+    store = JsonlStore(root)
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+    assert len(files.messages) == 3
+
+
+@pytest.mark.parametrize("count", [1, 511, 4096, 70_000])
+async def test_zeros_at_the_end_are_cut_off(root: Path, count: int) -> None:
+    files = await write(root, 5)
+    files.main.write_bytes(files.main.read_bytes() + bytes(count))
+    await assert_looks(root, seqs(5))
+    found = await reopen(root)
+    assert found.seqs == seqs(5)
+    assert found.lost == 0
+    assert b"".join(files.aside()) == bytes(count)
+
+
+async def test_zeros_in_place_of_the_last_lines_cost_those(root: Path) -> None:
+    """As a file system leaves a file whose new size reached the disk and whose last pages did not."""
+    files = await write(root, 8)
+    start = line_start(files, 5) + 10
+    hit(files.main, start, bytes(len(files.main.read_bytes()) - start))
+    await assert_looks(root, seqs(5))
+    found = await reopen(root)
+    assert found.seqs == seqs(5)
+    assert found.extent.last_seq == 8
+    assert found.lost == 3
+
+
+async def test_a_line_behind_zeros_is_saved(root: Path) -> None:
+    files = await write(root, 3)
+    line = json.dumps({"role": "user", "content": "after"}).encode()
+    files.main.write_bytes(files.main.read_bytes() + bytes(100) + line + b"\n")
+    found = await reopen(root)
+    assert found.seqs == [1, 2, 3, 4]
+    assert found.history[-1].message["content"] == "after"
+    assert files.aside() == [bytes(100)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 10])
+async def test_a_tail_that_is_there_twice_is_there_once(root: Path, count: int) -> None:
+    files = await write(root, 10)
+    tail = b"".join(files.lines[-count:])
+    files.main.write_bytes(files.main.read_bytes() + tail)
+    await assert_looks(root, seqs(10))
+    found = await reopen(root)
+    assert found.seqs == seqs(10)
+    assert found.history == entries(1, 10)
+    assert found.lost == 0
+    assert b"".join(files.aside()) == tail
+    assert "repeat" in found.told
+
+
+async def test_a_tail_that_is_there_three_times_and_a_half_is_there_once(root: Path) -> None:
+    files = await write(root, 10)
+    tail = b"".join(files.lines[-3:])
+    files.main.write_bytes(files.main.read_bytes() + tail + tail + tail[:-30])
+    found = await reopen(root)
+    assert found.seqs == seqs(10)
+    assert b"".join(files.aside()) == tail + tail + tail[:-30]
+
+
+async def test_two_equal_messages_that_were_appended_are_two(root: Path) -> None:
+    store = JsonlStore(root)
+    for seq in range(1, 7):
+        await store.append("s", [entry(seq, {"role": "user", "content": "again"})])
+    await store.close()
+    assert (await reopen(root)).seqs == seqs(6)
+
+
+async def test_equal_messages_are_two_though_the_index_did_not_reach_the_disk_in_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was not fsynced: all but the index line of a message that came before is."""
+    from amplifier_context_core.stores.jsonl import disk as jsonl_disk
+
+    synced: dict[int, bytes] = {}  # inode -> its bytes on disk
+    files = Files(root)
+
+    def sync(descriptor: int) -> None:
+        for path in (files.main, files.index):
+            if path.exists() and path.stat().st_ino == jsonl_disk.os.fstat(descriptor).st_ino:
+                synced[path.stat().st_ino] = path.read_bytes()
+
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 5))
+    await store.release("s")
+    monkeypatch.setattr(jsonl_disk, "_sync", sync)
+    for seq in range(6, 10):
+        await store.append("s", [entry(seq, entries(5, 5)[0].message)])
+    power_cut = {path: synced.get(path.stat().st_ino, b"") for path in (files.main, files.index)}
+    await store.close()
+    for path, data in power_cut.items():
+        path.write_bytes(data)
+    assert (await reopen(root)).seqs == seqs(9)
+
+
+async def test_lines_of_another_program_are_adopted(root: Path) -> None:
+    files = await write(root, 4)
+    new = [{"role": "user", "content": "theirs"}, {"role": "assistant", "content": "é", "timestamp": "2026-01-01"}]
+    with files.main.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(message, ensure_ascii=False) + "\n" for message in new)
+    await assert_looks(root, seqs(6))
+    found = await reopen(root)
+    assert found.seqs == seqs(6)
+    assert [one.message for one in found.history[4:]] == new
+    assert [one.tokens for one in found.history[4:]] == [UNCOUNTED, UNCOUNTED]
+    assert [one.turn for one in found.history] == [1, 1, 1, 1, 2, 2]
+    assert found.lost == 0
+
+
+# -- the middle -------------------------------------------------------------------------------------------------------
+
+
+async def test_zeros_in_the_middle_cost_the_lines_they_hit(root: Path) -> None:
+    files = await write(root, 12)
+    start, end = line_start(files, 4) + 30, line_start(files, 6) + 30
+    hit(files.main, start, bytes(end - start))
+    await assert_looks(root, seqs(12, 5, 6, 7))
+    found = await reopen(root)
+    assert found.seqs == seqs(12, 5, 6, 7)
+    assert found.history == [one for one in entries(1, 12) if one.seq not in (5, 6, 7)]
+    assert found.lost == 3
+    assert len(files.messages) == 9
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_byte_flipped_costs_at_most_its_line(root: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    files = await write(root, 8)
+    place = chance.randrange(len(files.main.read_bytes()))
+    number = files.main.read_bytes()[:place].count(b"\n")
+    was = files.main.read_bytes()[place]
+    hit(files.main, place, bytes([was ^ chance.choice((1, 2, 4, 16, 64, 128))]))
+    found = await reopen(root)
+    assert set(seqs(8, number + 1)) <= set(found.seqs)
+    assert [one for one in found.history if one.seq != number + 1] == [
+        one for one in entries(1, 8) if one.seq != number + 1
+    ]
+    assert found.repairs
+    assert found.lost == 8 - len(found.seqs)
+    assert found.lost == 0 or files.aside()
+
+
+async def test_a_line_that_cannot_be_parsed_is_put_aside(root: Path) -> None:
+    files = await write(root, 5)
+    hit(files.main, line_start(files, 2), b"[")
+    broken = files.lines[2]
+    await assert_looks(root, seqs(5, 3))
+    found = await reopen(root)
+    assert found.seqs == seqs(5, 3)
+    assert files.aside() == [broken]
+    assert found.lost == 1
+
+
+async def test_a_message_that_reads_differently_than_written_is_kept_and_told(root: Path) -> None:
+    files = await write(root, 5)
+    place = line_start(files, 2) + files.lines[2].index(b"def f_3")
+    hit(files.main, place, b"def g_3")
+    found = await reopen(root)
+    assert found.seqs == seqs(5)
+    assert found.history[2].message["content"].startswith("def g_3")
+    assert found.history[2].tokens == UNCOUNTED
+    assert "m3" in found.told
+    assert found.lost == 0
+
+
+@pytest.mark.parametrize("number", [0, 3, 7])
+async def test_a_line_end_that_was_hit_costs_nothing(root: Path, number: int) -> None:
+    files = await write(root, 8)
+    hit(files.main, line_start(files, number + 1) - 1, b"J")
+    found = await reopen(root)
+    assert found.history == entries(1, 8)
+    assert found.lost == 0
+    assert len(files.messages) == 8
+
+
+async def test_damage_is_found_by_a_later_read_and_the_read_is_shorter(root: Path) -> None:
+    files = await write(root, 10)
+    hit(files.main, line_start(files, 4) + 5, b"\xff\xff")
+    told: list[object] = []
+    store = JsonlStore(root)
+    assert (await store.open("s", told.append)).length == 10
+    assert [one.seq for one in await store.read("s", 0, 4)] == [1, 2, 3, 4]
+    assert told == []  # nobody read it yet
+    assert [one.seq for one in await store.read("s", 3, 7)] == [4, 6, 7]
+    assert len(told) == 1
+    assert (await store.extent("s")).length == 9
+    assert [one.seq for one in await store.read("s", -3)] == [8, 9, 10]
+    await store.append("s", entries(11, 11))
+    await store.close()
+    assert (await reopen(root)).seqs == seqs(11, 5)
+
+
+async def test_damage_found_by_its_seq_is_left_out(root: Path) -> None:
+    files = await write(root, 10)
+    hit(files.main, line_start(files, 4) + 5, b"\xff\xff")
+    store = JsonlStore(root)
+    await store.open("s")
+    assert [one.seq for one in await store.find("s", [4, 5, 6])] == [4, 6]
+    await store.close()
+
+
+async def test_a_damaged_entry_that_is_replaced_is_told_and_put_aside(root: Path) -> None:
+    files = await write(root, 6)
+    hit(files.main, line_start(files, 4) + 5, b"\xff\xff")
+    broken = files.lines[4]
+    store, told = JsonlStore(root), list[object]()
+    await store.open("s", told.append)
+    await store.replace("s", 3, entries(7, 7))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 7]
+    assert [one.seq for one in await store.archived("s")] == [4, 6]
+    await store.close()
+    assert len(told) == 1
+    assert files.aside() == [broken]
+
+
+@pytest.mark.parametrize("line", [b"17", b"[]", b'"text"', b"null", b"{}", b'{"content": "x"}', b'{"role": "nobody"}'])
+async def test_a_line_that_is_no_message_is_put_aside(root: Path, line: bytes) -> None:
+    files = await write(root, 4)
+    lines = files.lines
+    files.main.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[2:], line + b"\n"]))
+    await assert_looks(root, seqs(4))
+    found = await reopen(root)
+    assert found.history == entries(1, 4)
+    assert b"".join(files.aside()) == line + b"\n" + line + b"\n"
+    assert len(files.messages) == 4
+
+
+# -- what is no damage ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_line_ends_of_windows_a_byte_order_mark_and_blank_lines_are_read(root: Path, indexed: bool) -> None:
+    files = await write(root, 4)
+    data = b"\xef\xbb\xbf\r\n" + files.main.read_bytes().replace(b"\n", b"\r\n\r\n")
+    files.main.write_bytes(data)
+    if not indexed:
+        files.index.unlink()
+    await assert_looks(root, seqs(4))
+    found = await reopen(root, go_on=False)
+    assert [one.message for one in found.history] == [one.message for one in entries(1, 4)]
+    assert found.lost == 0
+    assert files.main.read_bytes() == data
+    found = await reopen(root)
+    assert found.repairs == []
+
+
+async def test_a_file_edited_by_hand_keeps_the_seqs_of_what_was_not_touched(root: Path) -> None:
+    files = await write(root, 6, checkpoint=2)
+    lines = files.lines
+    lines[3] = json.dumps(
+        {"role": "assistant", "content": "edited, and longer than it was before by far " * 9}
+    ).encode()
+    files.main.write_bytes(b"".join([*lines[:3], lines[3], b"\n", lines[5], lines[4]]))
+    found = await reopen(root)
+    assert found.seqs == [1, 2, 3, 7, 6, 5]
+    assert found.history[4].tokens == entries(6, 6)[0].tokens
+    assert found.lost == 0
+    assert found.checkpoint == b"stands for some"
+
+
+async def test_a_file_written_anew_by_another_program_keeps_its_seqs(root: Path) -> None:
+    """Other spaces, escapes and offsets; the messages are the same."""
+    files = await write(root, 6, checkpoint=4)
+    files.main.write_text("".join(json.dumps(message, indent=None) + "\n" for message in files.messages))
+    found = await reopen(root)
+    assert found.history == entries(1, 6)
+    assert found.lost == 0
+
+
+async def test_a_history_another_program_shortened_drops_the_checkpoint(root: Path) -> None:
+    files = await write(root, 6, checkpoint=4)
+    files.main.write_bytes(b"".join(files.lines[1:]) + b'{"role": "user", "content": "more"}\n')
+    found = await reopen(root)
+    assert found.seqs == [2, 3, 4, 5, 6, 7]
+    assert found.lost == 0
+    assert found.checkpoint is None
+
+
+# -- index and checkpoint ---------------------------------------------------------------------------------------------
+
+
+async def test_an_empty_file_is_an_empty_session(root: Path) -> None:
+    files = await write(root, 4, checkpoint=2)
+    files.main.write_bytes(b"")
+    await assert_looks(root, [])
+    found = await reopen(root)
+    assert found.extent.length == 0
+    assert found.extent.last_seq == 4
+    assert found.lost == 4
+    assert found.checkpoint is None
+
+
+async def test_a_missing_main_file_is_an_empty_session(root: Path) -> None:
+    files = await write(root, 4, checkpoint=2)
+    files.main.unlink()
+    found = await reopen(root)
+    assert found.extent.last_seq == 4
+    assert found.lost == 4
+
+
+async def test_a_missing_index_is_made_anew(root: Path) -> None:
+    files = await write(root, 6, checkpoint=4)
+    files.index.unlink()
+    await assert_looks(root, seqs(6))
+    found = await reopen(root)
+    assert found.seqs == seqs(6)
+    assert {one.tokens for one in found.history} == {UNCOUNTED}
+    assert [one.turn for one in found.history] == [1, 1, 1, 1, 2, 2]
+    assert found.checkpoint == b"stands for some"
+    assert found.lost == 0
+    assert len(found.repairs) == 1
+
+
+async def test_a_missing_index_does_not_bring_seqs_of_the_archive_back(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 6))
+    await store.replace("s", 3, [])
+    await store.close()
+    Files(root).index.unlink()
+    found = await reopen(root)
+    assert found.seqs == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\0" * 300, b"garbage\n" * 40, b"\xff\xfe\n[1,2]\n", b"[]\n{}\n", b"[" * 5000]
+)
+async def test_a_garbage_index_is_made_anew(root: Path, garbage: bytes) -> None:
+    files = await write(root, 6)
+    files.index.write_bytes(garbage)
+    await assert_looks(root, seqs(6))
+    found = await reopen(root)
+    assert found.seqs == seqs(6)
+    assert [one.message for one in found.history] == [one.message for one in entries(1, 6)]
+    assert found.lost == 0
+    assert found.repairs
+
+
+async def test_the_index_of_another_session_is_made_anew(root: Path) -> None:
+    files = await write(root, 6)
+    other = await write(root, 60, session_id="other")
+    files.index.write_bytes(other.index.read_bytes())
+    found = await reopen(root)
+    assert [one.message for one in found.history] == [one.message for one in entries(1, 6)]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, 90])
+async def test_a_torn_index_costs_nothing_but_counts(root: Path, cut: int) -> None:
+    files = await write(root, 6)
+    files.index.write_bytes(files.index.read_bytes()[:-cut])
+    await assert_looks(root, seqs(6))
+    found = await reopen(root)
+    assert found.seqs == seqs(6)
+    assert [one.message for one in found.history] == [one.message for one in entries(1, 6)]
+    assert found.history[:2] == entries(1, 2)
+
+
+async def test_garbage_in_the_middle_of_the_index_is_found_when_it_is_used(root: Path) -> None:
+    files = await write(root, 900)
+    hit(files.index, 12_000, b"#" * 300)
+    store, told = JsonlStore(root), list[object]()
+    assert (await store.open("s", told.append)).length == 900
+    assert [one.seq for one in await store.read("s", -5)] == seqs(900)[-5:]
+    assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 900)]
+    assert told
+    await store.close()
+    assert (await reopen(root)).extent.length == 900
+
+
+async def test_an_index_that_leaves_lines_out_is_made_anew(root: Path) -> None:
+    files = await write(root, 30)
+    lines = files.index.read_bytes().splitlines(keepends=True)
+    files.index.write_bytes(b"".join(lines[:10] + lines[15:]))
+    await reopen(root)
+    store = JsonlStore(root)
+    assert [one.message for one in await store.read("s", 8, 20)] == [one.message for one in entries(9, 20)]
+    await store.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 99, b"garbage", b'{"amplifier_context_checkpoint":[1,3],"crc32":1}\n'])
+async def test_a_garbage_checkpoint_is_none_and_is_put_aside(root: Path, data: bytes) -> None:
+    files = await write(root, 6, checkpoint=3)
+    files.checkpoint.write_bytes(data)
+    found = await reopen(root)
+    assert found.checkpoint is None
+    assert len(found.repairs) == 1
+    assert files.aside() == [data]
+    assert not files.checkpoint.exists()
+
+
+@pytest.mark.parametrize("place", [3, 30, 45, 60, -3])
+async def test_a_checkpoint_with_a_flipped_byte_is_none(root: Path, place: int) -> None:
+    files = await write(root, 6, checkpoint=3)
+    data = bytearray(files.checkpoint.read_bytes())
+    data[place] ^= 1
+    files.checkpoint.write_bytes(data)
+    found = await reopen(root)
+    assert found.checkpoint is None
+    assert found.repairs
+
+
+async def test_a_stale_checkpoint_is_none(root: Path) -> None:
+    files = await write(root, 6, checkpoint=5)
+    stale = files.checkpoint.read_bytes()
+    store = JsonlStore(root)
+    await store.replace("s", 3, entries(7, 12))
+    await store.close()
+    files.checkpoint.write_bytes(stale)
+    reader = JsonlStore(root)
+    assert await reader.load_checkpoint("s") is None
+    assert files.checkpoint.exists()
+    await reader.close()
+    found = await reopen(root)
+    assert found.checkpoint is None
+    assert "checkpoint" in found.told
+
+
+async def test_damage_a_checkpoint_stands_for_drops_it(root: Path) -> None:
+    files = await write(root, 8, checkpoint=5)
+    hit(files.main, line_start(files, 2), b"[")
+    assert (await reopen(root)).checkpoint is None
+
+
+async def test_damage_after_what_a_checkpoint_stands_for_leaves_it(root: Path) -> None:
+    files = await write(root, 8, checkpoint=5)
+    hit(files.main, line_start(files, 6), b"[")
+    found = await reopen(root)
+    assert found.seqs == seqs(8, 7)
+    assert found.checkpoint == b"stands for some"
+
+
+async def test_a_damaged_archive_hides_only_the_damaged_lines(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 6))
+    await store.replace("s", 2, [])
+    await store.close()
+    files = Files(root)
+    lines = files.archive.read_bytes().splitlines(keepends=True)
+    files.archive.write_bytes(b"".join([lines[0], lines[1][:40] + b"\xff\0" + lines[1][42:], *lines[2:]]))
+    assert [one.seq for one in await store.archived("s")] == [3, 5, 6]
+    assert any("archive" in line for line in await store.verify("s"))
+    await store.close()
+
+
+# -- being told -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_mended_is_logged_without_any_content(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = await write(root, 4)
+    hit(files.main, line_start(files, 1), b"[")
+    with caplog.at_level(logging.WARNING):
+        found = await reopen(root)
+    assert found.told in caplog.text
+    assert "module" not in caplog.text + found.told
+    assert "session 's'" in caplog.text
+
+
+async def test_verify_tells_everything_and_changes_nothing(root: Path) -> None:
+    files = await write(root, 12, checkpoint=3)
+    hit(files.main, line_start(files, 1), b"[")
+    hit(files.main, line_start(files, 4) + files.lines[4].index(b"module"), b"nodule")
+    hit(files.checkpoint, -4, b"?")
+    files.main.write_bytes(files.main.read_bytes() + b'{"torn')
+    before = {path: path.read_bytes() for path in (root / "s").iterdir()}
+    store = JsonlStore(root)
+    told = await store.verify("s")
+    assert len(told) == 4, told
+    assert "1 message is lost" in told[0]
+    await store.close()
+    assert {path: path.read_bytes() for path in (root / "s").iterdir()} == before
+
+
+async def test_verify_of_what_is_sound_or_not_there_tells_nothing(root: Path) -> None:
+    await write(root, 5, checkpoint=2)
+    store = JsonlStore(root)
+    assert await store.verify("s") == []
+    assert await store.verify("nobody") == []
+    await store.open("s")
+    assert await store.verify("s") == []
+    await store.close()
+
+
+async def test_a_listener_that_fails_does_not_stop_the_repair(root: Path) -> None:
+    files = await write(root, 5)
+    hit(files.main, line_start(files, 1), b"[")
+
+    def broken(repair: object) -> None:
+        raise RuntimeError("listener")
+
+    store = JsonlStore(root)
+    await store.open("s", broken)
+    assert [one.seq for one in await store.read("s")] == seqs(5, 2)
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_damage_of_any_kind_opens_and_what_was_not_hit_is_there(root: Path, seed: int) -> None:
+    """Several hits at once, in every file."""
+    chance = random.Random(seed)
+    for number in range(6):
+        session_id = f"session {number}"
+        files = await write(root, 40, checkpoint=20, session_id=session_id)
+        whole = files.main.read_bytes()
+        struck: set[int] = set()
+        for _ in range(chance.randrange(1, 4)):
+            start, length = chance.randrange(len(whole)), chance.choice((1, 3, 40, 700))
+            hit(files.main, start, chance.choice((bytes(length), chance.randbytes(length)))[: len(whole) - start])
+            struck |= set(range(whole[:start].count(b"\n"), whole[: start + length].count(b"\n") + 1))
+        if chance.random() < 0.5:
+            hit(files.index, chance.randrange(len(files.index.read_bytes())), chance.randbytes(30))
+        if chance.random() < 0.5:
+            files.checkpoint.write_bytes(chance.randbytes(200))
+        if chance.random() < 0.5:
+            files.main.write_bytes(files.main.read_bytes() + chance.randbytes(50))
+        found = await reopen(root, session_id)
+        left = [one.message for one in found.history]
+        expected = [one.message for one in entries(1, 40, session_id=session_id) if one.seq - 1 not in struck]
+        assert [message for message in expected if message in left] == expected
+        assert found.repairs
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_byte_flipped_in_the_index_never_gives_a_message_another_ones_seq(root: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    files = await write(root, 12)
+    data = bytearray(files.index.read_bytes())
+    data[chance.randrange(len(data))] ^= 1
+    files.index.write_bytes(data)
+    found = await reopen(root)
+    assert len(found.seqs) == len(set(found.seqs)) == 12
+    assert [one.message for one in found.history] == [one.message for one in entries(1, 12)]
+    for one in found.history:
+        assert one.seq > 12 or one.message == entries(one.seq, one.seq)[0].message
+    assert found.lost == 0

@@ -1,0 +1,522 @@
+"""Faults of the system: the caller is told what to do, what was acknowledged stays, and then the session goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace as but
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent, MemoryStore, Store
+from amplifier_context_core.stores.jsonl import archive as jsonl_archive
+from amplifier_context_core.stores.jsonl import claim as jsonl_claim
+from amplifier_context_core.stores.jsonl import desk as jsonl_desk
+from amplifier_context_core.stores.jsonl import disk as jsonl_disk
+from amplifier_context_core.stores.jsonl import mend as jsonl_mend
+from amplifier_context_core.stores.jsonl import pending as jsonl_pending
+from amplifier_context_core.stores.jsonl import session as jsonl_session
+from amplifier_context_core.stores.jsonl import tail as jsonl_tail
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_claims import Whole, assert_same, whole
+from amplifier_context_testing.store_samples import entries, entry
+
+from .jsonl_support import Files, fast_folder, reopen
+
+USING_OS = [
+    jsonl_archive,
+    jsonl_claim,
+    jsonl_desk,
+    jsonl_disk,
+    jsonl_mend,
+    jsonl_pending,
+    jsonl_session,
+    jsonl_tail,
+]
+Change = Callable[[Store], Awaitable[object]]
+
+CHANGES: dict[str, Change] = {
+    "append": lambda store: store.append("s", entries(14, 14)),
+    "batch": lambda store: store.append("s", entries(20, 24)),
+    "replace": lambda store: store.replace("s", 6, [*entries(20, 21), entries(8, 8)[0]]),
+    "replace into the checkpoint": lambda store: store.replace("s", 2, entries(20, 20)),
+    "clear": lambda store: store.replace("s", 0, []),
+    "rewrite": lambda store: store.rewrite("s", [entry(5, "anew"), entry(11, "anew")]),
+    "recount": lambda store: store.rewrite("s", [but(one, tokens=10**9) for one in entries(3, 5)]),
+    "recount in place": lambda store: store.rewrite("s", [but(one, tokens=1) for one in entries(3, 8)]),
+    "checkpoint": lambda store: store.save_checkpoint("s", 7, b"seven"),
+}
+
+
+@pytest.fixture
+def root() -> Generator[Path]:
+    with fast_folder() as made:
+        yield made
+
+
+async def begin(store: Store) -> None:
+    """A session with a bit of everything."""
+    await store.append("s", entries(1, 10))
+    await store.replace("s", 9, entries(11, 12))
+    await store.append("s", entries(13, 13))
+    await store.replace("s", 10, [])
+    await store.save_checkpoint("s", 4, b"four")
+
+
+def gist(found: Whole) -> object:
+    """A session but for what is counted: a line that was refused and could not be cut off again is adopted later."""
+    history = [(one.seq, one.message) for one in found.history]
+    return found.extent, history, [(one.seq, one.message) for one in found.archive], found.checkpoint
+
+
+async def refused(call: Awaitable[object], *, why: str = "free some space") -> bool:
+    """Was a call refused, for this reason?"""
+    try:
+        await call
+    except StoreError as problem:
+        if why not in str(problem):
+            raise
+        return True
+    return False
+
+
+class FaultyOs:
+    """The module `os`, of which one call that changes files fails, or from one on all; writes are cut short by it."""
+
+    CHANGING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "fchmod"])
+
+    def __init__(self, number: int, *, lasting: bool, code: int = errno.ENOSPC) -> None:
+        self.left, self.lasting, self.code = number, lasting, code
+        self.failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        return self._failing(name, real) if name in self.CHANGING else real
+
+    def _failing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            self.left -= 1
+            if self.left > 0 or (self.left < 0 and not self.lasting):
+                return real(*arguments, **more)
+            self.failed = True
+            if name in ("write", "pwrite"):
+                real(arguments[0], arguments[1][: len(arguments[1]) // 2], *arguments[2:])
+            raise OSError(self.code, os.strerror(self.code))
+
+        return call
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, faulty: FaultyOs) -> Generator[None]:
+    with monkeypatch.context() as patch:
+        for module in USING_OS:
+            patch.setattr(module, "os", faulty)
+        yield
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, change: Change, lasting: bool
+) -> None:
+    model = MemoryStore()
+    await begin(model)
+    before = await whole(model)
+    await change(model)
+    after = await whole(model)
+    for number in range(1, 100):
+        faulty = FaultyOs(number, lasting=lasting)
+        with fast_folder() as root:
+            store = JsonlStore(root)
+            await begin(store)
+            with failing(monkeypatch, faulty):
+                expected = before if await refused(change(store)) else after
+            problem = (await whole(store)).differs(expected)
+            assert not problem, f"call {number}: {problem}"
+            await store.append("s", entries(90, 91))
+            assert_same(await store.read("s"), [*expected.history, *entries(90, 91)])
+            await store.close()
+            found = await reopen(root)
+            assert_same(found.history, [*expected.history, *entries(90, 91)])
+            assert found.checkpoint == expected.checkpoint
+            assert found.repairs == [], f"call {number}"
+        if not faulty.failed:
+            assert number > 3
+            return
+    pytest.fail("there is no end of calls")
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_crash_after_a_fault_leaves_a_change_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    """The process dies while nothing works any more: what is on disk is one or the other."""
+    model = MemoryStore()
+    await begin(model)
+    states = [await whole(model)]
+    await change(model)
+    states.append(await whole(model))
+    for number in range(1, 100):
+        faulty = FaultyOs(number, lasting=True)
+        with fast_folder() as root:
+            store = JsonlStore(root)
+            await begin(store)
+            with failing(monkeypatch, faulty):
+                raised = await refused(change(store))
+                await _die(store)
+            other = JsonlStore(root)
+            await other.open("s")
+            found = await whole(other)
+            fitting = [state for state in states if gist(found) == gist(state)]
+            assert fitting, f"call {number}: {[found.differs(state) for state in states]}"
+            assert raised or states[1] in fitting, f"call {number} was acknowledged"
+            await other.append("s", entries(90, 91))
+            await other.close()
+        if not faulty.failed:
+            return
+
+
+async def _die(store: JsonlStore) -> None:
+    """Let go of locks and descriptors as a process does that is killed: nothing is written any more."""
+    desk = store._desk  # pyright: ignore[reportPrivateUsage]
+
+    def die() -> None:
+        for session in desk._open.values():  # pyright: ignore[reportPrivateUsage]
+            session.tail.close()
+            session._claim._lock.release()  # pyright: ignore[reportPrivateUsage]
+        desk._open.clear()  # pyright: ignore[reportPrivateUsage]
+
+    await store._worker.run(die)  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 100):
+        faulty = FaultyOs(number, lasting=number % 2 == 0)
+        with fast_folder() as root:
+            store = JsonlStore(root)
+            await begin(store)
+            before = await whole(store)
+            with failing(monkeypatch, faulty):
+                length = 0 if await refused(store.fork("s", "child", 8), why="room") else 8
+            assert not (await whole(store)).differs(before)
+            if not length:
+                assert faulty.lasting or await store.extent("child") == Extent()
+                assert len(await store.sessions()) == 1 + (await store.extent("child")).length // 8
+                # One that could not be taken back either is there, whole, as soon as somebody claims it.
+                assert not await refused(store.fork("s", "child", 8), why="already") or faulty.lasting
+            assert_same(await store.read("child"), before.history[:8])
+            assert await store.load_checkpoint("child") == b"four"
+            await store.close()
+        if not faulty.failed:
+            return
+
+
+async def test_whatever_call_fails_a_session_is_opened_or_can_be_opened_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has to be mended for it."""
+    for number in range(1, 100):
+        faulty = FaultyOs(number, lasting=number % 2 == 0)
+        with fast_folder() as root:
+            store = JsonlStore(root)
+            await begin(store)
+            await store.close()
+            files = Files(root)
+            lines = files.lines
+            files.main.write_bytes(b"".join([*lines[:6], b"garbage\n", *lines[6:], b'{"torn']))
+            with failing(monkeypatch, faulty):
+                await refused(store.open("s"))
+            assert (await store.open("s")).length == 10
+            assert_same(await store.read("s"), [*entries(1, 9), *entries(11, 11)])
+            assert await store.load_checkpoint("s") == b"four"
+            aside = files.damaged.read_bytes()
+            assert b"garbage\n" in aside
+            assert b'{"torn' in aside
+            await store.close()
+        if not faulty.failed:
+            return
+
+
+async def test_whatever_call_fails_a_session_is_deleted_or_can_be_deleted_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(1, 100):
+        faulty = FaultyOs(number, lasting=number % 2 == 0)
+        with fast_folder() as root:
+            store = JsonlStore(root)
+            await begin(store)
+            with failing(monkeypatch, faulty):
+                await refused(store.delete("s"))
+            await store.delete("s")
+            assert not (root / "s").exists()
+            await store.append("s", entries(1, 1))
+            assert_same(await store.read("s"), entries(1, 1))
+            await store.close()
+        if not faulty.failed:
+            return
+
+
+# -- real ones --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def largest_file(size: int) -> Generator[None]:
+    """No file of this process may grow beyond a size, as under ``ulimit -f``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+async def test_a_file_at_its_largest_size_takes_nothing_more_and_the_rest_stays(root: Path, count: int) -> None:
+    store = JsonlStore(root)
+    await store.append("s", [entry(1, "x" * 30_000)])
+    with largest_file(Files(root).main.stat().st_size + 100):
+        with pytest.raises(StoreError, match=r"s/context-messages|File too large") as caught:
+            await store.append("s", entries(2, 1 + count))
+        assert "ulimit -f" in str(caught.value)
+        assert await store.extent("s") == Extent(1, 1)
+        with pytest.raises(StoreError):
+            await store.append("s", entries(2, 1 + count))
+    await store.append("s", entries(2, 1 + count))
+    assert_same((await store.read("s"))[1:], entries(2, 1 + count))
+    await store.close()
+    assert (await reopen(root)).repairs == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of 256 kB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_on_a_full_disk_a_change_is_refused_and_after_it_the_session_goes_on(
+    small_disk: Path, change: Change
+) -> None:
+    store = JsonlStore(small_disk / "sessions")
+    await begin(store)
+    before = await whole(store)
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 1024):
+                pass
+        except OSError:
+            pass
+    if not await refused(change(store)):  # there was room in the last pages
+        filler.unlink()
+    else:
+        assert not (await whole(store)).differs(before)
+        filler.unlink()
+        await change(store)
+    model = MemoryStore()
+    await begin(model)
+    await change(model)
+    assert not (await whole(store)).differs(await whole(model))
+    await store.close()
+
+
+async def test_on_a_full_disk_a_session_can_be_deleted(small_disk: Path) -> None:
+    store = JsonlStore(small_disk / "sessions")
+    await store.append("s", entries(1, 5))
+    seq = 6
+    while not await refused(store.append("s", [entry(seq, "x" * 20_000)])):
+        seq += 1
+    await store.delete("s")
+    await store.append("s", entries(1, 5))
+    await store.close()
+
+
+async def test_on_a_file_system_that_is_read_only_a_session_is_read_and_not_opened(small_disk: Path) -> None:
+    store = JsonlStore(small_disk / "sessions")
+    await begin(store)
+    before = await whole(store)
+    await store.close()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert not (await whole(store)).differs(before)
+    assert await store.verify("s") == []
+    assert [info.length for info in await store.sessions()] == [10]
+    more: list[Change] = [lambda store: store.open("s"), lambda store: store.delete("s")]
+    for change in (*CHANGES.values(), *more):
+        with pytest.raises(StoreError, match="read-only"):
+            await change(store)
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    await store.append("s", entries(90, 91))
+    assert_same(await store.read("s", -2), entries(90, 91))
+    await store.close()
+
+
+async def test_an_append_that_did_not_reach_the_disk_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed fsync may have dropped what it could not write: the file is opened anew."""
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    opened: list[str] = []
+    real = jsonl_disk.open_file
+
+    def opening(path: str, flags: int) -> int:
+        opened.append(Path(path).name)
+        return real(path, flags)
+
+    monkeypatch.setattr(jsonl_disk, "open_file", opening)
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl_disk, "_sync", broken)
+        for _ in range(3):
+            with pytest.raises(StoreError, match="disk reports a fault"):
+                await store.append("s", entries(4, 4))
+            assert len(Files(root).messages) == 3
+    assert opened.count("context-messages.jsonl") >= 3
+    await store.append("s", entries(5, 5))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 5]
+    await store.close()
+    assert (await reopen(root)).repairs == []
+
+
+# -- other programs ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_another_program_appends_is_neither_lost_nor_written_into(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    with Files(root).main.open("ab") as file:
+        file.write(b'{"role": "user", "content": "theirs"}\n')
+    for name in ("append", "batch", "replace into the checkpoint", "clear"):
+        with pytest.raises(StoreError, match=r"another program wrote to .* release the session"):
+            await CHANGES[name](store)
+    assert_same(await store.read("s"), entries(1, 3))
+    await store.release("s")
+    assert await store.open("s") == Extent(4, 4)
+    assert (await store.read("s"))[3].message["content"] == "theirs"
+    await store.append("s", entries(5, 5))
+    await store.close()
+    assert len(Files(root).messages) == 5
+
+
+@pytest.mark.parametrize("durability", ["fsync", "flush", "none"])
+async def test_a_file_another_program_replaced_is_not_written_to(root: Path, durability: Any) -> None:
+    store = JsonlStore(root, durability=durability)
+    await store.append("s", entries(1, 3))
+    await store.extent("s")
+    await store.read("s")
+    files = Files(root)
+    theirs = root / "theirs"
+    theirs.write_bytes(files.lines[0])
+    theirs.replace(files.main)
+    if durability == "none":
+        await store.append("s", entries(4, 4))  # kept back: it is found out when that is written
+        with pytest.raises(StoreError, match="another program replaced"):
+            await store.read("s")
+    else:
+        with pytest.raises(StoreError, match="another program replaced"):
+            await store.append("s", entries(4, 4))
+    await store.release("s")
+    assert [one.seq for one in await store.read("s")] == [1]
+    await store.append("s", entries(4, 4))
+    assert [one.seq for one in await store.read("s")] == [1, 4]
+    await store.close()
+
+
+async def test_a_file_another_program_removed_is_not_made_again(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    Files(root).main.unlink()
+    with pytest.raises(StoreError, match="another program removed"):
+        await store.append("s", entries(4, 4))
+    await store.release("s")
+    assert (await store.open("s")).length == 0
+    await store.close()
+
+
+# -- what stands in the place of files --------------------------------------------------------------------------------
+
+PARTS = ["jsonl", "index.jsonl", "archive.jsonl", "checkpoint", "pending", "lock"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("what", ["folder", "pipe", "link", "device"])
+async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(root: Path, part: str, what: str) -> None:
+    store = JsonlStore(root)
+    await begin(store)
+    await store.close()
+    elsewhere = root / "elsewhere"
+    elsewhere.write_bytes(b"untouched")
+    place = Files(root).path(f"context-messages.{part}")
+    place.unlink(missing_ok=True)
+    if what == "folder":
+        (place / "in it").mkdir(parents=True)
+    elif what == "pipe":
+        os.mkfifo(place)
+    elif what == "link":
+        place.symlink_to(elsewhere)
+    else:
+        try:
+            os.mknod(place, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero
+        except PermissionError:
+            pytest.skip("making a device needs root")
+
+    async def use() -> None:
+        await store.open("s")
+        await store.load_checkpoint("s")
+        await store.replace("s", 2, entries(20, 20))
+
+    with pytest.raises(StoreError, match=f"context-messages.{part}: "):
+        await use()
+    await store.close()
+    assert elsewhere.read_bytes() == b"untouched"
+    if place.is_dir():
+        (place / "in it").rmdir()
+        place.rmdir()
+    else:
+        place.unlink()
+    await store.open("s")
+    await store.append("s", entries(90, 90))
+    await store.close()
+
+
+async def test_a_session_folder_that_is_a_link_out_of_the_root_is_refused(root: Path) -> None:
+    outside = root / "outside"
+    outside.mkdir()
+    inside = root / "sessions"
+    inside.mkdir()
+    (inside / "s").symlink_to(outside)
+    (inside / "dangling").symlink_to(root / "nowhere")
+    store = JsonlStore(inside)
+    for ask in (store.open("s"), store.read("s"), store.append("dangling", entries(1, 1)), store.delete("s")):
+        with pytest.raises(StoreError, match="link out of"):
+            await ask
+    assert list(outside.iterdir()) == []
+    await store.append("real", entries(1, 2))
+    await store.close()
+    (inside / "link").symlink_to(inside / "real")
+    assert [one.seq for one in await store.read("link")] == [1, 2]
+    await store.close()
+
+
+async def test_a_file_in_the_place_of_a_folder_is_named(root: Path) -> None:
+    (root / "file").write_bytes(b"")
+    store = JsonlStore(root / "file" / "sessions")
+    with pytest.raises(StoreError, match="a file is in the place of a folder"):
+        await store.append("s", entries(1, 1))
+    with pytest.raises(StoreError, match="cannot be listed"):
+        await store.sessions()
+    await store.close()

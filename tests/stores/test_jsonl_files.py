@@ -1,0 +1,712 @@
+"""The files themselves: their format, their rights, who holds them, when they are written, and how little is read."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import ConfigError, SessionInUse, StoreError
+from amplifier_context_core.stores import Checkable, Extent, open_store
+from amplifier_context_core.stores.jsonl import disk as jsonl_disk
+from amplifier_context_core.stores.jsonl import history as jsonl_history
+from amplifier_context_core.stores.jsonl import index as jsonl_index
+from amplifier_context_core.stores.jsonl.files import SessionFiles
+from amplifier_context_core.stores.jsonl.pending import Edit, Pending, Step
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_claims import assert_same
+from amplifier_context_testing.store_contract import MakeStore, StoreContract
+from amplifier_context_testing.store_samples import entries, entry, odd_messages
+
+from .jsonl_support import Files, fast_folder, reopen, write
+
+
+@pytest.fixture
+def root() -> Generator[Path]:
+    with fast_folder() as made:
+        yield made
+
+
+# -- format -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_line_is_a_message_and_nothing_else(root: Path) -> None:
+    files = await write(root, 9)
+    assert files.messages == [one.message for one in entries(1, 9)]
+    assert files.main.read_bytes().endswith(b"}\n")
+
+
+async def test_the_main_file_holds_current_messages_only(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 9))
+    await store.replace("s", 4, entries(10, 11))
+    await store.close()
+    assert Files(root).messages == [one.message for one in [*entries(1, 4), *entries(10, 11)]]
+
+
+async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
+    """Written by `json.dumps`, a message a line, the timestamp in metadata (newer) or on top (older)."""
+    theirs: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be careful."},
+        {"role": "user", "content": "Lies é 読", "timestamp": "2025-01-01T00:00:00"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_call", "id": "a", "name": "read", "input": {}}],
+            "tool_calls": [{"id": "a", "tool": "read", "arguments": {}}],
+            "metadata": {"timestamp": "2025-01-01T00:00:01.000+00:00"},
+        },
+        {"role": "tool", "tool_call_id": "a", "name": "read", "content": "half a pair: \ud83d"},
+        {"role": "user", "content": "And now?", "metadata": {"source": "hook"}},
+        {"role": "user", "content": "Go on."},
+    ]
+    (root / "s").mkdir()
+    Files(root).main.write_text("".join(json.dumps(message) + "\n" for message in theirs))
+    found = await reopen(root)
+    assert [one.message for one in found.history] == theirs
+    assert [one.turn for one in found.history] == [0, 1, 1, 1, 1, 2]
+    assert [one.created for one in found.history][1:3] == ["2025-01-01T00:00:00", "2025-01-01T00:00:01.000+00:00"]
+    assert found.lost == 0
+
+
+async def test_what_was_counted_later_is_written_over_the_index_lines(root: Path) -> None:
+    """A reader that counts adopted messages page by page must not write the whole index for each page."""
+    (root / "s").mkdir()
+    messages = [{"role": "user", "content": f"m{number}"} for number in range(100)]
+    Files(root).main.write_text("".join(json.dumps(message) + "\n" for message in messages))
+    store = JsonlStore(root)
+    await store.open("s")
+    place = Files(root).index.stat().st_ino
+    for start in range(0, 100, 10):
+        page = await store.read("s", start, start + 10)
+        counted = [entry(one.seq, one.message, tokens=10**9 + one.seq, turn=one.turn, created="") for one in page]
+        await store.rewrite("s", counted)
+    assert Files(root).index.stat().st_ino == place
+    assert [one.tokens for one in await store.read("s")] == [10**9 + seq for seq in range(1, 101)]
+    await store.close()
+    assert (await reopen(root)).repairs == []
+
+
+async def test_a_forgotten_message_is_in_no_file_any_more(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", [entry(1), entry(2, "the secret is 4711-a"), entry(3), entry(4, "the secret is 4711-b")])
+    await store.save_checkpoint("s", 2, b"4711-a")
+    await store.replace("s", 3, [])
+    await store.close()
+    Files(root).main.write_bytes(Files(root).main.read_bytes() + b'{"torn, with 4711-c')
+    await store.append("s", [entry(5, "4711-d")])
+    assert b"4711-c" in Files(root).damaged.read_bytes()
+    await store.rewrite("s", [entry(seq, "forgotten") for seq in (2, 4, 5)])
+    for path in (root / "s").iterdir():
+        assert b"4711" not in path.read_bytes(), path.name
+    await store.close()
+    assert [one.message["content"] for one in await store.read("s")][1::2] == ["forgotten", "forgotten"]
+    await store.close()
+
+
+async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_given_again(root: Path) -> None:
+    store = JsonlStore(root, archive=False)
+    await store.append("s", entries(1, 6))
+    await store.replace("s", 2, [])
+    assert await store.archived("s") == []
+    assert b"module_3" not in b"".join(path.read_bytes() for path in (root / "s").iterdir())
+    await store.close()
+    assert await store.open("s") == Extent(2, 6)
+    await store.close()
+
+
+class TestWithoutAnArchive(StoreContract):
+    archives = False
+    examples = 10
+
+    @pytest.fixture
+    def make_store(self, root: Path) -> MakeStore:
+        async def make() -> JsonlStore:
+            return JsonlStore(root, archive=False, durability="none")
+
+        return make
+
+
+# -- one file as the session ------------------------------------------------------------------------------------------
+
+
+async def test_one_file_is_the_session_whatever_its_id(root: Path) -> None:
+    file = root / "here" / "transcript.jsonl"
+    store = JsonlStore(root / "unused", file=file)
+    await store.append("s", entries(1, 3))
+    await store.save_checkpoint("s", 2, b"two")
+    await store.replace("s", 2, [])
+    await store.close()
+    assert len(file.read_text().splitlines()) == 2
+    assert not (root / "unused").exists()
+    names = {path.name for path in file.parent.iterdir()}
+    assert names >= {"transcript.jsonl", "transcript.index.jsonl", "transcript.archive.jsonl", "transcript.checkpoint"}
+    other = JsonlStore(root, file=file)
+    assert await other.open("another id") == Extent(2, 3)
+    assert await other.load_checkpoint("another id") == b"two"
+    assert [(info.session_id, info.length) for info in await other.sessions()] == [("transcript", 2)]
+    await other.delete("another id")
+    await other.close()
+    assert list(file.parent.iterdir()) == []
+
+
+async def test_a_fork_of_the_one_file_is_a_file_beside_it(root: Path) -> None:
+    file = root / "transcript.jsonl"
+    store = JsonlStore(root, file=file)
+    await store.append("s", entries(1, 4))
+    await store.fork("s", "child", 3)
+    await store.append("child", entries(9, 9, session_id="child"))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+    assert [one.seq for one in await store.read("child")] == [1, 2, 3, 9]
+    assert sorted((info.session_id, info.length) for info in await store.sessions()) == [
+        ("child", 4),
+        ("transcript", 4),
+    ]
+    with pytest.raises(StoreError, match="already"):
+        await store.fork("s", "s")
+    await store.delete("child")
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+    await store.close()
+
+
+async def test_a_file_of_the_hosts_keeps_its_rights(root: Path) -> None:
+    file = root / "transcript.jsonl"
+    file.write_bytes(b'{"role": "user", "content": "x"}\n')
+    file.chmod(0o640)
+    store = JsonlStore(root, file=file)
+    await store.append("s", entries(2, 3))
+    await store.close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert {stat.S_IMODE(path.stat().st_mode) for path in root.iterdir() if path != file} == {0o600}
+
+
+# -- addresses and rights ---------------------------------------------------------------------------------------------
+
+
+async def test_an_address_names_the_root_and_nothing_is_opened(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    monkeypatch.chdir(tmp_path)
+    for address, place in (
+        ("jsonl:~/in home", root / "in home"),
+        (f"jsonl:{root}/absolute", root / "absolute"),
+        ("jsonl:relative", tmp_path / "relative"),
+    ):
+        store = open_store(address)
+        assert isinstance(store, JsonlStore)
+        assert isinstance(store, Checkable)
+        assert await store.sessions() == []
+        assert not place.exists()
+        await store.append("s", entries(1, 1))
+        assert (place / "s" / "context-messages.jsonl").exists()
+        await store.close()
+
+
+@pytest.mark.parametrize("address", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~nobody-of-this-name/x"])
+def test_an_address_without_a_usable_path_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="store"):
+        open_store(address)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+async def test_files_and_folders_are_their_owners_only_whatever_the_umask(root: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        store = JsonlStore(root / "deep" / "er")
+        await store.append("s", entries(1, 6))
+        await store.save_checkpoint("s", 2, b"two")
+        await store.replace("s", 3, entries(7, 8))
+        await store.rewrite("s", [entry(1, "anew")])
+        await store.fork("s", "child")
+        await store.append("s", entries(9, 9))
+        await store.release("child")
+    finally:
+        os.umask(before)
+    paths = [path for path in (root / "deep").rglob("*") if path.is_file()]
+    assert len(paths) > 8
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
+    folders = [root / "deep", *(path for path in (root / "deep").rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
+    await store.close()
+
+
+async def test_a_file_that_others_could_read_is_made_private(root: Path) -> None:
+    files = await write(root, 3)
+    files.main.chmod(0o644)
+    store = JsonlStore(root)
+    await store.open("s")
+    assert stat.S_IMODE(files.main.stat().st_mode) == 0o600
+    await store.close()
+
+
+async def test_nothing_is_left_of_a_session_that_was_only_opened(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.open("s")
+    assert (root / "s").exists()
+    await store.release("s")
+    assert not (root / "s").exists()
+    await store.close()
+
+
+async def test_a_released_session_leaves_no_files_of_the_moment(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 5))
+    await store.replace("s", 3, [])
+    await store.close()
+    assert {path.name for path in (root / "s").iterdir()} == {
+        "context-messages.jsonl",
+        "context-messages.index.jsonl",
+        "context-messages.archive.jsonl",
+        "context-messages.lock",
+    }
+
+
+# -- who writes -------------------------------------------------------------------------------------------------------
+
+HOLD = """
+import asyncio, sys
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+async def main():
+    store = JsonlStore(sys.argv[1])
+    await store.open("s")
+    print("open", flush=True)
+    sys.stdin.read()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def holder(root: Path) -> Generator[subprocess.Popen[bytes]]:
+    """Another process that has session ``s`` open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as made:
+        assert made.stdout is not None
+        assert made.stdout.readline() == b"open\n"
+        yield made
+        made.kill()
+
+
+async def test_another_process_is_named_and_when_it_is_killed_its_lock_is_free(
+    root: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    store = JsonlStore(root)
+    with pytest.raises(SessionInUse) as caught:
+        await store.append("s", entries(1, 1))
+    assert caught.value.holder == f"pid {holder.pid} on {os.uname().nodename}"
+    assert await store.read("s") == []
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert Files(root).path("context-messages.owner").exists()
+    assert await store.open("s") == Extent()
+    await store.append("s", entries(1, 1))
+    assert f"pid {os.getpid()} on" in (await store.sessions())[0].holder
+    await store.close()
+
+
+async def test_a_note_left_behind_names_nobody(root: Path) -> None:
+    files = await write(root, 2)
+    owner = files.path("context-messages.owner")
+    store = JsonlStore(root)
+    for pid in (os.getpid(), 2**22 + 1, 0, -1, "x"):
+        owner.write_text(json.dumps({"pid": pid, "host": os.uname().nodename}))
+        assert [info.holder for info in await store.sessions()] == [""]
+    for text in ("", "garbage", "[]", "\0"):
+        owner.write_text(text)
+        assert [info.holder for info in await store.sessions()] == [""]
+    await store.open("s")
+    await store.close()
+
+
+async def test_a_store_nobody_has_any_more_gives_its_claims_back(root: Path) -> None:
+    store: JsonlStore | None = JsonlStore(root, durability="none")
+    await store.append("s", entries(1, 2))
+    del store
+    gc.collect()
+    other = JsonlStore(root)
+    for _ in range(200):
+        try:
+            assert await other.open("s") == Extent(2, 2)
+            break
+        except SessionInUse:
+            await asyncio.sleep(0.01)
+    await other.close()
+
+
+def test_a_process_that_ends_without_closing_has_everything_written_and_released(root: Path) -> None:
+    program = """
+import asyncio, sys
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_samples import entries
+store = JsonlStore(sys.argv[1], durability="none")
+asyncio.run(store.append("s", entries(1, 3)))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program, str(root)], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(Files(root).messages) == 3
+    assert not Files(root).path("context-messages.owner").exists()
+
+
+async def test_a_forked_process_does_not_write_with_its_parents_claims(root: Path) -> None:
+    program = """
+import asyncio, os, sys
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_samples import entries
+store = JsonlStore(sys.argv[1])
+asyncio.run(store.append("s", entries(1, 3)))
+child = os.fork()
+if not child:
+    try:
+        asyncio.run(store.append("s", entries(4, 4)))
+    except StoreError as problem:
+        os._exit(7 if "forked" in str(problem) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+asyncio.run(store.append("s", entries(4, 4)))
+"""
+    done = await asyncio.to_thread(
+        lambda: subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, timeout=60, check=False)
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(Files(root).messages) == 4
+
+
+# -- when it is written -----------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """How often the disk was asked to keep what was written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.syncs = 0
+        real = jsonl_disk._sync  # pyright: ignore[reportPrivateUsage]
+
+        def sync(descriptor: int) -> None:
+            self.syncs += 1
+            time.sleep(0.001)  # as a disk would take; meanwhile others come
+            real(descriptor)
+
+        monkeypatch.setattr(jsonl_disk, "_sync", sync)
+
+
+async def test_an_append_is_one_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 1))
+    counted = Counted(monkeypatch)
+    for seq in range(2, 12):
+        await store.append("s", entries(seq, seq))
+    assert counted.syncs == 10
+    await store.append("s", entries(12, 60))
+    assert counted.syncs == 12  # a batch is written down first
+    await store.close()
+
+
+async def test_appends_at_the_same_time_share_an_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 1))
+    counted = Counted(monkeypatch)
+
+    async def talk(number: int) -> None:
+        for step in range(10):
+            seq = 100 * (number + 1) + step
+            await store.append("s", entries(seq, seq))
+
+    await asyncio.gather(*(talk(number) for number in range(16)))
+    assert counted.syncs <= 25
+    assert (await store.extent("s")).length == 161
+    await store.close()
+
+
+async def test_of_appends_that_share_a_write_one_that_cannot_be_written_stops_no_other(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 1))
+    bad = entry(3)
+    object.__setattr__(bad, "message", {"role": "user", "content": {1, 2}})
+    calls = [store.append("s", [one]) for one in (*entries(2, 2), bad, *entries(4, 5))]
+    came = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(one) for one in came] == [type(None), StoreError, type(None), type(None)]
+    assert "m3" in str(came[1])
+    assert [one.seq for one in await store.read("s")] == [1, 2, 4, 5]
+    await store.close()
+
+
+@pytest.mark.parametrize("durability", ["flush", "none"])
+async def test_without_durability_nothing_waits_for_the_disk(
+    root: Path, monkeypatch: pytest.MonkeyPatch, durability: Any
+) -> None:
+    counted = Counted(monkeypatch)
+    store = JsonlStore(root, durability=durability)
+    await store.append("s", entries(1, 9))
+    await store.replace("s", 4, entries(10, 12))
+    await store.save_checkpoint("s", 3, b"three")
+    await store.fork("s", "child")
+    await store.rewrite("s", [entry(1, "anew")])
+    await store.close()
+    assert counted.syncs == 0
+    assert (await reopen(root)).seqs == [1, 2, 3, 4, 10, 11, 12]
+
+
+async def test_what_is_not_promised_is_kept_back_until_it_is_worth_a_write(root: Path) -> None:
+    store = JsonlStore(root, durability="none")
+    await store.append("s", [entry(1)])
+    assert not Files(root).main.exists()
+    assert await store.extent("s") == Extent(1, 1)
+    await store.append("s", [entry(2, "x" * 80_000)])
+    assert len(Files(root).messages) == 2
+    await store.append("s", [entry(3)])
+    assert len(Files(root).messages) == 2
+    assert_same(await store.read("s", -1), [entry(3)])
+    assert len(Files(root).messages) == 3
+    for seq, other in enumerate((store.save_checkpoint("s", 1, b""), store.release("s")), 4):
+        await store.append("s", [entry(seq)])
+        await other
+        assert len(Files(root).messages) == seq
+    await store.close()
+
+
+# -- edits that a crash interrupted -----------------------------------------------------------------------------------
+
+
+async def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """A session whose last edit was written down, and nothing of it carried out."""
+
+    def no_way(self: Pending, edit: Edit) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = JsonlStore(root, durability="flush")
+    await store.append("s", entries(1, 6))
+    await store.save_checkpoint("s", 5, b"five")
+    with monkeypatch.context() as patch:
+        patch.setattr(Pending, "carry_out", no_way)
+        await store.replace("s", 3, entries(7, 8))
+        with pytest.raises(StoreError):
+            await store.read("s")
+        await store.close()
+    return Files(root)
+
+
+async def test_an_edit_that_was_written_down_is_carried_out_at_the_next_opening(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = await interrupted(root, monkeypatch)
+    assert len(files.messages) == 6
+    store = JsonlStore(root)
+    assert any("not carried out" in line for line in await store.verify("s"))
+    await store.close()
+    found = await reopen(root, go_on=False)
+    assert found.seqs == [1, 2, 3, 7, 8]
+    assert found.checkpoint is None
+    assert found.extent.last_seq == 8
+    assert found.repairs == []
+    assert [one.seq for one in await store.archived("s")] == [4, 5, 6]
+    await store.close()
+
+
+async def test_an_edit_carried_out_in_part_is_carried_out_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = await interrupted(root, monkeypatch)
+    written = files.pending.read_bytes()
+    session = SessionFiles("s", str(files.main), own_folder=True)
+    pending = Pending(session, jsonl_disk.Disk(durable=False))
+    edit = pending.found()
+    assert edit is not None
+    for done in range(len(edit.steps) + 1):
+        pending.carry_out(Edit(edit.steps[:done]))
+        assert files.pending.read_bytes() == written
+    assert (await reopen(root, go_on=False)).seqs == [1, 2, 3, 7, 8]
+
+
+@pytest.mark.parametrize("cut", [1, 40, 400])
+async def test_a_torn_note_of_an_edit_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    files = await interrupted(root, monkeypatch)
+    files.pending.write_bytes(files.pending.read_bytes()[:-cut])
+    found = await reopen(root)
+    assert found.seqs == [1, 2, 3, 4, 5, 6]
+    assert found.checkpoint == b"five"
+    store = JsonlStore(root)
+    assert [one.seq for one in await store.archived("s")] == [7]  # of the edit `reopen` makes
+    await store.close()
+
+
+async def test_an_edit_of_another_file_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = await interrupted(root, monkeypatch)
+    files.main.write_bytes(b"".join(reversed(files.lines)))
+    found = await reopen(root, go_on=False)
+    assert sorted(found.seqs) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root: Path) -> None:
+    """That its note was struck out did not reach the disk; the messages after it did."""
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    noted: list[bytes] = []
+    real = Pending.end
+
+    def ending(self: Pending, *, surely: bool) -> None:
+        noted.append(Files(root).pending.read_bytes())
+        real(self, surely=surely)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pending, "end", ending)
+        await store.append("s", entries(4, 6))
+    await store.append("s", entries(7, 7))
+    await store.close()
+    Files(root).pending.write_bytes(noted[0])
+    assert (await reopen(root)).seqs == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
+    disk = jsonl_disk.Disk(durable=False)
+    path = str(root / "file")
+    for _ in range(2):
+        disk.put(path, 0, b"0123456789")
+        disk.put(path, 4, b"four")
+        assert (root / "file").read_bytes() == b"0123four"
+    assert Step("put", "main").data == b""
+
+
+# -- how little is read -----------------------------------------------------------------------------------------------
+
+
+class Reads:
+    """How many bytes were read, and in how many calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = self.calls = 0
+        real = os.pread
+
+        def pread(descriptor: int, length: int, offset: int) -> bytes:
+            data = real(descriptor, length, offset)
+            self.bytes += len(data)
+            self.calls += 1
+            return data
+
+        monkeypatch.setattr(os, "pread", pread)
+
+
+async def resume(root: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    store = JsonlStore(root)
+    with monkeypatch.context() as patch:
+        reads = Reads(patch)
+        extent = await store.open("s")
+        assert await store.load_checkpoint("s") == b"so far"
+        assert len(await store.read("s", -50)) == 50
+        assert [one.seq for one in await store.find("s", [17, extent.last_seq - 3])] == [17, extent.last_seq - 3]
+    await store.close()
+    return reads
+
+
+async def test_resuming_reads_as_much_of_a_long_session_as_of_a_short_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Reads] = []
+    for length in (200, 20_000):
+        with fast_folder() as folder:
+            store = JsonlStore(folder, durability="flush")
+            await store.append("s", entries(1, length))
+            await store.save_checkpoint("s", length - 40, b"so far")
+            await store.close()
+            read.append(await resume(folder, monkeypatch))
+    short, long = read
+    assert long.bytes < short.bytes + 60_000  # a few steps of halving the index
+    assert long.calls < short.calls + 80
+
+
+async def test_a_steady_session_reads_nothing_from_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 100))
+    reads = Reads(monkeypatch)
+    for seq in range(101, 120):
+        await store.append("s", entries(seq, seq))
+        await store.extent("s")
+    assert reads.calls < 10
+    await store.close()
+
+
+def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
+    lines = jsonl_index.Lines("s")
+    for one in entries(1, 3_000):
+        lines.add(one)
+    path = root / "index"
+    path.write_bytes(b"".join(lines.index))
+    with jsonl_disk.reading(str(path)) as descriptor:
+        assert descriptor is not None
+        index = jsonl_index.Index(descriptor, path.stat().st_size)
+        history = jsonl_history.History("s", None, 0, index, 3_000, top=3_000)
+        for place in (0, 1, 777, 1_500, 2_998, 2_999):
+            assert index.row(place).seq == place + 1
+            assert [row.place for row in history.rows(place, place + 2)] == [*range(place, min(place + 2, 3_000))]
+        assert index.position(3_000) == index.size
+        assert [row.seq for row in history.find_rows([5, 2_000, 4_000])] == [5, 2_000]
+
+
+def test_odd_extras_survive_the_index(root: Path) -> None:
+    for message in odd_messages().values():
+        row = jsonl_index.Row(0, 1, 0, 10, 1, 1, 5, {"session_id": str(message)[:80], "big": 2**70}, 9)
+        assert jsonl_index.decode(row.encode()) == row
+
+
+async def test_seqs_out_of_order_are_found_by_halving_or_by_looking_at_all(root: Path) -> None:
+    given = [*entries(1, 400), entry(900), *entries(401, 800), entry(5_000), entry(901)]
+    store = JsonlStore(root)
+    await store.append("s", given)
+    for wanted in ([1], [900, 1], [901], [5_000, 900, 401], [402, 899, 6_000]):
+        assert_same(await store.find("s", wanted), [one for one in given if one.seq in wanted])
+    await store.close()
+
+
+async def test_a_session_is_read_whole_while_another_store_changes_it(root: Path) -> None:
+    """A reader without a claim sees one history or the next, never a part of one."""
+    writer, reader = JsonlStore(root, durability="flush"), JsonlStore(root)
+    await writer.append("s", entries(1, 300))
+    states = {(300, 300)}
+    done = False
+
+    async def change() -> None:
+        nonlocal done
+        seq = 300
+        for _ in range(40):
+            states.add((101, seq + 1))
+            await writer.replace("s", 100, [entry(seq + 1)])
+            new = [entry(one) for one in range(seq + 2, seq + 200)]
+            seq += 199
+            states.update({(299, seq)})
+            await writer.append("s", new)
+        done = True
+
+    async def look() -> None:
+        while not done:
+            found = await reader.read("s")
+            assert (len(found), found[-1].seq) in states
+            await asyncio.sleep(0)
+
+    await asyncio.gather(change(), look())
+    await writer.close()
+    await reader.close()
+
+
+async def test_a_session_that_cannot_be_opened_can_be_deleted(root: Path) -> None:
+    files = await write(root, 3)
+    files.pending.mkdir()
+    store = JsonlStore(root)
+    with pytest.raises(StoreError):
+        await store.open("s")
+    files.pending.rmdir()
+    files.index.unlink()
+    files.index.symlink_to("/nowhere")
+    with pytest.raises(StoreError, match="links are not followed"):
+        await store.open("s")
+    await store.delete("s")
+    assert not (root / "s").exists()
+    await store.close()

@@ -1,0 +1,70 @@
+"""Writers killed at random moments: nothing acknowledged is lost, every session opens, the next append is clean."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from .jsonl_support import NAME, fast_folder
+from .kills import Struck, Tamper, message_of, survive
+
+
+@pytest.fixture
+def root() -> Generator[Path]:
+    with fast_folder() as made:
+        yield made
+
+
+def tearing(root: Path) -> Tamper:
+    """Damages what was not acknowledged, as a file system does that crashed with the process."""
+
+    def tear(session_id: str, struck: Struck, chance: random.Random) -> None:
+        main = root / session_id / NAME
+        if struck.under_way not in ("", "append", "burst") or not main.exists():
+            return  # an edit is whole in the pending file, whatever the others look like; nothing is unacknowledged
+        data = main.read_bytes()
+        end = _acknowledged(data, struck)
+        if chance.random() < 0.6 and end < len(data):
+            os.truncate(main, chance.randrange(end, len(data)))
+        else:
+            garbage = (b"\0" * 4096, chance.randbytes(50), b'{"role": "user", "content": "\xe8', b"\0\n\0\n{}\n[]")
+            with main.open("ab") as file:
+                file.write(chance.choice(garbage))
+
+    return tear
+
+
+def _acknowledged(data: bytes, struck: Struck) -> int:
+    """Where what was acknowledged ends in the main file."""
+    history = struck.states[0].history
+    if not history:
+        return 0
+    mark = str(message_of(*history[-1]).message["metadata"]["timestamp"]).encode()
+    place = data.rfind(b'"' + mark + b'"')
+    return data.index(b"\n", place) + 1
+
+
+async def test_a_hundred_killed_writers_lose_nothing(root: Path) -> None:
+    assert await survive(f"jsonl:{root}", 100, seed=1) > 100
+
+
+async def test_sixty_killed_writers_lose_nothing_when_their_last_bytes_are_torn(root: Path) -> None:
+    assert await survive(f"jsonl:{root}", 60, seed=2, tamper=tearing(root)) > 60
+
+
+async def test_forty_killed_writers_lose_nothing_on_a_real_disk(tmp_path: Path) -> None:
+    """There the kill finds most of them waiting for an fsync."""
+    await survive(f"jsonl:{tmp_path}", 40, seed=3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+async def test_four_hundred_killed_writers_lose_nothing(root: Path, tmp_path: Path, seed: int) -> None:
+    await survive(f"jsonl:{root}", 150, seed=100 + seed)
+    await survive(f"jsonl:{root}", 150, seed=200 + seed, tamper=tearing(root))
+    await survive(f"jsonl:{tmp_path}", 50, seed=300 + seed, tamper=tearing(tmp_path), longest=0.1)
+    await survive(f"jsonl:{root}/flushed", 50, seed=400 + seed, durability="flush")

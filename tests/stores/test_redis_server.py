@@ -1,0 +1,503 @@
+"""What is peculiar to Redis: scripts, the directory, hash tags, what it keeps, its errors, damage, and forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import subprocess
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import redis
+from redis import crc, exceptions
+
+from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core.stores import Extent, Repair, Store, open_store
+from amplifier_context_core.stores.redis import store as module
+from amplifier_context_core.stores.redis.line import RedisConnections
+from amplifier_context_core.stores.redis.store import RedisLine, RedisStore
+from amplifier_context_testing.store_claims import assert_same, whole
+from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
+from amplifier_context_testing.store_claims_sessions import Forking
+from amplifier_context_testing.store_contract import MakeStore
+from amplifier_context_testing.store_samples import ODD_IDS, entries, entry
+
+from .relay import relayed
+from .servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there, with_parameters
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def prefix() -> Generator[str]:
+    """A key prefix of this test's own; its keys are gone afterwards."""
+    redis_is_there()
+    name = own_name()
+    yield name
+    drop_prefix(name)
+
+
+@pytest.fixture
+def client(prefix: str) -> Generator[Any]:
+    """A client that sees the keys."""
+    with redis.Redis.from_url(REDIS, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(prefix: str) -> Any:
+    store = RedisStore.from_address(with_parameters(REDIS, prefix=prefix))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def own() -> Generator[PrivateRedis]:
+    """A server of this test's own, as it is installed: it keeps nothing."""
+    server = PrivateRedis("--appendonly", "no")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def there(own: PrivateRedis) -> Any:
+    """A store on it."""
+    store = RedisStore.from_address(own.address)
+    yield store
+    await store.close()
+
+
+class TestInPieces(Appending, Replacing, Rewriting, Forking):
+    """The contract again, with rows staged three at a time and read seven at a time."""
+
+    @pytest.fixture
+    def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+        monkeypatch.setattr(module, "_MOST_ROWS", 3)
+        monkeypatch.setattr(module, "_WINDOW", 7)
+
+        async def make() -> Store:
+            return RedisStore.from_address(with_parameters(REDIS, prefix=prefix))
+
+        return make
+
+
+class TestScripts:
+    async def test_scripts_that_the_server_forgot_are_loaded_again(self, store: Store, client: Any) -> None:
+        await store.append("s", entries(1, 2))
+        client.script_flush()
+        await store.append("s", entries(3, 3))
+        client.script_flush()
+        assert_same(await store.read("s"), entries(1, 3))
+        client.script_flush()
+        await asyncio.gather(*(store.append(f"s{number}", entries(1, 3)) for number in range(12)))
+        client.script_flush()
+        assert len(await store.sessions()) == 13
+        client.script_flush()
+        await store.fork("s", "child")
+        client.script_flush()
+        await store.delete("child")
+        assert len(await store.sessions()) == 13
+
+    async def test_a_seq_that_stands_there_is_not_given_again(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        before = await whole(store)
+        for change in (
+            store.append("s", entries(5, 5)),
+            store.append("s", entries(5, 7)),
+            store.replace("s", 3, entries(2, 2)),
+        ):
+            with pytest.raises(StoreError, match="one of these seqs already"):
+                await change
+            assert not (await whole(store)).differs(before)
+
+    async def test_staged_rows_that_are_lost_are_missed(
+        self, store: Store, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        monkeypatch.setattr(module, "_MOST_ROWS", 3)
+        stage = RedisLine._stage
+
+        async def lossy(line: RedisLine, keys: Any, packed: Any) -> None:
+            await stage(line, keys, packed)
+            await line._call("LPOP", keys[-1])
+
+        monkeypatch.setattr(RedisLine, "_stage", lossy)
+        before = await whole(store)
+        with pytest.raises(StoreError, match="lost rows"):
+            await store.append("s", entries(3, 20))
+        assert not (await whole(store)).differs(before)
+
+
+class TestDirectory:
+    async def test_a_lost_directory_is_found_again_among_the_keys(self, store: Store, client: Any, prefix: str) -> None:
+        ids = [*ODD_IDS[:30], "[a]*?\\", "{}%7D"]
+        for session_id in (one for one in ids if "\\" not in one):
+            await store.append(session_id, entries(1, 1))
+        listed = await store.sessions()
+        client.delete(f"{prefix}:sessions")
+        assert sorted(info.session_id for info in await store.sessions()) == sorted(one.session_id for one in listed)
+        assert client.zcard(f"{prefix}:sessions") == len(listed)
+
+    async def test_a_session_the_directory_does_not_name_is_named_when_it_is_opened(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("a", entries(1, 1))
+        await store.append("b", entries(1, 1))
+        client.zrem(f"{prefix}:sessions", "a")
+        await store.close()
+        await store.open("a")
+        assert len(await store.sessions()) == 2
+
+    async def test_names_of_what_is_not_there_go_in_time(self, store: Store, client: Any, prefix: str) -> None:
+        await store.append("a", entries(1, 1))
+        now = time.time()
+        client.zadd(f"{prefix}:sessions", {"about to be made": now, "never made": now - 90_000})
+        assert [info.session_id for info in await store.sessions()] == ["a"]
+        assert sorted(client.zrange(f"{prefix}:sessions", 0, -1)) == ["a", "about to be made"]
+
+    async def test_nothing_is_left_of_a_deleted_session_or_an_unused_claim(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        await store.replace("s", 2, entries(7, 7))
+        await store.save_checkpoint("s", 1, b"one")
+        await store.delete("s")
+        await store.open("unused")
+        await store.close()
+        assert [key for key in client.scan_iter(f"*{prefix}*", count=5_000) if key != f"{prefix}:sessions"] == []
+
+    async def test_what_is_never_released_is_forgotten_by_the_server_only_if_it_was_never_written(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.open("claimed")
+        await store.append("written", entries(1, 1))
+        assert client.pttl(f"{{{prefix}:claimed}}:meta") > 0
+        assert [client.pttl(key) for key in client.scan_iter(f"{{{prefix}:written}}*", count=5_000)] == [-1, -1, -1]
+
+
+class TestCluster:
+    def test_all_keys_of_a_session_are_in_one_slot(self) -> None:
+        line = RedisLine(RedisStore.from_address(with_parameters(REDIS, prefix="a{b}c"))._key)
+        slots = set()
+        for session_id in ODD_IDS:
+            keys = line._keys(session_id)
+            assert len({crc.key_slot(key.encode()) for key in keys}) == 1
+            slots |= {crc.key_slot(key.encode()) for key in keys}
+        assert len(slots) > len(ODD_IDS) * 0.9  # no tag is cut short, and so the same for all
+
+    async def test_a_node_of_a_cluster_takes_every_call(self) -> None:
+        """A node in cluster mode refuses scripts and commands whose keys are not of one slot."""
+        server = PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes")
+        try:
+            with redis.Redis(port=server.port) as client:
+                client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+                while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                    time.sleep(0.02)
+            await self.work_on(server.address)
+        finally:
+            server.remove()
+
+    async def test_sessions_are_spread_over_the_nodes_of_a_cluster(self) -> None:
+        servers = [PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes") for _ in range(3)]
+        nodes = [f"127.0.0.1:{server.port}" for server in servers]
+        try:
+            subprocess.run(
+                ["redis-cli", "--cluster", "create", *nodes, "--cluster-yes"],
+                check=True,
+                timeout=60,
+                stdout=subprocess.DEVNULL,
+            )
+            for server in servers:
+                with redis.Redis(port=server.port) as client:
+                    while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                        time.sleep(0.02)
+            await self.work_on(f"{servers[0].address}?cluster=true")
+            with pytest.raises(StoreError, match="MOVED"):
+                await self.work_on(servers[0].address)
+        finally:
+            for server in servers:
+                server.remove()
+
+    async def work_on(self, address: str) -> None:
+        store = RedisStore.from_address(address)
+        try:
+            for session_id in ("s", "{a}", "}{", "a b"):
+                await store.append(session_id, entries(1, 5))
+                await store.replace(session_id, 3, entries(6, 7))
+                await store.rewrite(session_id, [entry(1, "anew")])
+                await store.save_checkpoint(session_id, 2, b"two")
+                await store.fork(session_id, f"child of {session_id}")
+                assert len(await store.find(session_id, [1, 2, 6])) == 3
+                assert (await whole(store, f"child of {session_id}")).extent == Extent(5, 7)
+                await store.release(session_id)
+            await asyncio.gather(*(store.append(f"at once {number}", entries(1, 3)) for number in range(8)))
+            assert len(await store.sessions()) == 16
+            line = store._line
+            assert isinstance(line, RedisLine)
+            await line.owner.run(line._call("DEL", line._directory))
+            assert len(await store.sessions()) == 16  # found on all nodes
+            for info in await store.sessions():
+                await store.delete(info.session_id)
+            assert await store.sessions() == []
+        finally:
+            await store.close()
+
+
+class TestWhatIsKept:
+    """What the server promises is said once, where it is less than was asked for."""
+
+    async def warned(self, address: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
+        caplog.clear()
+        store = RedisStore.from_address(address, durability=durability)
+        with caplog.at_level(logging.WARNING):
+            for number in range(3):
+                await store.append("s", entries(number + 1, number + 1))
+            await store.delete("s")
+            await store.close()
+        assert len(caplog.records) <= 1
+        return caplog.text
+
+    async def test_a_server_without_an_append_only_file(
+        self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert "appendonly no" in await self.warned(own.address, caplog)
+        assert not await self.warned(own.address, caplog, "none")
+        assert not await self.warned(own.address, caplog, "flush")
+
+    async def test_a_server_that_writes_every_second(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("appendonly", "yes")
+        said = await self.warned(own.address, caplog)
+        assert "appendfsync everysec" in said or not said  # from 7.2 on it is asked each time
+
+    async def test_a_server_that_keeps_everything(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("appendonly", "yes")
+            client.config_set("appendfsync", "always")
+        assert not await self.warned(own.address, caplog)
+
+    async def test_a_server_that_evicts(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "noeviction" in await self.warned(own.address, caplog, "none")
+
+    async def test_a_server_that_does_not_tell(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
+        said = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
+        assert "unknown whether" in said or not said
+        assert "sesame" not in said
+
+    async def test_a_server_that_can_be_asked_is_asked_for_each_change(self, own: PrivateRedis) -> None:
+        """WAITAOF, of 7.2 and later."""
+        asked: list[list[bytes]] = []
+        synced = b"*2\r\n:1\r\n:0\r\n"
+
+        def answer(command: list[bytes]) -> bytes | None:
+            if command[0] == b"INFO":
+                text = b"# Server\r\nredis_version:7.2.4\r\n"
+                return b"$%d\r\n%b\r\n" % (len(text), text)
+            if command[:3] == [b"CONFIG", b"GET", b"appendonly"]:
+                return b"*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n"
+            if command[0] == b"WAITAOF":
+                asked.append(command)
+                return synced
+            return None
+
+        with relayed(own.port, answer) as port:
+            store = RedisStore.from_address(f"redis://127.0.0.1:{port}/0?socket_timeout=7")
+            await store.append("s", entries(1, 2))
+            assert {tuple(command) for command in asked} == {(b"WAITAOF", b"1", b"0", b"7000")}
+            asked.clear()
+            await asyncio.gather(*(store.append(f"s{number}", entries(1, 1)) for number in range(8)))
+            assert 2 <= len(asked) <= 8
+            with redis.Redis(port=own.port) as client:
+                client.script_flush()
+            await store.append("s", entries(3, 3))
+            # It did not come to the disk in time: not acknowledged, and so not there.
+            synced = b"*2\r\n:0\r\n:0\r\n"
+            with pytest.raises(StoreError, match="did not say in 7 s"):
+                await store.append("s", entries(4, 4))
+            synced = b"*2\r\n:1\r\n:0\r\n"
+            assert_same(await store.read("s"), entries(1, 3))
+            # Its file was switched off: said once, and not asked again.
+            synced = b"-ERR WAITAOF cannot be used when appendonly is disabled\r\n"
+            await store.append("s", entries(4, 4))
+            count = len(asked)
+            await store.append("s", entries(5, 5))
+            assert len(asked) == count
+            assert_same(await store.read("s"), entries(1, 5))
+            await store.close()
+
+
+class TestErrors:
+    async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
+        store = RedisStore.from_address("redis://somebody:sesame@127.0.0.1:1/3")
+        for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
+            with pytest.raises(StoreError, match=r"127\.0\.0\.1:1, database 3 cannot be reached.*again") as caught:
+                await call
+            assert "sesame" not in str(caught.value) + str(caught.value.__cause__)
+        await store.close()
+
+    async def test_a_wrong_password_is_said_to_be_one(self, own: PrivateRedis) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("requirepass", "open sesame")
+        for address in (own.address, f"redis://:wrong@127.0.0.1:{own.port}/0"):
+            store = RedisStore.from_address(address)
+            with pytest.raises(StoreError, match="password in the address"):
+                await store.read("s")
+            await store.close()
+
+    async def test_a_full_memory_is_told_and_the_session_goes_on_afterwards(
+        self, own: PrivateRedis, there: Store
+    ) -> None:
+        await there.append("s", entries(1, 3))
+        with redis.Redis(port=own.port) as client:
+            client.config_set("maxmemory", "1mb")
+            before = await whole(there)
+            for change in (
+                lambda: there.append("s", entries(4, 5)),
+                lambda: there.replace("s", 1, entries(4, 5)),
+                lambda: there.save_checkpoint("s", 1, b"one"),
+            ):
+                with pytest.raises(StoreError, match="no memory left"):
+                    await change()
+                assert not (await whole(there)).differs(before)
+            client.config_set("maxmemory", "0")
+        await there.append("s", entries(4, 5))
+        assert_same(await there.read("s"), entries(1, 5))
+
+    async def test_a_replica_takes_no_writes_and_says_so(self, own: PrivateRedis, there: Store) -> None:
+        await there.append("s", entries(1, 3))
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(StoreError, match="address of the master"):
+                await there.append("s", entries(4, 5))
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        await there.append("s", entries(4, 5))
+        assert_same(await there.read("s"), entries(1, 5))
+
+    async def test_a_server_that_is_loading_says_so(self, own: PrivateRedis) -> None:
+        loading = True
+
+        def answer(command: list[bytes]) -> bytes | None:
+            return b"-LOADING Redis is loading the dataset in memory\r\n" if loading else None
+
+        with relayed(own.port, answer) as port:
+            store = RedisStore.from_address(f"redis://127.0.0.1:{port}/0")
+            with pytest.raises(StoreError, match="still loading"):
+                await store.append("s", entries(1, 1))
+            loading = False
+            await store.append("s", entries(1, 1))
+            loading = True
+            for _ in range(2):
+                with pytest.raises(StoreError, match="still loading"):
+                    await store.append("s", entries(2, 2))
+            loading = False
+            await store.append("s", entries(2, 2))
+            assert_same(await store.read("s"), entries(1, 2))
+            await store.close()
+
+    def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
+        line = RedisConnections(RedisStore.from_address(REDIS)._key)
+        kinds = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
+        assert len(kinds) > 20
+        for kind in kinds:
+            problem = kind.__new__(kind)
+            problem.args = ("ERR a secret",)
+            for told in (line.refused(problem), line._unreachable(problem)):
+                assert isinstance(told, StoreError)
+                assert "secret" not in str(told)
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            "prefix=",
+            f"prefix={'x' * 101}",
+            "lease_ttl=soon",
+            "lease_ttl=0",
+            "pool_size=0",
+            "no_such_parameter=1",
+            "db=x",
+        ],
+    )
+    def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            open_store(f"redis://somebody:sesame@127.0.0.1/0?{more}")
+        assert "sesame" not in str(caught.value)
+
+    @pytest.mark.parametrize("scheme", ["redis", "rediss"])
+    def test_both_schemes_are_known_and_show_no_password(self, scheme: str) -> None:
+        store = open_store(f"{scheme}://somebody:sesame@127.0.0.1/0?health_check_interval=10&protocol=3")
+        assert isinstance(store, RedisStore)
+        assert "sesame" not in repr(store) + repr(vars(store))
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        "garbage", ["garbage", '2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}']
+    )
+    async def test_a_damaged_row_is_taken_out_told_and_kept_aside(
+        self, store: Store, client: Any, prefix: str, garbage: str
+    ) -> None:
+        told: list[Repair] = []
+        await store.append("s", entries(1, 6))
+        await store.save_checkpoint("s", 5, b"five")
+        await store.open("s", told.append)
+        client.lset(f"{{{prefix}:s}}:entries", 1, garbage)
+        assert await store.verify("s")  # type: ignore[attr-defined]
+        rest = [*entries(1, 1), *entries(3, 6)]
+        assert_same(await store.read("s"), rest)
+        assert await store.extent("s") == Extent(5, 6)
+        assert [(repair.session_id, repair.lost) for repair in told] == [("s", 1)]
+        assert client.lrange(f"{{{prefix}:s}}:damaged", 0, -1) == [garbage]
+        assert await store.load_checkpoint("s") is None
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+        assert_same(await store.find("s", [2, 3, 6]), [*entries(3, 3), *entries(6, 6)])
+        await store.append("s", entries(7, 8))
+        assert_same(await store.read("s"), [*rest, *entries(7, 8)])
+        assert len(told) == 1
+        await store.rewrite("s", [entry(1, "anew")])
+        assert not client.exists(f"{{{prefix}:s}}:damaged")
+
+    async def test_who_only_reads_leaves_damage_where_it_is(
+        self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await store.append("s", entries(1, 4))
+        await store.close()
+        client.lset(f"{{{prefix}:s}}:entries", 1, "no JSON")
+        with caplog.at_level(logging.WARNING):
+            assert_same(await store.read("s"), [*entries(1, 1), *entries(3, 4)])
+        assert "1 damaged" in caplog.text
+        assert "no JSON" not in caplog.text
+        assert await store.extent("s") == Extent(4, 4)
+
+
+class TestForgetting:
+    async def test_what_was_rewritten_is_in_no_key_nor_in_the_append_only_file(self) -> None:
+        secret = "hunter2 is the password"
+        server = PrivateRedis()
+        try:
+            store = RedisStore.from_address(server.address)
+            await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
+            await store.replace("s", 3, [])
+            await store.save_checkpoint("s", 2, secret.encode())
+            assert self.found(server, secret)
+            await store.rewrite("s", [entry(1, "[forgotten]"), entry(4, "[forgotten]")])
+            for _ in range(500):
+                if not self.found(server, secret):
+                    break
+                await asyncio.sleep(0.02)
+            assert not self.found(server, secret)
+            assert len(await store.read("s")) == 3
+            await store.close()
+        finally:
+            server.remove()
+
+    def found(self, server: PrivateRedis, secret: str) -> bool:
+        files = [path for path in server.folder.rglob("*") if path.is_file()]
+        assert files
+        return any(secret.encode() in path.read_bytes() for path in files)

@@ -1,0 +1,197 @@
+"""An entry written down and read back is the same entry, whatever it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace as but
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import StoreError
+from amplifier_context_core.align import timestamp_of
+from amplifier_context_core.messages import read_message
+from amplifier_context_core.stores.rows import entry_of, extra_of, loads, message_json
+from amplifier_context_core.transcript import Entry, Response, Usage
+from amplifier_context_testing.store_samples import differing, entry, knowing, odd_entries, odd_messages
+
+from ..laws.histories import ANY_STEPS, JSON, flat
+
+LAW = settings(
+    max_examples=120,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+
+# Any text JSON can hold: lone surrogates too, but no two that make a pair, for JSON reads those as one character.
+SURROGATES = st.characters(categories=["Cs"])
+TEXTS = st.text(max_size=30) | st.lists(SURROGATES | st.characters(), max_size=6).map("".join).filter(
+    lambda text: json.loads(json.dumps(text)) == text
+)
+NUMBERS = st.integers() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+STAMPS = st.sampled_from(["", "2026-02-03T04:05:06.789+00:00", "yesterday", "\ud83d \0\u2028"])
+COUNTS = st.integers(0, 2**70)
+RESPONSES = st.none() | st.builds(
+    Response,
+    st.none() | TEXTS,
+    st.none() | TEXTS,
+    st.none() | st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS),
+    st.none() | TEXTS,
+    st.none() | TEXTS,
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> dict[str, Any]:
+    """Any message that history takes, with anything at its top, in its metadata and in its blocks."""
+    if draw(st.booleans()):
+        message: dict[str, Any] = dict(draw(st.sampled_from(flat(draw(st.lists(ANY_STEPS, min_size=1, max_size=2))))))
+    else:
+        message = {"role": draw(st.sampled_from(["system", "developer", "user", "assistant", "function"]))}
+        blocks = st.dictionaries(TEXTS, ANYTHING, max_size=3).map(lambda more: {**more, "type": "text"})
+        message["content"] = draw(TEXTS | st.none() | st.lists(blocks, max_size=3))
+    message |= draw(st.dictionaries(TEXTS.filter(lambda key: key not in OWN), ANYTHING, max_size=3))
+    if draw(st.booleans()):
+        stamp = draw(st.sampled_from([{}, {"timestamp": draw(STAMPS)}, {"timestamp": draw(ANYTHING)}]))
+        message["metadata"] = {**draw(st.dictionaries(TEXTS, ANYTHING, max_size=3)), **stamp}
+    if draw(st.integers(0, 4)) == 0:
+        message["timestamp"] = draw(STAMPS)
+    return message
+
+
+OWN = {"role", "content", "metadata", "tool_calls", "tool_call_id"}
+
+
+@st.composite
+def any_entries(draw: st.DrawFn) -> Entry:
+    """Any entry of any message."""
+    made = entry(
+        draw(st.integers(1, 2**62)),
+        draw(messages()),
+        session_id=draw(st.sampled_from(["s", "another", "読"])),
+        turn=draw(st.integers(0, 2**40)),
+        tokens=draw(st.integers(-1, 2**50)),
+        response=draw(RESPONSES),
+    )
+    created = draw(st.just(timestamp_of(made.message) or "") | STAMPS)
+    return but(made, created=created, completed=draw(st.just(created) | STAMPS))
+
+
+def written_down(given: Entry, session_id: str = "s") -> Entry:
+    """The entry as a store of this session reads it back."""
+    extra = json.loads(json.dumps(extra_of(given, session_id)))
+    return entry_of(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
+
+
+@LAW
+@given(any_entries())
+def test_an_entry_written_down_and_read_back_is_the_same(given: Entry) -> None:
+    assert not differing([written_down(given)], [given])
+
+
+@LAW
+@given(any_entries())
+def test_a_fork_reads_the_same_entry(given: Entry) -> None:
+    """Its rows are those of the session it came from, with that session's id beside them."""
+    extra = {"session_id": "s", **extra_of(given, "s")}
+    read = entry_of("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
+    assert not differing([read], [given])
+    assert not differing([written_down(given, "fork")], [given])
+
+
+@LAW
+@given(any_entries())
+def test_writing_down_what_was_read_back_writes_the_same(given: Entry) -> None:
+    again = written_down(given)
+    assert message_json(again.message) == message_json(given.message)
+    assert extra_of(again, "s") == extra_of(given, "s")
+
+
+@LAW
+@given(messages())
+def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
+    read, _ = read_message(message)
+    line = message_json(read)
+    assert b"\n" not in line
+    assert b"\r" not in line
+    assert b"\0" not in line
+    text = line.decode("utf-8")  # as a database takes it
+    assert repr(loads(text)) == repr(loads(line)) == repr(read)
+
+
+@LAW
+@given(JSON | ANYTHING)
+def test_loads_reads_what_json_reads(value: object) -> None:
+    for data in (json.dumps(value), json.dumps(value).encode()):
+        assert repr(loads(data)) == repr(json.loads(data))
+
+
+@pytest.mark.parametrize("name", odd_messages())
+def test_an_odd_message_comes_back_as_it_was(name: str) -> None:
+    given = entry(1, odd_messages()[name])
+    assert not differing([written_down(given)], [given])
+
+
+def test_all_an_entry_may_know_comes_back() -> None:
+    every = [*odd_entries(), *knowing(1)]
+    assert not differing(map(written_down, every), every)
+
+
+def test_an_ordinary_entry_has_nothing_beside_its_message() -> None:
+    assert extra_of(entry(1), "s") == {}
+    assert extra_of(entry(1), "other") == {"session_id": "s"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"role": "user"',
+        b'{"role": "nobody", "content": "x"}',
+        b'{"role": "user", "content": 7}',
+        b'{"role": "user", "content": NaN}',
+        b'{"role": "user", "content": "x", "n": 1e999}',
+        b'{"role": "user", "content": "x", "n": ' + b"9" * 5_000 + b"}",
+        b'{"role": "user", "content": "\xff\xfe"}',
+        b'{"role": "user", "content": ' + b"[" * 100_000,
+        b'{"role": "user", "content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"\0" * 80,
+        b'{"role": "user", "content": "x"}{"role": "user", "content": "y"}',
+    ],
+)
+def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: bytes) -> None:
+    with pytest.raises(StoreError, match="m7 of session 's' is damaged") as caught:
+        entry_of("s", 7, 1, 1, data)
+    assert len(str(caught.value)) < 100
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"session_id": 7, "created": None, "completed": []},
+        {"response": "no"},
+        {"response": {"usage": 7, "model": 8}},
+        {"response": {"usage": {"input_tokens": "many"}}},
+        {"response": {"usage": {"output_tokens": 7}}},
+        {"response": {"usage": {"input_tokens": 1, "unknown": 2}, "unknown": 3}},
+        {"unknown": {}},
+    ],
+)
+def test_an_odd_extra_is_read_as_far_as_it_goes(extra: dict[str, Any]) -> None:
+    read = entry_of("s", 7, 1, 1, message_json(entry(7).message), extra)
+    assert read.message == entry(7).message
+    assert (read.session_id, read.created) == ("s", entry(7).created)

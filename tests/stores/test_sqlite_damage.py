@@ -1,0 +1,437 @@
+"""Damaged SQLite databases: what can be read is there again, what cannot is told, nothing is silent."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores.sqlite import salvage, schema
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.store_claims import assert_same
+from amplifier_context_testing.store_samples import entries, entry
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+async def build(path: Path, count: int = 300) -> None:
+    """A database of two sessions, closed."""
+    store = SqliteStore(path, durability="none")
+    await store.append("s", entries(1, count))
+    await store.append("t", entries(1, 20, session_id="t"))
+    await store.replace("t", 15, [])
+    await store.save_checkpoint("s", 5, b"five")
+    await store.save_checkpoint("t", 15, b"fifteen")
+    await store.close()
+
+
+def change(path: Path, *statements: str) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        db.execute(statement)
+    db.close()
+
+
+def damaged_files(path: Path) -> list[Path]:
+    return sorted(file for file in path.parent.iterdir() if ".damaged-" in file.name)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "message = 'no JSON'",
+        "message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum tells
+        "message = x'ff00fe'",
+        "tokens = tokens + 1",
+        "seq = 999",
+        "extra = '{'",
+        "crc = 'x'",
+        "message = '[]'",
+    ],
+)
+async def test_a_damaged_row_is_left_out_put_aside_and_told(path: Path, damage: str) -> None:
+    await build(path, 9)
+    change(path, f"UPDATE entries SET {damage} WHERE session = 1 AND seq = 5")
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    assert await store.open("s", told.append) == Extent(9, 9)
+    assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9)])
+    assert [(repair.session_id, repair.lost) for repair in told] == [("s", 1)]
+    assert "damaged" in told[0].kept
+    assert (await store.extent("s")).length == 8
+    assert_same(await store.read("s", 3, 6), [*entries(4, 4), *entries(6, 7)])
+    assert_same(await store.read("s", -5), [*entries(4, 4), *entries(6, 9)][-5:])
+    assert_same(await store.find("s", [4, 5, 6]), [*entries(4, 4), *entries(6, 6)])
+    assert await store.load_checkpoint("s") is None  # it stood for the damaged one, too
+    await store.append("s", entries(10, 10))
+    await store.replace("s", 8, entries(11, 12))
+    assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9), *entries(11, 12)])
+    assert len(told) == 1
+    await store.close()
+    assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9), *entries(11, 12)])
+    await store.close()
+    change(path, "UPDATE damaged SET came = came")
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT count(*), count(message) FROM damaged").fetchone() == (1, 1)
+    db.close()
+
+
+async def test_checkpoints_before_the_damage_stand(path: Path) -> None:
+    await build(path, 9)
+    change(path, "UPDATE entries SET crc = 0 WHERE session = 1 AND seq = 6")
+    store = SqliteStore(path)
+    assert len(await store.read("s")) == 8
+    assert await store.load_checkpoint("s") == b"five"
+    await store.close()
+
+
+async def test_missing_and_damaged_rows_anywhere_leave_all_others_in_their_places(path: Path) -> None:
+    await build(path, 60)
+    change(path, "DELETE FROM entries WHERE session = 1 AND seq IN (1, 20, 21, 60)")
+    change(path, "UPDATE entries SET crc = 1 WHERE session = 1 AND seq IN (2, 30)")
+    store = SqliteStore(path)
+    sound = [one for one in entries(1, 60) if one.seq not in (1, 2, 20, 21, 30, 60)]
+    assert_same(await store.read("s"), sound)
+    assert await store.extent("s") == Extent(54, 60)
+    for start, stop in ((0, 5), (15, 30), (-3, None), (53, None), (54, None)):
+        assert_same(await store.read("s", start, stop), sound[start:stop])
+    await store.fork("s", "child", 40)
+    assert_same(await store.read("child"), sound[:40])
+    await store.replace("s", 20, [entry(61)])
+    assert_same(await store.read("s"), [*sound[:20], entry(61)])
+    assert_same(await store.archived("s"), sound[20:])
+    assert await store.verify("s") == []
+    await store.close()
+
+
+async def test_a_damaged_row_of_the_archive_is_put_aside(path: Path) -> None:
+    await build(path)
+    change(path, "UPDATE archive SET message = 'x' WHERE seq = 17")
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    await store.open("t", told.append)
+    assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
+    assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
+    assert [repair.lost for repair in told] == [1]
+    assert await store.extent("t") == Extent(15, 20)
+    assert await store.load_checkpoint("t") == b"fifteen"
+    await store.close()
+
+
+async def test_who_does_not_hold_the_session_mends_nothing(path: Path) -> None:
+    await build(path, 9)
+    holder, reader = SqliteStore(path), SqliteStore(path)
+    await holder.open("s")
+    change(path, "UPDATE entries SET crc = 0 WHERE session = 1 AND seq = 5")
+    assert len(await reader.read("s")) == 8
+    assert (await reader.extent("s")).length == 9
+    assert len(await holder.read("s")) == 8
+    assert (await reader.extent("s")).length == 8
+    await holder.close()
+    await reader.close()
+
+
+async def test_a_damaged_checkpoint_is_told_and_gone(path: Path) -> None:
+    await build(path, 9)
+    change(path, "UPDATE checkpoints SET data = x'00' WHERE session = 1")
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    await store.open("s", told.append)
+    assert await store.load_checkpoint("s") is None
+    assert await store.load_checkpoint("s") is None
+    assert [repair.what for repair in told] == ["the checkpoint was damaged; it is made anew from the history"]
+    await store.close()
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+async def test_verify_finds_what_is_wrong_and_changes_nothing(path: Path) -> None:
+    await build(path, 9)
+    store = SqliteStore(path)
+    assert await store.verify("s") == []
+    assert await store.verify("never seen") == []
+    await store.close()
+    change(path, "UPDATE entries SET crc = 0 WHERE session = 1 AND seq = 5")
+    change(
+        path, "UPDATE checkpoints SET crc = 0 WHERE session = 1", "DELETE FROM entries WHERE seq = 8 AND session = 1"
+    )
+    change(path, "UPDATE archive SET crc = 0", "UPDATE sessions SET last_seq = 3 WHERE id = 's'")
+    before = path.read_bytes()
+    assert await store.verify("s") == [
+        "the message at place 4 is damaged or missing",
+        "the message at place 7 is damaged or missing",
+        "there are seqs above the highest that was given",
+        "the checkpoint is damaged",
+    ]
+    assert await store.verify("t") == ["5 archived messages are damaged"]
+    await store.close()
+    assert path.read_bytes() == before
+    assert not damaged_files(path)
+
+
+async def test_verify_of_no_database_makes_none_and_of_garbage_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    assert await store.verify("s") == []
+    assert not path.exists()
+    path.write_bytes(b"garbage" * 1_000)
+    assert "is no database" in (await store.verify("s"))[0]
+    assert path.read_bytes() == b"garbage" * 1_000
+    await store.close()
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path, start: int, length: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[start : start + length] = bytes(byte ^ 0x5A for byte in data[start : start + length])
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+
+
+def garbage_header(path: Path) -> None:
+    flip(path, 0, 100)
+
+
+def no_first_page(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[:4096] = bytes(4096)
+    path.write_bytes(data)
+
+
+def pages_of(path: Path, table: str) -> list[int]:
+    db = sqlite3.connect(path)
+    found = [page for (page,) in db.execute("SELECT pageno FROM dbstat WHERE name = ? ORDER BY pageno", (table,))]
+    db.close()
+    return found
+
+
+def flipped_page(path: Path) -> None:
+    flip(path, (pages_of(path, "entries")[6] - 1) * 4096, 4096)
+
+
+def flipped_sessions(path: Path) -> None:
+    flip(path, (pages_of(path, "sessions")[0] - 1) * 4096, 200)
+
+
+def flipped_root(path: Path) -> None:
+    flip(path, (pages_of(path, "leases")[0] - 1) * 4096, 4096)
+
+
+DAMAGES: list[tuple[Callable[[Path], None], int]] = [
+    (cut, 0),
+    (garbage_header, 300),
+    (no_first_page, 300),
+    (flipped_page, 200),
+    (flipped_sessions, 300),
+    (flipped_root, 300),
+]
+
+
+@pytest.mark.parametrize(("damage", "least"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
+    path: Path, damage: Callable[[Path], None], least: int
+) -> None:
+    await build(path)
+    damage(path)
+    broken = path.read_bytes()
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    extent = await store.open("s", told.append)
+    history = await store.read("s")
+    extent = await store.extent("s")
+    assert len(history) == extent.length >= least
+    whole = {one.seq: one for one in entries(1, 300)}
+    assert_same(history, [whole[one.seq] for one in history])
+    assert [one.seq for one in history] == sorted({one.seq for one in history})
+    (kept,) = damaged_files(path)
+    if damage is flipped_page:  # found after it was opened and the claim written
+        assert kept.stat().st_size == len(broken)
+    else:
+        assert kept.read_bytes() == broken
+    assert str(kept) in str(told)
+    if extent.length < 300:
+        assert sum(repair.lost for repair in told) == 300 - extent.length
+    assert await store.verify("s") == []
+    await store.append("s", entries(400, 402))
+    await store.close()
+    assert_same(await store.read("s", -3), entries(400, 402))
+    await store.close()
+    assert [file.name for file in path.parent.iterdir() if file.suffix in (".db-wal", "")] == []
+
+
+async def test_what_another_session_lost_is_told_when_it_is_opened(path: Path) -> None:
+    await build(path, 30)
+    garbage_header(path)
+    change_later = path.read_bytes()
+    assert change_later
+    store = SqliteStore(path)
+    await store.open("s")
+    await store.close()
+    change(path, "INSERT INTO repairs(session, what, lost, kept) VALUES ('t', 'lost', 3, 'there')")
+    told: list[Repair] = []
+    await store.open("t", told.append)
+    await store.open("t", told.append)
+    assert told == [Repair("t", "lost", 3, "there")]
+    await store.close()
+
+
+async def test_damage_found_while_working_keeps_the_claims(path: Path) -> None:
+    await build(path)
+    store = SqliteStore(path)
+    told: list[Repair] = []
+    await store.open("t", told.append)
+    await store.close()
+    flipped_page(path)
+    await store.open("t", told.append)
+    assert not damaged_files(path)
+    assert len(await store.read("s")) < 300
+    assert len(damaged_files(path)) == 1
+    await store.append("t", entries(40, 41, session_id="t"))
+    assert await store.extent("t") == Extent(17, 41)
+    await store.close()
+
+
+@pytest.mark.parametrize("stop", [0, 3, 299, 10**9, 2**40, -5])
+async def test_a_history_that_ends_elsewhere_than_it_says_is_found_whole(path: Path, stop: int) -> None:
+    await build(path)
+    change(path, f"UPDATE sessions SET stop = {stop} WHERE id = 's'")
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    assert await store.open("s", told.append) == Extent(300, 300)
+    assert_same(await store.read("s"), entries(1, 300))
+    assert len(told) == 1
+    await store.append("s", entries(301, 302))
+    assert_same(await store.read("s", -3), entries(300, 302))
+    await store.close()
+
+
+async def test_an_append_onto_a_history_that_is_longer_than_it_says_finds_it_whole(path: Path) -> None:
+    await build(path)
+    change(path, "UPDATE sessions SET stop = 100 WHERE id = 's'")
+    store = SqliteStore(path)
+    await store.append("s", entries(301, 302))
+    assert_same(await store.read("s"), entries(1, 302))
+    await store.close()
+
+
+async def test_entries_that_changed_places_are_known_for_damaged(path: Path) -> None:
+    await build(path, 9)
+    change(path, "UPDATE entries SET id = id + 1000 WHERE session = 1 AND seq = 3")
+    change(path, "UPDATE entries SET id = id - 1 WHERE session = 1 AND seq = 4")
+    change(path, "UPDATE entries SET id = id - 999 WHERE session = 1 AND seq = 3")
+    store = SqliteStore(path)
+    assert_same(await store.read("s"), [*entries(1, 2), *entries(5, 9)])
+    await store.close()
+
+
+async def test_a_file_that_never_was_a_database_is_left_alone(path: Path) -> None:
+    for content in (b"my notes\n" * 900, random.Random(1).randbytes(20_000), b"SQLite format 3\0" + bytes(5_000)):
+        path.write_bytes(content)
+        store = SqliteStore(path)
+        with pytest.raises(StoreError, match=r"left as it is|another application|no database"):
+            await store.append("s", entries(1, 1))
+        await store.close()
+        assert path.read_bytes() == content
+        assert [file.name for file in path.parent.iterdir() if "lock" not in file.name] == [path.name]
+
+
+async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> None:
+    await build(path)
+    code = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('select 1 from sessions').fetchone();"
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "open\n"
+    flipped_page(path)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="other processes work on it"):
+        await store.read("s")
+    assert not damaged_files(path)
+    process.stdin.close()
+    process.wait(10)
+    process.stdout.close()
+    assert len(await store.read("s")) >= 200
+    await store.close()
+
+
+@pytest.mark.parametrize("step", range(4))
+async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, step: int) -> None:
+    """The files as they are after each step of putting the new database in its place."""
+    await build(path, 30)
+    new = schema.beside(path, ".salvaged-20260101T000000-1")
+    kept = schema.beside(path, ".damaged-20260101T000000-1")
+    shutil.copy(path, new)
+    log, kept_log = schema.beside(path, "-wal"), schema.beside(kept, "-wal")
+    log.write_bytes(b"the log of the damaged one")
+    path.write_bytes(b"damaged")
+    if step > 0:
+        path.rename(kept)
+    if step > 1:
+        log.rename(kept_log)
+    if step > 2:
+        new.rename(path)
+    store = SqliteStore(path)
+    assert_same(await store.read("s"), entries(1, 30))
+    await store.close()
+    assert kept.read_bytes() == b"damaged"
+    assert kept_log.read_bytes() == b"the log of the damaged one"
+    assert not new.exists()
+
+
+async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
+    await build(path)
+    status = path.stat()
+    kept = salvage.salvage(path, (status.st_dev, status.st_ino))
+    assert kept is not None
+    store = SqliteStore(path)
+    assert_same(await store.read("s"), entries(1, 300))
+    assert_same(await store.archived("t"), entries(16, 20, session_id="t"))
+    assert await store.load_checkpoint("s") == b"five"
+    assert await store.extent("t") == Extent(15, 20)
+    assert await store.verify("s") == []
+    await store.close()
+    assert salvage.salvage(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_random_damage_never_goes_unsaid_and_never_mixes_messages(path: Path, seed: int) -> None:
+    await build(path, 120)
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(1, 4)):
+        flip(path, chance.randrange(100, path.stat().st_size), chance.choice((1, 8, 300, 4096)))
+    told: list[Repair] = []
+    store = SqliteStore(path)
+    await store.open("s", told.append)
+    history = await store.read("s")
+    whole = {one.seq: one for one in entries(1, 120)}
+    assert_same(history, [whole[one.seq] for one in history])
+    assert len(history) == 120 or told
+    assert (await store.extent("s")).length == len(history)
+    await store.append("s", entries(500, 500))
+    assert_same(await store.read("s", -1), entries(500, 500))
+    await store.close()

@@ -1,0 +1,163 @@
+"""What `rewrite` replaced is in no byte of a SQLite database's files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncGenerator
+from dataclasses import replace as but
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.sqlite import erasing
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.store_samples import entries, entry
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncGenerator[SqliteStore]:
+    store = SqliteStore(path, durability="none")
+    yield store
+    await store.close()
+
+
+def holding(path: Path, *words: str) -> list[str]:
+    """Which words stand in any file beside a database, or in it."""
+    data = b"".join(file.read_bytes() for file in path.parent.iterdir() if file.is_file()).lower()
+    return [word for word in words if word.lower().encode() in data]
+
+
+async def held_apart(path: Path, *words: str) -> list[str]:
+    """The same, seen by a process of its own: to open and close the files here would take away SQLite's locks."""
+    code = (
+        "import sys, pathlib; d = b''.join(f.read_bytes() for f in pathlib.Path(sys.argv[1]).parent.iterdir() "
+        "if f.is_file()).lower(); print(*[w for w in sys.argv[2:] if w.lower().encode() in d], sep='\\n')"
+    )
+    process = await asyncio.create_subprocess_exec(
+        "python3", "-c", code, str(path), *words, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    return said.decode().split()
+
+
+async def test_a_rewritten_message_is_gone_from_all_files_while_they_are_open(path: Path, store: SqliteStore) -> None:
+    await store.append("s", [entry(1, "the password is hunter2secret"), *entries(2, 4), entry(5, "old hunter2secret")])
+    await store.search("s", "hunter2secret", 5)  # the index holds it now
+    await store.fork("s", "child", 3)
+    await store.replace("s", 4, [])  # the archive holds it now
+    await store.save_checkpoint("s", 2, b"they said hunter2secret")
+    assert await held_apart(path, "hunter2secret") == ["hunter2secret"]
+    await store.rewrite("child", [entry(1, "gone")])
+    await store.rewrite("s", [entry(1, "gone"), entry(5, "gone as well")])
+    assert await held_apart(path, "hunter2secret") == []
+    assert await store.load_checkpoint("s") is None
+    assert [one.message["content"] for one in await store.archived("s")] == ["gone as well"]
+    assert await store.search("s", "gone", 5) == [1]
+
+
+async def test_of_pages_that_were_split_no_copies_remain(path: Path, store: SqliteStore) -> None:
+    """`secure_delete` alone leaves some behind: this fails without the database being written anew."""
+    chance = random.Random(1)
+    counts = [0] * 12
+
+    async def talk(number: int) -> None:
+        for seq in range(counts[number] + 1, counts[number] + chance.randrange(2, 5)):
+            text = f"SECRET{number}x{seq:05} {'x' * chance.choice((20, 200, 900, 3_000))}"
+            await store.append(f"session {number}", [entry(seq, text)])
+            counts[number] = seq
+
+    for _ in range(250):
+        await asyncio.gather(*map(talk, chance.sample(range(12), 12)))
+    await store.rewrite("session 3", [entry(seq, "gone") for seq in range(1, counts[3] + 1)])
+    await store.close()
+    assert holding(path, *(f"SECRET3x{seq:05} " for seq in range(1, counts[3] + 1))) == []
+    assert holding(path, "SECRET4x00001 ")
+
+
+async def test_rewriting_only_tokens_erases_nothing_and_keeps_the_checkpoint(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 3))
+    await store.save_checkpoint("s", 2, b"two")
+    await store.rewrite("s", [but(one, tokens=99) for one in entries(1, 3)])
+    assert await store.load_checkpoint("s") == b"two"
+    assert [one.tokens for one in await store.read("s")] == [99, 99, 99]
+
+
+async def test_damaged_bytes_that_were_kept_are_erased_as_well(path: Path, store: SqliteStore) -> None:
+    await store.append("s", [entry(1, "hunter2secret"), entry(2, "two"), entry(3, "hunter2secret again")])
+    await store.close()
+    db = sqlite3.connect(path)
+    db.execute("UPDATE entries SET crc = crc + 1 WHERE seq = 3")
+    db.commit()
+    db.close()
+    kept = path.with_name("sessions.db.damaged-20260101T000000-1")
+    kept.write_bytes(b"hunter2secret")
+    assert [one.seq for one in await store.read("s")] == [1, 2]  # the third is put aside
+    assert holding(path, "hunter2secret again")
+    await store.rewrite("s", [entry(1, "gone")])
+    await store.close()
+    assert holding(path, "hunter2secret") == []
+    assert not kept.exists()
+
+
+async def test_who_reads_meanwhile_is_waited_for(path: Path, store: SqliteStore) -> None:
+    await store.append("s", [entry(1, "hunter2secret")])
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN")
+    db.execute("SELECT count(*) FROM entries").fetchone()
+    rewriting = asyncio.create_task(store.rewrite("s", [entry(1, "gone")]))
+    await store.append("other", entries(1, 2))  # others go on
+    await asyncio.sleep(0.05)
+    assert not rewriting.done()
+    db.execute("COMMIT")
+    db.close()
+    await rewriting
+    await store.close()
+    assert holding(path, "hunter2secret") == []
+
+
+async def test_erasing_that_was_cut_short_is_told_and_done_later(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", [entry(1, "hunter2secret")])
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN")
+    db.execute("SELECT count(*) FROM entries").fetchone()
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "_PATIENCE", 0.03)
+        with pytest.raises(StoreError, match="not erased from every byte"):
+            await store.rewrite("s", [entry(1, "gone")])
+    assert [one.message["content"] for one in await store.read("s")] == ["gone"]
+    db.execute("COMMIT")
+    db.close()
+    await store.close()
+    assert (await store.extent("s")).length == 1  # opened anew, it takes up what was left
+    await store.rewrite("s", [entry(1, "gone")])
+    await store.close()
+    assert holding(path, "hunter2secret") == []
+
+
+async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, store: SqliteStore) -> None:
+    await store.append("s", [entry(1, "hunter2secret")])
+    await store.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA secure_delete = OFF")
+    db.execute("DELETE FROM entries")
+    db.execute("UPDATE sessions SET stop = 0")
+    db.execute("INSERT INTO facts VALUES ('erasing', 1)")
+    db.close()
+    assert holding(path, "hunter2secret")
+    await store.sessions()
+    for _ in range(300):
+        if not await store._engine.run("read", lambda job: erasing.is_erasing(job.db)):  # pyright: ignore[reportPrivateUsage]
+            break
+        await asyncio.sleep(0.01)
+    await store.close()
+    assert holding(path, "hunter2secret") == []

@@ -1,0 +1,236 @@
+"""Faults around a SQLite database, really made: the caller is told what to do, and goes on when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.sqlite import faults
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.stores.sqlite.worker import Job
+from amplifier_context_testing.store_claims import assert_same
+from amplifier_context_testing.store_samples import entries, entry
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncGenerator[SqliteStore]:
+    store = SqliteStore(path, busy=0.1)
+    yield store
+    await store.close()
+
+
+BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
+
+
+@contextmanager
+def largest_file(size: int) -> Generator[None]:
+    """No file may grow past a size, as on a full disk: the writes fail half-way."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+async def sql(store: SqliteStore, statement: str) -> None:
+    def run(job: Job) -> None:
+        job.db.execute(statement).fetchall()
+
+    await store._engine.run("alone", run)  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 3))
+    size = path.with_name(path.name + "-wal").stat().st_size
+    with largest_file(size + 9_000):
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"sessions.db cannot .*(disk|space)"):
+                await store.append("s", BIG)
+        assert_same(await store.read("s"), entries(1, 3))
+    await store.append("s", entries(4, 5))
+    assert_same(await store.read("s"), entries(1, 5))
+    await store.append("s", BIG)
+    await store.close()
+    assert await store.extent("s") == Extent(11, 15)
+
+
+async def test_a_full_database_fails_the_call_and_nothing_else(store: SqliteStore) -> None:
+    await store.append("s", entries(1, 3))
+    await sql(store, "PRAGMA max_page_count = 30")
+    with pytest.raises(StoreError, match=r"cannot grow: the disk is full; free some space"):
+        await store.append("s", BIG)
+    came = await asyncio.gather(
+        store.append("a", entries(1, 1)),
+        store.append("s", BIG),
+        store.append("b", entries(1, 1)),
+        return_exceptions=True,
+    )
+    assert [type(one).__name__ for one in came] == ["NoneType", "StoreError", "NoneType"]
+    with pytest.raises(StoreError, match="disk is full"):
+        await store.save_checkpoint("s", 1, b"x" * 300_000)
+    assert_same(await store.read("s"), entries(1, 3))
+    await sql(store, "PRAGMA max_page_count = 1000000")
+    await store.append("s", BIG)
+    assert (await store.extent("s")).length == 9
+    assert await store.verify("s") == []
+
+
+async def test_a_database_locked_by_another_process_is_told_and_waited_for(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 1))
+    code = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('begin immediate');"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(StoreError, match="locked by another process"):
+        await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 1))  # who reads needs not wait
+    process.stdin.close()
+    process.wait(10)
+    process.stdout.close()
+    await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 2))
+
+
+async def test_a_database_that_became_read_only_is_told(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 1))
+    await sql(store, "PRAGMA query_only = ON")
+    with pytest.raises(StoreError, match=r"read-only; make it writable \(SQLITE_READONLY\)"):
+        await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 1))  # by a new connection: the old one is not trusted
+    await store.append("s", entries(2, 2))
+    assert await store.extent("s") == Extent(2, 2)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+async def test_a_database_that_cannot_be_made_is_told_and_made_later(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("amplifier_context_core.stores.sqlite.engine.make_file", refuse)
+        for call in (store.append("s", entries(1, 1)), store.read("s"), store.open("s"), store.sessions()):
+            with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
+                await call
+    await store.append("s", entries(1, 1))
+    assert await store.extent("s") == Extent(1, 1)
+
+
+async def test_an_io_error_is_told_and_the_next_call_goes_on(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", entries(1, 1))
+
+    def fail(job: Job) -> None:
+        problem = sqlite3.OperationalError("disk I/O error")
+        problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
+        raise problem
+
+    with pytest.raises(StoreError, match=r"check the disk.*\(SQLITE_IOERR_FSYNC\)"):
+        await store._engine.run("write", fail)  # pyright: ignore[reportPrivateUsage]
+    await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 2))
+
+
+async def test_closing_on_a_full_disk_keeps_what_was_acknowledged(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", BIG)
+    with largest_file(8_192):
+        try:
+            await store.close()
+        except StoreError as problem:
+            said = str(problem)
+        else:
+            said = ""
+    assert "x" * 100 not in said
+    other = SqliteStore(path)
+    assert_same(await other.read("s"), BIG)
+    await other.append("s", entries(20, 21))
+    await other.close()
+
+
+async def test_errors_name_no_content(store: SqliteStore) -> None:
+    await sql(store, "PRAGMA max_page_count = 30")
+    with pytest.raises(StoreError) as caught:
+        await store.append("s", [entry(1, "hunter2 " * 90_000)])
+    assert "hunter2" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
+    """A kind that is new in the driver would show here."""
+    kinds = {name for name in dir(sqlite3) if isinstance(getattr(sqlite3, name), type)}
+    raised = {name for name in kinds if issubclass(getattr(sqlite3, name), Exception)}
+    assert raised - {"Warning"} == {
+        "DataError",
+        "DatabaseError",
+        "Error",
+        "IntegrityError",
+        "InterfaceError",
+        "InternalError",
+        "NotSupportedError",
+        "OperationalError",
+        "ProgrammingError",
+    }
+    for name in raised - {"Warning"}:
+        problem = getattr(sqlite3, name)("some words of a message")
+        assert isinstance(problem, sqlite3.Error)
+        said = str(faults.store_error(problem, path))
+        assert said == f"the database {path} could not do what it was asked ({name})"
+
+
+async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
+    def fail(job: Job) -> None:
+        raise RuntimeError("ours")
+
+    for kind in ("read", "write", "note", "alone", "apart"):
+        with pytest.raises(RuntimeError, match="ours"):
+            await store._engine.run(kind, fail)  # pyright: ignore[reportPrivateUsage]
+    before = threading.active_count()
+    await store.append("s", entries(1, 1))
+    assert threading.active_count() == before
+
+
+async def test_who_is_told_of_repairs_may_fail(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("theirs")
+
+    await store.append("s", entries(1, 3))
+    await store.open("s", fail)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE entries SET crc = 0 WHERE seq = 2")
+    db.close()
+    assert [one.seq for one in await store.read("s")] == [1, 3]
+    assert "who is told of repairs failed" in caplog.text
+    assert "1 damaged messages were put aside" in caplog.text

@@ -1,0 +1,234 @@
+"""Who writes to a session of a SQLite database: claims, stale ones, lost ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import SessionInUse, SessionLost
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.sqlite import leases
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.store_samples import entries
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+def change(path: Path, **columns: Any) -> None:
+    """Change the row of a claim, as another holder's would look like."""
+    db = sqlite3.connect(path, isolation_level=None)
+    for name, value in columns.items():
+        db.execute(f"UPDATE leases SET {name} = ?", (value,))
+    db.close()
+
+
+def row(path: Path) -> dict[str, Any]:
+    db = sqlite3.connect(path)
+    db.row_factory = sqlite3.Row
+    found = dict(db.execute("SELECT * FROM leases").fetchone())
+    db.close()
+    return found
+
+
+CHILD = """
+import asyncio, sys, time
+from amplifier_context_core.stores import open_store
+from amplifier_context_testing.store_samples import entries
+async def main():
+    store = open_store(sys.argv[1])
+    await store.append("s", entries(1, 2))
+    print("holds", flush=True)
+    sys.stdin.read()
+    await store.close()
+asyncio.run(main())
+"""
+
+
+def child(path: Path) -> subprocess.Popen[str]:
+    """Another process that holds the session."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD, f"sqlite:{path}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+def end(process: subprocess.Popen[str], *, kill: bool) -> None:
+    if kill:
+        process.kill()
+    assert process.stdin
+    assert process.stdout
+    process.stdin.close()
+    process.wait(10)
+    process.stdout.close()
+
+
+async def test_a_claim_of_another_process_holds_until_it_closes(path: Path) -> None:
+    process = await asyncio.to_thread(child, path)
+    store = SqliteStore(path)
+    with pytest.raises(SessionInUse, match=f"pid {process.pid} on ") as caught:
+        await store.open("s")
+    assert "this process" not in caught.value.holder
+    (info,) = await store.sessions()
+    assert info.holder == caught.value.holder
+    await asyncio.to_thread(end, process, kill=False)
+    assert await store.open("s") == Extent(2, 2)
+    await store.close()
+
+
+async def test_a_killed_holder_is_noticed_at_once_and_its_work_is_there(path: Path) -> None:
+    process = await asyncio.to_thread(child, path)
+    await asyncio.to_thread(end, process, kill=True)
+    assert path.with_name(path.name + "-wal").stat().st_size  # hot: nobody closed the database
+    store = SqliteStore(path)
+    (info,) = await store.sessions()
+    assert info.holder == ""
+    assert await store.open("s") == Extent(2, 2)
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+
+
+async def test_another_store_object_of_the_process_is_named_as_such(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await store.open("s")
+    with pytest.raises(SessionInUse, match="another store object of this process"):
+        await other.open("s")
+    await store.close()
+    await other.open("s")
+    await other.close()
+
+
+async def test_a_process_id_that_was_given_again_is_no_holder(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    change(path, pid=os.getppid(), started="1")  # a living process, but it began at another time
+    await other.append("s", entries(2, 2))
+    with pytest.raises(SessionLost):
+        await store.append("s", entries(3, 3))
+    await other.close()
+    await store.close()
+
+
+@pytest.mark.parametrize(("left", "free"), [(30.0, False), (-1.0, True)])
+async def test_a_claim_from_another_machine_holds_until_it_expires(path: Path, left: float, free: bool) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    change(path, machine="elsewhere", host="host-b", pid=7, expires=time.time() + left)
+    if free:
+        await other.append("s", entries(2, 2))
+    else:
+        with pytest.raises(SessionInUse, match="pid 7 on host-b"):
+            await other.append("s", entries(2, 2))
+    await other.close()
+    await store.close()
+
+
+async def test_a_claim_that_was_lost_says_to_whom_and_writes_nothing(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    change(path, machine="elsewhere", expires=0.0)  # as if it had been asleep for long, elsewhere
+    await other.append("s", entries(3, 3))
+    for attempt in (
+        store.append("s", entries(9, 9)),
+        store.replace("s", 0, []),
+        store.save_checkpoint("s", 0, b""),
+        store.rewrite("s", entries(1, 1)),
+        store.append("s", entries(9, 9)),
+    ):
+        with pytest.raises(SessionLost, match=f"taken over by pid {os.getpid()}"):
+            await attempt
+    await other.release("s")
+    with pytest.raises(SessionLost):  # still: it does not know what the other wrote
+        await store.append("s", entries(9, 9))
+    assert await store.open("s") == Extent(3, 3)
+    await store.append("s", entries(4, 4))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+    await store.close()
+    await other.close()
+
+
+async def test_a_claim_that_was_taken_and_given_back_was_lost_all_the_same(path: Path) -> None:
+    """The number of the claim tells, not the name of the holder."""
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    change(path, fence=99)
+    with pytest.raises(SessionLost):
+        await store.append("s", entries(3, 3))
+    await store.release("s")
+    await store.append("s", entries(3, 3))
+    await store.close()
+
+
+async def test_fences_rise_with_every_claim(path: Path) -> None:
+    fences: list[int] = []
+    for _ in range(4):
+        store = SqliteStore(path)
+        await store.open("s")
+        fences.append(row(path)["fence"])
+        await store.release("s")
+        await store.open("s")
+        fences.append(row(path)["fence"])
+        await store.close()
+    assert fences == sorted(set(fences))
+
+
+async def test_writing_renews_a_claim(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    change(path, expires=1.0)
+    await store.append("s", entries(2, 2))
+    assert row(path)["expires"] > time.time() + leases.TTL / 2
+    await store.close()
+
+
+async def test_a_claim_is_renewed_while_nothing_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.engine.TTL", 0.15)
+    store = SqliteStore(path)
+    await store.open("s")
+    change(path, expires=1.0)
+    for _ in range(400):
+        await asyncio.sleep(0.01)
+        if row(path)["expires"] > 1.0:
+            break
+    assert row(path)["expires"] > time.time()
+    await store.close()
+    assert row(path)["released"] is not None
+
+
+async def test_a_refused_claim_leaves_no_trace(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await store.open("s")
+    before = row(path)
+    with pytest.raises(SessionInUse):
+        await other.append("s", entries(1, 1))
+    assert row(path) == before
+    await store.close()
+    await other.close()
+
+
+def test_a_process_is_known_by_when_it_began() -> None:
+    assert leases.started(os.getpid()) == leases.started(os.getpid()) != ""
+    process = subprocess.Popen(["sleep", "60"])
+    began = leases.started(process.pid)
+    process.kill()
+    assert began
+    for _ in range(1_000):
+        if not leases.started(process.pid):
+            break
+        time.sleep(0.002)
+    assert leases.started(process.pid) == ""  # a zombie holds nothing
+    process.wait()
+    assert leases.started(process.pid) == ""
