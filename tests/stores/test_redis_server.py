@@ -498,6 +498,10 @@ class TestForgetting:
             server.remove()
 
     def found(self, server: PrivateRedis, secret: str) -> bool:
-        files = [path for path in server.folder.rglob("*") if path.is_file()]
-        assert files
-        return any(secret.encode() in path.read_bytes() for path in files)
+        while True:
+            try:
+                read = [path.read_bytes() for path in server.folder.rglob("*") if path.is_file()]
+            except FileNotFoundError:  # the server renamed one meanwhile: look again at all
+                continue
+            assert read
+            return any(secret.encode() in content for content in read)
