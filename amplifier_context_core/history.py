@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, cast
 
+from .additions import Addition, Additions, land
 from .align import Alignment, Incoming, align, same_message, timestamp_of
 from .checkpoint import content_hash
 from .erase import erased
@@ -23,7 +22,8 @@ from .errors import InvalidMessage, NotLoaded, SessionInUse, SessionLost, StoreE
 from .gate import Gate
 from .incoming import echoed, response_of, stamped
 from .kin import any_count, known_count
-from .messages import INSTRUCTING, Message, Reading, copy_message, read_message
+from .lent import lent
+from .messages import INSTRUCTING, Message, Reading, read_message
 from .plugins import Plugins
 from .stores import UNCOUNTED, Extent, Repair, Store, slices
 from .stores.checks import named_after
@@ -43,45 +43,6 @@ _BREATHE = 500  # messages compared or read in between two breaths of the event 
 def utc_now() -> str:
     """The time as messages carry it: ISO 8601, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-@dataclass(slots=True)
-class _Addition:
-    """A message on its way into the history; `landed` tells the caller, on his own event loop."""
-
-    message: Message
-    reading: Reading
-    tokens: int
-    asked: str | None
-    heard: Response | None
-    landed: asyncio.Future[Entry | None]
-    entry: Entry | None = None
-    is_over: bool = False
-
-
-def _land(batch: Sequence[_Addition], problem: Exception | None = None) -> None:
-    """Tell who waits for these additions that they are part of the history, or why not."""
-    here = asyncio.get_running_loop()
-    for addition in batch:
-        if addition.is_over:
-            continue
-        addition.is_over = True
-        loop = addition.landed.get_loop()
-        if loop is here:
-            _tell(addition, problem)
-        elif not loop.is_closed():
-            with suppress(RuntimeError):  # it was closed in this very moment
-                loop.call_soon_threadsafe(_tell, addition, problem)
-
-
-def _tell(addition: _Addition, problem: Exception | None) -> None:
-    if addition.landed.done():
-        return
-    if problem is None:
-        addition.landed.set_result(addition.entry)
-    else:
-        addition.landed.set_exception(problem)
-        addition.landed.exception()  # nobody may wait for it any more
 
 
 class History:
@@ -128,9 +89,7 @@ class History:
         self._stamp = stamp
         self._transcript = Transcript(session_id)
         self._gate = Gate()
-        self._guard = threading.Lock()
-        self._additions: list[_Addition] = []
-        self._carrier: asyncio.AbstractEventLoop | None = None  # where additions are being carried out
+        self._additions = Additions()
         self._work: set[asyncio.Task[Any]] = set()
         self._apart = False  # a call was broken off in the store: it may hold more than the transcript
         self._replayed: int | None = None  # how far a replay of the history through `add` has come
@@ -219,12 +178,7 @@ class History:
         counter = cast(TokenCounter, await self._counter())
         tokens = await measure(message, counter)
         landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        with self._guard:
-            self._additions.append(_Addition(message, reading, tokens, asked, heard, landed))
-            idle = self._carrier is None or self._carrier.is_closed()
-            if idle:
-                self._carrier = landed.get_loop()
-        if idle:
+        if self._additions.put(Addition(message, reading, tokens, asked, heard, landed)):
             self._begin(self._carry_out())
         return await asyncio.shield(landed)
 
@@ -293,31 +247,25 @@ class History:
         """Add what waits, batch after batch, until nothing waits any more."""
         while True:
             async with self._gate:
-                with self._guard:
-                    batch = list(self._additions)
-                    self._additions.clear()
-                    if not batch:
-                        self._carrier = None
-                        return
+                batch = self._additions.take()
+                if not batch:
+                    return
                 try:
                     await self._add_all(batch)
                 except Exception as problem:  # noqa: BLE001 - raised where each of them waits
-                    _land(batch, problem)
+                    land(batch, problem)
                 except BaseException:
-                    with self._guard:
-                        self._carrier = None
-                    _land(
-                        batch,
-                        StoreError("the store was cut off while it wrote; resume the session to see what it holds"),
-                    )
+                    self._additions.give_up()
+                    cut_off = "the store was cut off while it wrote; resume the session to see what it holds"
+                    land(batch, StoreError(cut_off))
                     raise
 
-    async def _add_all(self, batch: Sequence[_Addition]) -> None:
+    async def _add_all(self, batch: Sequence[Addition]) -> None:
         await self._rejoin()
-        drafted: list[_Addition] = []
+        drafted: list[Addition] = []
         for addition in batch:
             if self._replayed is not None and await self._is_replay(addition.message, addition.reading):
-                _land((addition,))
+                land((addition,))
                 continue
             if addition.reading.human and self._cancelled:
                 await self._append(drafted)
@@ -328,7 +276,7 @@ class History:
             drafted.append(addition)
         await self._append(drafted)
 
-    def _draft(self, addition: _Addition, turn: int) -> Entry:
+    def _draft(self, addition: Addition, turn: int) -> Entry:
         message, reading = addition.message, addition.reading
         now = self._clock()
         created = timestamp_of(message) or now
@@ -343,7 +291,7 @@ class History:
             turn=turn + 1 if reading.human else turn,
         )
 
-    async def _append(self, drafted: Sequence[_Addition]) -> None:
+    async def _append(self, drafted: Sequence[Addition]) -> None:
         entries = [addition.entry for addition in drafted if addition.entry]
         if not entries:
             return
@@ -354,7 +302,7 @@ class History:
                 addition.entry = None
             raise
         self._transcript.extend(entries)
-        _land(drafted)
+        land(drafted)
         for entry in entries:
             self._tell_appended(entry)
 
@@ -591,10 +539,8 @@ class History:
 
     def _tell_appended(self, entry: Entry) -> None:
         if self._plugins.listens("amplifier_context_appended"):
-            lent = replace(
-                entry, message=copy_message(entry.message)
-            )  # an observer watches; it may not rewrite history
-            self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=lent)
+            # Lent, for an observer watches: it may not rewrite history.
+            self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=lent(entry))
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()

@@ -8,37 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast, overload
+from typing import Any, cast
 
 from .budget import Budget, model_of, name_of, request_budget
 from .config import Config
-from .errors import ConfigError, ContextError, NotLoaded, PinRefused
+from .errors import ConfigError, NotLoaded, PinRefused
 from .events import Hooks
 from .gate import Gate
 from .history import History, utc_now
 from .incoming import stamped
 from .kin import forget as forget_kin
 from .ladder import build_ladder
-from .messages import INSTRUCTING, Message, copy_message, metadata_of, text_of
-from .meter import LEAST_RATIO, Key, Meter, measured
+from .lent import Lent
+from .messages import Message, copy_message, metadata_of, text_of
+from .meter import Key, Meter
 from .notices import Notices
 from .plugins import Plugins, installed_plugins
-from .render import Rendered, Renderer, scrub, without_thinking
+from .prompt import PromptFactory, SystemPrompt
+from .render import Rendered, without_thinking
+from .responses import Responses
 from .resume import resume, save
-from .rounds import Round
 from .saved import Saved
 from .search import ScanIndex, SearchIndex
 from .stores import MemoryStore, Searchable, Store
 from .strategies import Strategy
-from .tokens import TokenCounter, approx_token_counter, count_message_tokens, load_counter
+from .tokens import TokenCounter, approx_token_counter, load_counter
 from .transcript import Entry, Response, Snapshot, seq_of
 from .views import Views
 
 log = logging.getLogger(__name__)
 
-PromptFactory = Callable[[], Awaitable[str]]
 _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
@@ -100,10 +101,8 @@ class ContextManager:
         self._saving = Gate()
         self._begin = begin
         self._clock = clock
-        self._factory: PromptFactory | None = None
-        self._prompt: Rendered | None = None
-        self._asked: str | None = None  # when the last view was handed out
-        self._heard: list[Response] = []  # responses reported since then
+        self._prompt = SystemPrompt()
+        self._responses = Responses()
         self._summaries_to_come: dict[str, str] = {}  # by call id, until the result comes
         self._capped_logged = False
 
@@ -120,7 +119,7 @@ class ContextManager:
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
-            heard, asked = self._response_heard(), self._asked
+            heard, asked = self._response_heard(), self._responses.asked
         before = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
         if self._settled_state() != before:  # a cancelled turn was settled on the way
@@ -134,8 +133,7 @@ class ContextManager:
         if entry.role == "assistant":
             if heard is not None and heard.usage and self.views.last:
                 self.meter.report(self.views.last.counted, heard.usage, self.views.last.key)
-            self._heard.clear()
-            self._asked = None
+            self._responses.answered()
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -180,8 +178,7 @@ class ContextManager:
         await self.history.clear()
         self.views.forget()
         self._summaries_to_come.clear()
-        self._heard.clear()
-        self._asked = None
+        self._responses.answered()
         await self._save()
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
@@ -189,7 +186,7 @@ class ContextManager:
 
         Those a hook brought (``metadata.source`` is ``hook``) stay.
         """
-        self._factory = factory
+        self._prompt.factory = factory
 
     # -- what people can ask of it ----------------------------------------------------------------------------------
 
@@ -243,7 +240,7 @@ class ContextManager:
         Before the first call of another method it is empty. Of a resumed session it may hold the newest messages only:
         reaching for the others raises `NotLoaded` until somebody called `load`.
         """
-        return _Lent(self.history.snapshot())
+        return Lent(self.history.snapshot())
 
     @property
     def turn_count(self) -> int:
@@ -441,8 +438,7 @@ class ContextManager:
 
     def heard(self, response: Response) -> None:
         """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
-        if self._asked is not None and len(self._heard) < 64:
-            self._heard.append(response)
+        self._responses.hear(response)
 
     async def settle(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
@@ -469,8 +465,7 @@ class ContextManager:
         counter = await self.token_counter()
         system = await self._system(counter)
         view = await self.views.request(budget.tokens, system, key, counter, protect=protect)
-        self._asked = self._clock()
-        self._heard.clear()
+        self._responses.ask(self._clock())
         messages = [shown.message for shown in view.system]
         for shown in view.messages:
             if shown.provider and key[0] and shown.provider != key[0]:
@@ -518,42 +513,13 @@ class ContextManager:
         return budget
 
     async def _system(self, counter: TokenCounter) -> list[Rendered]:
-        """The system prompt: leading system and developer messages, or what the factory gives in their place."""
-        stored: list[Rendered] = []
-        for entry in self.history.snapshot():
-            if entry.role not in INSTRUCTING:
-                break
-            replaced = self._factory and entry.role == "system" and metadata_of(entry.message).get("source") != "hook"
-            if not replaced:
-                stored.extend(Renderer(counter, output_limit=entry.tokens).render(Round((entry,))).messages)
-        if self._factory is None:
-            return stored
-        try:
-            text = await self._factory()
-        except Exception as problem:
-            raise ContextError(f"the system prompt factory failed: {type(problem).__name__}") from problem
-        if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            return stored
-        if self._prompt is None or self._prompt.message["content"] != text:
-            message = scrub({"role": "system", "content": text})
-            self._prompt = Rendered(message, count_message_tokens(message, counter))
-        return [self._prompt, *stored]
+        return await self._prompt.messages(self.history.snapshot(), counter)
 
     def _response_heard(self) -> Response | None:
-        """The response that belongs to the view handed out: with side calls between, the one nearest its size.
-
-        One that reports far less than the view holds was a side call, even when it is the only one.
-        """
         last = self.views.last
-        if last is None or self._asked is None:
+        if last is None or self._responses.asked is None:
             return None
-        expected = self.meter.estimate(last.counted, last.key)
-
-        def distance(response: Response) -> int:
-            return 1 << 60 if response.usage is None else abs(measured(response.usage) - expected)
-
-        heard = [r for r in self._heard if r.usage is None or measured(r.usage) >= LEAST_RATIO * last.counted]
-        return min(heard, key=distance, default=None)
+        return self._responses.best(last.counted, self.meter.estimate(last.counted, last.key))
 
     @property
     def counter(self) -> TokenCounter | None:
@@ -582,34 +548,6 @@ class ContextManager:
         if not isinstance(made, SearchIndex):
             raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
         return made
-
-
-class _Lent(Snapshot):
-    """A snapshot for callers: every entry read from it holds a copy of its message."""
-
-    __slots__ = ()
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot._entries, snapshot._held, snapshot.revision, snapshot.gap)
-
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        found = super().__getitem__(index)
-        return _lent(found) if isinstance(found, Entry) else [_lent(entry) for entry in found]
-
-    def __iter__(self) -> Iterator[Entry]:
-        return (_lent(entry) for entry in super().__iter__())
-
-    def find(self, seq: int) -> Entry | None:
-        found = super().find(seq)
-        return None if found is None else _lent(found)
-
-
-def _lent(entry: Entry) -> Entry:
-    return replace(entry, message=copy_message(entry.message))
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

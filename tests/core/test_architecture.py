@@ -27,9 +27,10 @@ ORDER = """
     messages
     media tokens
     transcript
+    lent additions
     rounds align merge search meter budget config
     shapes
-    render
+    render prompt responses
     plugins
     stores.protocol stores.checks stores.rows stores.slices stores.memory_store stores.servers
     stores.jsonl stores.sqlite stores.postgres stores.redis

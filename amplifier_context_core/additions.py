@@ -1,0 +1,82 @@
+"""Messages on their way into a history: they wait while the store is busy, and are then carried out together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .messages import Message, Reading
+from .transcript import Entry, Response
+
+
+@dataclass(slots=True)
+class Addition:
+    """One of them; `landed` tells the caller, on his own event loop."""
+
+    message: Message
+    reading: Reading
+    tokens: int
+    asked: str | None
+    heard: Response | None
+    landed: asyncio.Future[Entry | None]
+    entry: Entry | None = None
+    is_over: bool = False
+
+
+class Additions:
+    """Those that wait. They come from any thread; one task at a time, the carrier, takes them."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: list[Addition] = []
+        self._carrier: asyncio.AbstractEventLoop | None = None  # where it runs
+
+    def put(self, addition: Addition) -> bool:
+        """Let one wait. True if there is no carrier: then the caller must begin to be it, on his own loop."""
+        with self._guard:
+            self._waiting.append(addition)
+            if self._carrier is not None and not self._carrier.is_closed():
+                return False
+            self._carrier = addition.landed.get_loop()
+            return True
+
+    def take(self) -> list[Addition]:
+        """All that wait, for the carrier. With none he is done, and the next one to `put` begins anew."""
+        with self._guard:
+            taken, self._waiting = self._waiting, []
+            if not taken:
+                self._carrier = None
+            return taken
+
+    def give_up(self) -> None:
+        """The carrier is cut off."""
+        with self._guard:
+            self._carrier = None
+
+
+def land(batch: Sequence[Addition], problem: Exception | None = None) -> None:
+    """Tell who waits for these additions that they are part of the history, or why not."""
+    here = asyncio.get_running_loop()
+    for addition in batch:
+        if addition.is_over:
+            continue
+        addition.is_over = True
+        loop = addition.landed.get_loop()
+        if loop is here:
+            _tell(addition, problem)
+        elif not loop.is_closed():
+            with suppress(RuntimeError):  # it was closed in this very moment
+                loop.call_soon_threadsafe(_tell, addition, problem)
+
+
+def _tell(addition: Addition, problem: Exception | None) -> None:
+    if addition.landed.done():
+        return
+    if problem is None:
+        addition.landed.set_result(addition.entry)
+    else:
+        addition.landed.set_exception(problem)
+        addition.landed.exception()  # nobody may wait for it any more
