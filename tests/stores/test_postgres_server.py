@@ -218,7 +218,7 @@ class TestErrors:
     async def test_a_change_that_waits_too_long_is_not_made(self, store: Store, address: str, schema: str) -> None:
         await store.append("s", entries(1, 2))
         await store.close()
-        quick = PostgresStore.from_address(with_parameters(address, statement_timeout=0.3))
+        quick = PostgresStore.from_address(with_parameters(address, statement_timeout=2))
         await quick.open("s")
         with psycopg.connect(POSTGRES) as connection:
             name = sql.Identifier(schema, "sessions")
@@ -301,7 +301,7 @@ class TestPool:
             await store.close()
         assert_same(await stores[0].read("s9"), entries(1, 5))
         await stores[0].close()
-        for _ in range(200):
+        for _ in range(3_000):
             if not self.connections(schema):
                 return
             await asyncio.sleep(0.02)
@@ -379,7 +379,7 @@ class TestForgetting:
         for table in ("sessions", "entries", "archive", "damaged"):
             assert secret not in repr(ask(f"SELECT * FROM {table}", schema))
             assert secret.encode().hex() not in repr(ask(f"SELECT t::text FROM {table} t", schema))
-        for _ in range(250):
+        for _ in range(3_000):
             ((count,),) = ask(query, schema, schema)
             if count >= before + 4:
                 return

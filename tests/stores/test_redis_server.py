@@ -485,7 +485,7 @@ class TestForgetting:
             await store.save_checkpoint("s", 2, secret.encode())
             assert self.found(server, secret)
             await store.rewrite("s", [entry(1, "[forgotten]"), entry(4, "[forgotten]")])
-            for _ in range(500):
+            for _ in range(3_000):
                 if not self.found(server, secret):
                     break
                 await asyncio.sleep(0.02)
