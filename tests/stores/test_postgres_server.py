@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Generator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -210,7 +210,7 @@ class TestErrors:
         await store.close()
 
     async def test_a_database_that_is_not_there_is_said_to_be_missing(self, address: str) -> None:
-        store = PostgresStore.from_address(address.replace("/test?", "/no_such_database?"))
+        store = PostgresStore.from_address(urlsplit(address)._replace(path="/no_such_database").geturl())
         with pytest.raises(StoreError, match="make the database"):
             await store.read("s")
         await store.close()
