@@ -16,7 +16,7 @@ from types import TracebackType
 class Gate:
     """``async with gate:`` lets one task in at a time."""
 
-    __slots__ = ("_guard", "_holder", "_taken", "_waiters", "broken")
+    __slots__ = ("__weakref__", "_guard", "_holder", "_taken", "_waiters", "broken")
 
     def __init__(self) -> None:
         self.broken = False  # somebody's loop was closed while he was in: what he did may be half done
@@ -28,11 +28,7 @@ class Gate:
     async def __aenter__(self) -> None:
         loop = asyncio.get_running_loop()
         with self._guard:
-            gone = self._taken and self._holder is not None and self._holder.is_closed()
-            if gone or not self._taken:
-                self.broken |= gone
-                self._taken = True
-                self._holder = loop
+            if self._take(loop):
                 return
             turn: Future[None] = Future()
             self._waiters.append((turn, loop))
@@ -41,15 +37,30 @@ class Gate:
         except BaseException:
             # Cancelled while waiting. If the turn came all the same, it must be passed on, or all wait for ever.
             if not turn.cancel() and not turn.cancelled():
-                self._pass_on()
+                self.leave()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pass_on()
+        self.leave()
 
-    def _pass_on(self) -> None:
+    def enter_at_once(self) -> bool:
+        """Take it if it is free, for a task of the running loop; whoever took it so must `leave`."""
+        with self._guard:
+            return self._take(asyncio.get_running_loop())
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> bool:
+        gone = self._taken and self._holder is not None and self._holder.is_closed()
+        if self._taken and not gone:
+            return False
+        self.broken |= gone
+        self._taken = True
+        self._holder = loop
+        return True
+
+    def leave(self) -> None:
+        """Let the next one in."""
         with self._guard:
             while self._waiters:
                 turn, loop = self._waiters.popleft()

@@ -21,7 +21,7 @@ import orjson
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, count_message_tokens, exact_token_counter
 from amplifier_context_core.messages import copy_message
 
-from .clocks import Stall, collector, percentile, resident_bytes
+from .clocks import Stall, collector, percentile, resident_bytes, run
 from .sessions import Message, Reports, manager, messages, rounds
 
 Figures = dict[str, float]
@@ -38,7 +38,7 @@ def main() -> None:
     """Measure what the first argument names: a number of messages, or ``large``."""
     logging.basicConfig(level=logging.ERROR)
     what = sys.argv[1]
-    figures = asyncio.run(measure_large() if what == "large" else measure_session(int(what)))
+    figures = run(measure_large() if what == "large" else measure_session(int(what)))
     print(json.dumps({key: None if math.isnan(value) else value for key, value in figures.items()}))
 
 

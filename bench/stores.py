@@ -6,7 +6,6 @@ not know of each other are processes of their own again (see `stores_resume`).
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
@@ -26,6 +25,7 @@ from redis import RedisError
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Store, open_store
 
+from .clocks import run
 from .measure import say
 from .stores_append import measure_appends
 from .stores_floors import FileFloor, Floor, PostgresFloor, RedisFloor, SqliteFloor
@@ -47,7 +47,7 @@ def main() -> None:
     folder = scratch()
     try:
         if what == "append":
-            print(json.dumps(_told(asyncio.run(_append(which, folder)))))
+            print(json.dumps(_told(run(_append(which, folder)))))
         else:
             measured = measure_resume(int(which), folder)
             print(json.dumps({store: _told(figures) for store, figures in measured.items()}))

@@ -12,7 +12,6 @@ The files are in the page cache (they were just written): what is measured is ou
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
@@ -29,7 +28,7 @@ from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_c
 from amplifier_context_core.saved import load
 from amplifier_context_core.stores import open_store
 
-from .clocks import Stall, resident_bytes
+from .clocks import Stall, resident_bytes, run
 from .measure import say
 from .sessions import BUDGET, Message, messages, rounds
 from .stores_entries import entries_of
@@ -88,10 +87,10 @@ def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     what, address, other = sys.argv[1:]
     if what == "copy":
-        print(json.dumps(asyncio.run(_copy(address, other))))
+        print(json.dumps(run(_copy(address, other))))
         return
     work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume, "work": _work}[what]
-    print(json.dumps(asyncio.run(work(address, int(other)))))
+    print(json.dumps(run(work(address, int(other)))))
 
 
 # -- the processes ----------------------------------------------------------------------------------------------------

@@ -196,3 +196,27 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> Non
     asyncio.run(holder())
     assert waiting.is_set()
     assert taken.is_set()
+
+
+async def test_a_free_gate_can_be_taken_at_once_and_a_taken_one_cannot() -> None:
+    gate = Gate()
+    assert gate.enter_at_once()
+    assert not gate.enter_at_once()
+    waiting = asyncio.create_task(gate.__aenter__())
+    await settle()
+    gate.leave()
+    assert not gate.enter_at_once()  # whoever waits comes first
+    await waiting
+    gate.leave()
+    assert gate.enter_at_once()
+
+
+def test_a_gate_whose_holder_is_gone_with_its_loop_can_be_taken_at_once() -> None:
+    gate = Gate()
+
+    async def take() -> bool:
+        return gate.enter_at_once()
+
+    assert asyncio.run(take())
+    assert asyncio.run(take())
+    assert gate.broken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 from collections.abc import Generator
@@ -20,6 +21,7 @@ from amplifier_context_core.stores.postgres import store as module
 from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_core.stores.servers.owner import Owner
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
 from amplifier_context_testing.store_claims_sessions import Forking
@@ -281,6 +283,89 @@ class TestErrors:
             assert isinstance(told, StoreError)
             if issubclass(kind, (psycopg.DataError, psycopg.IntegrityError)):
                 assert "secret" not in str(told)
+
+
+class TestAppendsFromTheCallersLoop:
+    """A message on its own goes to the server without a change of threads."""
+
+    @pytest.fixture
+    def locked(self, schema: str) -> Generator[psycopg.Connection]:
+        """Somebody else's connection, which can keep all sessions locked."""
+        with psycopg.connect(POSTGRES) as connection:
+            connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
+            connection.commit()
+            yield connection
+
+    async def test_one_that_is_open_here_needs_no_other_loop(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.append("s", entries(1, 1))
+
+        def elsewhere(*_: object) -> None:
+            raise AssertionError("the background loop was asked")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Owner, "run", elsewhere)
+            for seq in range(2, 6):
+                await store.append("s", entries(seq, seq))
+        assert_same(await store.read("s"), entries(1, 5))
+
+    async def test_one_that_is_cancelled_is_taken_back(
+        self, store: PostgresStore, locked: psycopg.Connection, schema: str
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        locked.execute("SELECT * FROM sessions FOR UPDATE")
+        appending = asyncio.create_task(store.append("s", entries(3, 3)))
+        await self.blocked(schema, 1)
+        appending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await appending
+        locked.rollback()
+        assert_same(await store.read("s"), entries(1, 2))
+        await store.append("s", entries(3, 4))
+        assert_same(await store.read("s"), entries(1, 4))
+        assert await store.verify("s") == []
+
+    @pytest.mark.parametrize("made", [False, True], ids=["before it is made", "after"])
+    async def test_one_whose_loop_ends_is_taken_back(
+        self, store: PostgresStore, locked: psycopg.Connection, schema: str, made: bool
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        loop = asyncio.SelectorEventLoop()
+        locked.execute("SELECT * FROM sessions FOR UPDATE")
+        started = loop.create_task(store.append("s", entries(3, 3)))
+        await asyncio.to_thread(loop.run_until_complete, self.blocked(schema, 1))
+        if made:
+            locked.rollback()
+            await self.blocked(schema, 0)
+        loop.close()  # without a word to its tasks
+        locked.rollback()
+        assert_same(await store.read("s"), entries(1, 2))
+        await store.append("s", entries(3, 4))
+        assert_same(await store.read("s"), entries(1, 4))
+        assert await store.verify("s") == []
+        del started  # and with it a connection in the middle of a statement
+        gc.collect()
+        await store.append("s", entries(5, 5))
+
+    async def test_one_that_is_sent_after_others_comes_after_them(self, store: PostgresStore) -> None:
+        await store.append("s", entries(1, 1))
+        await asyncio.gather(*(store.append("s", entries(seq, seq + 1)) for seq in range(2, 22, 2)))
+        await asyncio.gather(store.append("s", entries(22, 300)), store.append("s", entries(301, 301)))
+        await asyncio.gather(*(store.append("s", entries(seq, seq)) for seq in range(302, 330)))
+        assert_same(await store.read("s"), entries(1, 329))
+
+    async def blocked(self, schema: str, count: int) -> None:
+        """Wait until so many statements wait for a lock."""
+        async with asyncio.timeout(20):
+            while _waiting(schema) != count:
+                await asyncio.sleep(0.01)
+
+
+def _waiting(schema: str) -> int:
+    query = b"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position(%s IN query) > 0"
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        return connection.execute(query, [schema]).fetchall()[0][0]
 
 
 class TestPool:

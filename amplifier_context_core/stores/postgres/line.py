@@ -10,7 +10,11 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, TypeVar
 
 import psycopg
@@ -25,10 +29,10 @@ from .address import PostgresAddress
 from .schema import migrate
 
 T = TypeVar("T")
-Connection = psycopg.AsyncConnection[Any]
 
 log = logging.getLogger(__name__)
 
+ANY_LOOP = sys.platform != "win32"  # can `use` be used? The usual loop there cannot wait for a connection of psycopg's
 _CHUNK = 50  # rows that are made at once: the driver keeps all other threads waiting meanwhile
 _WARM = 2  # connections kept out of the pool between two calls
 _GRACE = 5.0  # seconds after its statement timeout (at most as long again) until a silent server is hung up on
@@ -65,6 +69,17 @@ _PHRASES = (
 _QUOTABLE = ("08", "25", "28", "3D", "3F", "42", "53", "54", "55", "57", "58", "XX")  # classes that quote no data
 
 
+class Connection(psycopg.AsyncConnection[Any]):
+    """A connection that can keep a cursor. To make one, and to learn anew how its values are sent, takes longer than
+    to send a small statement; but a cursor holds its last result.
+    """
+
+    @cached_property
+    def kept(self) -> psycopg.AsyncCursor[Any]:
+        """For statements whose results are small."""
+        return self.cursor()
+
+
 class PostgresConnections:
     """A pool on an owner's loop. Opens nothing before the first call."""
 
@@ -81,7 +96,8 @@ class PostgresConnections:
         self._uses = 0
         self._waiting = 0
         self._busy: dict[Connection, float] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: Future[None] | None = None
+        self._watched = False
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -89,6 +105,7 @@ class PostgresConnections:
         pool, self._pool, self._ready = self._pool, None, False
         if self._watching is not None:
             self._watching.cancel()
+        self._watched = False
         if pool is not None:
             await pool.close()
 
@@ -99,12 +116,8 @@ class PostgresConnections:
             work: what; it must leave no transaction open.
             limit: seconds until the server is given up, if not its statement timeout and a little.
         """
-        usable = self._warm and self._ready and not self._down
-        connection = self._warm.pop() if usable else await self._take()
-        now = asyncio.get_running_loop().time()
-        self._busy[connection] = now + (self._patience if limit is None else limit)
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        connection = self._spare() or await self._take()
+        self._begin(connection, self._patience if limit is None else limit)
         try:
             return await work(connection)
         except psycopg.Error as problem:
@@ -112,6 +125,27 @@ class PostgresConnections:
         finally:
             del self._busy[connection]
             await self._give_back(connection)
+
+    def lend(self) -> Connection | None:
+        """A connection for `use` on the running loop, if one can be had at once; whoever takes it must use it."""
+        return self._spare()
+
+    async def use(self, connection: Connection, statement: bytes, values: dict[str, Any]) -> int:
+        """`count` on the caller's own loop, with a connection that was lent.
+
+        psycopg waits for a connection on whatever loop it is used, and these never have two users.
+        """
+        self._begin(connection, self._patience)
+        try:
+            return (await connection.kept.execute(statement, values)).rowcount
+        except psycopg.Error as problem:
+            raise self._told(problem, connection) from problem
+        finally:
+            del self._busy[connection]
+            if self._sound(connection):
+                self._warm.append(connection)
+            else:
+                self.owner.start(self._give_back(connection))
 
     async def ask(self, statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """The rows of one statement."""
@@ -131,7 +165,7 @@ class PostgresConnections:
         """How many rows one statement changed."""
 
         async def work(connection: Connection) -> int:
-            return (await connection.execute(statement, values)).rowcount
+            return (await connection.kept.execute(statement, values)).rowcount
 
         return await self.do(work)
 
@@ -162,30 +196,53 @@ class PostgresConnections:
 
     async def _give_back(self, connection: Connection) -> None:
         """To the next caller directly, if that may be: the pool takes its time (locks, reset, statistics)."""
-        self._uses += 1
-        sound = connection.pgconn.transaction_status == TransactionStatus.IDLE and not self._down
-        if sound and not self._waiting and len(self._warm) < _WARM and self._uses % 1_000 and self._pool is not None:
+        if self._sound(connection):
             self._warm.append(connection)
         elif self._pool is not None:
             await self._pool.putconn(connection)
         else:
             await connection.close()
 
+    def _sound(self, connection: Connection) -> bool:
+        """May it wait outside of the pool? Now and then not, so that the pool sees each again."""
+        self._uses += 1
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        room = not self._waiting and len(self._warm) < _WARM and self._pool is not None
+        return idle and room and not self._down and self._uses % 1_000 != 0
+
+    def _spare(self) -> Connection | None:
+        """A connection that waits outside of the pool. Other threads take them as well."""
+        if self._ready and not self._down:
+            with contextlib.suppress(IndexError):
+                return self._warm.pop()
+        return None
+
     async def _cool(self) -> None:
         """Give all connections that wait outside the pool back to it."""
-        while self._warm:
-            connection = self._warm.pop()
+        while True:
+            try:
+                connection = self._warm.pop()
+            except IndexError:
+                return
             if self._pool is not None:
                 await self._pool.putconn(connection)
+
+    def _begin(self, connection: Connection, limit: float) -> None:
+        self._busy[connection] = time.monotonic() + limit
+        if not self._watched:
+            self._watched = True
+            self._watching = self.owner.start(self._watch())
 
     async def _watch(self) -> None:
         """Hang up on servers that say nothing for too long, for as long as anything is asked."""
         while self._busy:
             await asyncio.sleep(min(1.0, self.address.statement_timeout / 4))
-            now = asyncio.get_running_loop().time()
+            now = time.monotonic()
             for connection, deadline in list(self._busy.items()):
                 if now > deadline:
                     _hang_up(connection)
+            if not self._busy:
+                self._watched = False  # then look once more: `_begin` may have come between
 
     async def _look(self) -> None:
         """Connect once, outside the pool: is the server there, and is the schema?"""
@@ -193,7 +250,7 @@ class PostgresConnections:
             if self._ready and not self._down:
                 return
             try:
-                connection = await psycopg.AsyncConnection.connect(
+                connection = await Connection.connect(
                     self.address.conninfo, autocommit=True, connect_timeout=round(self.address.connect_timeout)
                 )
             except psycopg.Error as problem:
@@ -220,6 +277,7 @@ class PostgresConnections:
     def _new_pool(self) -> AsyncConnectionPool[Connection]:
         return AsyncConnectionPool(
             self.address.conninfo,
+            connection_class=Connection,
             kwargs={"autocommit": True, "connect_timeout": round(self.address.connect_timeout)},
             min_size=1,
             max_size=self.address.pool_size,

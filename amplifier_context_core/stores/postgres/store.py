@@ -30,7 +30,7 @@ from ..servers.leased_store import LeasedStore
 from ..servers.leases import Claim, Cut, Held, Rewritten, Row, State, Unreachable
 from ..servers.owner import Shared
 from .address import PostgresAddress, read_address
-from .line import Connection, PostgresConnections
+from .line import ANY_LOOP, Connection, PostgresConnections
 from .statements import Statements
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class PostgresLine:
         self._schema = address.schema
         self.owner = self._connections.owner
         self.where = address.where
+        self.any_loop = ANY_LOOP
         self.stop = self._connections.stop
         self._appends: Batches[_Append, bool] = Batches(self._append_all)
         self._ask, self._count, self._do = self._connections.ask, self._connections.count, self._connections.do
@@ -125,6 +126,8 @@ class PostgresLine:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def append(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool:
+        if not self.owner.is_here():
+            return await self._append_here(claim, change, rows, ttl)
         size = _size(rows)
         if len(rows) > _MOST_ROWS or size > _MOST_BYTES:
             return await self._append_long(claim, change, rows, ttl)
@@ -133,11 +136,17 @@ class PostgresLine:
             return bool((await self._append_all([one]))[0])
         return await self._appends.add(one)
 
+    async def _append_here(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool:
+        connection = self._connections.lend() if len(rows) == 1 else None
+        if connection is None:
+            return await self.owner.run(self.append(claim, change, rows, ttl))
+        return await self._connections.use(connection, *self._one(_Append(claim, change, rows, ttl))) == 1
+
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         if len(batch) == 1:
             one = batch[0]
             if len(one.rows) == 1:
-                return [await self._append_one(one)]
+                return [await self._count(*self._one(one)) == 1]
             return [await self._count(self._sql.append, one.values() | _columns(one.rows)) == len(one.rows)]
         try:
             made = {key for (key,) in await self._ask(self._sql.append_many, _together(batch))}
@@ -147,16 +156,16 @@ class PostgresLine:
             return [await self._alone(one) for one in batch]
         return [one.claim.held.key in made for one in batch]
 
-    async def _append_one(self, one: _Append) -> bool:
+    def _one(self, one: _Append) -> tuple[bytes, dict[str, Any]]:
         row = one.rows[0]
         values = _guard(one.claim, one.change, one.ttl)
         values["seq"], values["turn"], values["token"] = str(row.seq), str(row.turn), str(row.tokens)
         values["size"] = str(len(row.message))
         if not row.extra:
             values["message"] = cast(bytes, row.message).decode()
-            return await self._count(self._sql.append_one, values) == 1
+            return self._sql.append_one, values
         values["message"], values["origin"], values["extra"] = _texts(row)
-        return await self._count(self._sql.append_one_knowing, values) == 1
+        return self._sql.append_one_knowing, values
 
     async def _alone(self, one: _Append) -> bool | Exception:
         try:

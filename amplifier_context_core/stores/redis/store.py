@@ -45,6 +45,7 @@ class RedisLine:
         self._prefix = _quoted(address.prefix)
         self._directory = f"{self._prefix}:sessions"
         self.owner = self._connections.owner
+        self.any_loop = False  # the client's connections belong to the loop they were made on
         self.where = address.where
         self.stop = self._connections.stop
         self._run, self._call = self._connections.run, self._connections.call

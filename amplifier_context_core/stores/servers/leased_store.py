@@ -17,24 +17,20 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...errors import SessionInUse, SessionLost, StoreError
+from ...gate import Gate
 from ...transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, places
 from ..rows import entry_of
+from .changes import append_at_once, lost, make_once, repeated, settle
 from .leases import (
     CHUNK,
-    GONE,
     Claim,
-    Cut,
-    Doubt,
     Line,
     Rewritten,
     Row,
-    State,
-    Unconfirmed,
     breathe,
     holder,
-    new_change,
     rows_of,
 )
 from .owner import Shared
@@ -42,6 +38,8 @@ from .owner import Shared
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_LIGHT = 8_000  # tokens of a message that may be made JSON on the caller's loop: some 32 kB, or 30 us
 
 
 class LeasedStore:
@@ -67,7 +65,8 @@ class LeasedStore:
         self._ending = False
         self._claims: dict[str, Claim] = {}
         self._fences: dict[str, str] = {}  # of claims whose answer has not come: asked for again by the same name
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        self._here = Gate()  # one caller at a time appends from his own loop
         self._renewing: asyncio.Task[None] | None = None
         self._repairs: list[tuple[OnRepair, Repair]] = []
 
@@ -114,10 +113,15 @@ class LeasedStore:
             length, last_seq = claim.extent.length, claim.extent.last_seq
             after = Extent(length + len(rows), max(last_seq, *(row.seq for row in rows)))
             await self._make(
-                line, claim, lambda change: line.append(claim, change, rows, self._ttl), after, appended=len(rows)
+                line,
+                claim,
+                lambda change: line.append(claim, change, rows, self._ttl),
+                after,
+                appended=len(rows),
             )
 
-        await self._changing(session_id, work)
+        if not await self._append_here(session_id, given):
+            await self._changing(session_id, work)
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         return await self._entries(session_id, lambda line: line.read(session_id, start, stop), start, stop)
@@ -180,7 +184,9 @@ class LeasedStore:
 
         async def work(line: Line, claim: Claim) -> None:
             check_within(session_id, covered, claim.extent.length)
-            await self._make(line, claim, lambda change: line.save_checkpoint(claim, change, covered, data, self._ttl))
+            await make_once(
+                line, claim, self._ttl, lambda change: line.save_checkpoint(claim, change, covered, data, self._ttl)
+            )
 
         await self._changing(session_id, work)
 
@@ -200,14 +206,14 @@ class LeasedStore:
         await self._call(work)
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._call(lambda line: _repeated(line.sessions))
+        return await self._call(lambda line: repeated(line.sessions))
 
     async def delete(self, session_id: str) -> None:
         async def work(line: Line, claim: Claim) -> None:
-            if not await _repeated(lambda: line.delete(claim)):
-                state = await _repeated(lambda: line.state(session_id))
+            if not await repeated(lambda: line.delete(claim)):
+                state = await repeated(lambda: line.state(session_id))
                 if state is not None:
-                    raise self._lost(claim, state)
+                    raise lost(claim, state)
             del self._claims[session_id]
 
         await self._changing(check_session_id(session_id), work)
@@ -269,12 +275,13 @@ class LeasedStore:
                 await line.stop()
                 line.owner.stop()
 
-    def _turn(self, session_id: str) -> asyncio.Lock:
+    def _turn(self, session_id: str) -> Gate:
         """Calls for one session are made one after another."""
-        turn = self._turns.get(session_id)
-        if turn is None:
-            turn = self._turns[session_id] = asyncio.Lock()
-        return turn
+        with self._lock:
+            turn = self._turns.get(session_id)
+            if turn is None:
+                turn = self._turns[session_id] = Gate()
+            return turn
 
     async def _reading(self, session_id: str, ask: Callable[[Line], Awaitable[T]]) -> T:
         check_session_id(session_id)
@@ -282,7 +289,7 @@ class LeasedStore:
         async def work(line: Line) -> T:
             async with self._turn(session_id):
                 await self._settle(line, session_id)
-                return await _repeated(lambda: ask(line))
+                return await repeated(lambda: ask(line))
 
         return await self._call(work)
 
@@ -299,11 +306,17 @@ class LeasedStore:
 
     # -- claims ---------------------------------------------------------------------------------------------------
 
+    async def _settle(self, line: Line, session_id: str) -> None:
+        """End the doubt about an earlier change, if there is one."""
+        claim = self._claims.get(session_id)
+        if claim is not None and claim.doubt is not None and not claim.lost_to:
+            await settle(line, claim, self._ttl, claim.doubt)
+
     async def _claimed(self, line: Line, session_id: str) -> Claim:
         claim = self._claims.get(session_id)
         if claim is None:
             fence = self._fences.setdefault(session_id, uuid.uuid4().hex)
-            held = await _repeated(lambda: line.claim(session_id, fence, holder(), self._ttl))
+            held = await repeated(lambda: line.claim(session_id, fence, holder(), self._ttl))
             del self._fences[session_id]
             if isinstance(held, str):
                 raise SessionInUse(session_id, held or "another writer")
@@ -320,7 +333,7 @@ class LeasedStore:
             if not mine:
                 continue
             try:
-                await _repeated(lambda mine=mine: line.renew(mine, self._ttl))
+                await repeated(lambda mine=mine: line.renew(mine, self._ttl))
             except StoreError as problem:
                 log.warning("claims of %d sessions could not be renewed, trying again: %s", len(mine), problem)
 
@@ -331,7 +344,7 @@ class LeasedStore:
             await self._settle(line, session_id)
             claim = self._claims[session_id]
             if not claim.lost_to:
-                await _repeated(lambda: line.release(claim))
+                await repeated(lambda: line.release(claim))
         except StoreError as problem:
             raise StoreError(
                 f"session {session_id!r} could not be released; it is free in {self._ttl:g} s at the latest: {problem}"
@@ -339,15 +352,11 @@ class LeasedStore:
         finally:
             del self._claims[session_id]
 
-    def _lost(self, claim: Claim, state: State | None) -> SessionLost:
-        claim.lost_to = GONE if state is None else state.holder or "another writer, who is done with it"
-        return SessionLost(claim.session_id, claim.lost_to)
-
     async def _look(self, line: Line, claim: Claim) -> None:
         """Is a claim still ours? Marks it lost if not."""
-        state = await _repeated(lambda: line.state(claim.session_id))
+        state = await repeated(lambda: line.state(claim.session_id))
         if (state is None and claim.held.created) or (state is not None and state.fence != claim.fence):
-            self._lost(claim, state)
+            lost(claim, state)
 
     # -- changes --------------------------------------------------------------------------------------------------
 
@@ -359,70 +368,47 @@ class LeasedStore:
         after: Extent | None = None,
         appended: int = 0,
     ) -> None:
-        """Make a change once, however often it has to be sent; or remember the doubt, and say that it failed."""
-        change = new_change()
-        unsure = False
-        for attempt in (1, 2, 3):
-            try:
-                if await send(change) or await self._was_made(line, claim, change):
-                    claim.moved(change, after)
-                    return
-            except SessionLost:
-                raise
-            except StoreError as problem:
-                unsure = unsure or isinstance(problem, (Cut, Unconfirmed))
-                if isinstance(problem, Cut) and attempt < 3:
-                    continue
-                if unsure:
-                    claim.doubt = Doubt(change, new_change(), appended)
-                raise
-        raise StoreError(f"session {claim.session_id!r} could not be claimed again on {line.where}; try again")
+        await make_once(line, claim, self._ttl, send, after, appended)
 
-    async def _was_made(self, line: Line, claim: Claim, change: int) -> bool:
-        """A change was refused: because it was made before, or because the claim is not ours any more."""
-        state = await line.state(claim.session_id)
-        if state is None and not claim.held.created:
-            # Nothing was ever written, and the claim itself has expired.
-            held = await line.claim(claim.session_id, claim.fence, holder(), self._ttl)
-            if isinstance(held, str) or held.created:
-                raise self._lost(claim, await line.state(claim.session_id))
-            claim.held = held
+    async def _append_here(self, session_id: str, entries: Sequence[Entry]) -> bool:
+        """Append a message from the caller's own loop, if nothing is in the way: two changes of threads take as long
+        as the server does.
+
+        Returns:
+            Whether it was done. If not, what happened is for the background loop to find out.
+        """
+        line = self._line
+        if (
+            line is None
+            or not line.any_loop
+            or self._calls
+            or self._pid != os.getpid()
+            or session_id not in self._claims
+        ):
             return False
-        if state is None or state.fence != claim.fence:
-            raise self._lost(claim, state)
-        if state.change != change:
-            raise StoreError(f"session {claim.session_id!r} was changed by somebody without a claim; open it again")
-        return True
-
-    async def _settle(self, line: Line, session_id: str) -> None:
-        """End the doubt about an earlier change, if there is one."""
-        claim = self._claims.get(session_id)
-        if claim is None or claim.doubt is None or claim.lost_to:
-            return
-        doubt = claim.doubt
-        if not await _repeated(lambda: line.settle(claim, doubt.settled, self._ttl)):
-            state = await _repeated(lambda: line.state(session_id))
-            if state is None or state.fence != claim.fence:
-                self._lost(claim, state)
-                return
-            if state.change == doubt.change and doubt.appended:
-                await _repeated(lambda: line.undo(claim, doubt.change, doubt.settled))
-                state = await _repeated(lambda: line.state(session_id)) or state
-            if state.change == doubt.change:
-                log.warning("session %r: a change that was reported as failed has been made after all", session_id)
-                claim.moved(doubt.change, state.extent)
-                claim.doubt = None
-                return
-        claim.held = claim.held._replace(change=doubt.settled)
-        claim.doubt = None
+        if len(entries) > 1 or entries[0].tokens > _LIGHT or not self._here.enter_at_once():
+            return False
+        try:
+            turn = self._turn(session_id)
+            if not turn.enter_at_once():
+                return False
+            try:
+                claim = self._claims.get(session_id)
+                if claim is None or claim.doubt is not None or claim.lost_to:
+                    return False
+                return await append_at_once(line, claim, self._ttl, rows_of(session_id, entries))
+            finally:
+                turn.leave()
+        finally:
+            self._here.leave()
 
     async def _fork(self, line: Line, session_id: str, new_id: str, length: int | None) -> None:
         await self._settle(line, session_id)
         await self._settle(line, new_id)
-        parent = await _repeated(lambda: line.extent(session_id))
+        parent = await repeated(lambda: line.extent(session_id))
         if parent is None:
             raise no_session(session_id)
-        if await _repeated(lambda: line.extent(new_id)) is not None:
+        if await repeated(lambda: line.extent(new_id)) is not None:
             raise session_exists(new_id)
         count = parent.length if length is None else length
         check_within(session_id, count, parent.length)
@@ -434,7 +420,9 @@ class LeasedStore:
             if claim.held.created:
                 raise session_exists(new_id)
             after = Extent(count, parent.last_seq)
-            await self._make(line, claim, lambda change: line.fork(claim, change, session_id, count, self._ttl), after)
+            await make_once(
+                line, claim, self._ttl, lambda change: line.fork(claim, change, session_id, count, self._ttl), after
+            )
         except StoreError:
             if not was_open:
                 with contextlib.suppress(StoreError):
@@ -456,7 +444,7 @@ class LeasedStore:
         async def work(line: Line) -> list[Entry]:
             async with self._turn(session_id):
                 await self._settle(line, session_id)
-                rows = await _repeated(lambda: ask(line))
+                rows = await repeated(lambda: ask(line))
                 entries, damaged = await _entries_of(session_id, rows)
                 claim = self._claims.get(session_id)
                 missing = 0
@@ -474,22 +462,14 @@ class LeasedStore:
     async def _mend(self, line: Line, claim: Claim, damaged: list[int]) -> None:
         was = claim.extent
         await self._make(line, claim, lambda change: line.mend(claim, change, damaged, self._ttl))
-        state = await _repeated(lambda: line.state(claim.session_id))
+        state = await repeated(lambda: line.state(claim.session_id))
         claim.moved(claim.held.change, state.extent if state else None)
-        lost = was.length - claim.extent.length
+        gone = was.length - claim.extent.length
         kept = f"the damaged rows on {line.where}" if damaged else ""
-        repair = Repair(claim.session_id, f"{lost} messages could not be read and were taken out", lost, kept)
+        repair = Repair(claim.session_id, f"{gone} messages could not be read and were taken out", gone, kept)
         log.warning("session %r: %s", claim.session_id, repair.what)
         if claim.on_repair is not None:
             self._repairs.append((claim.on_repair, repair))
-
-
-async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and if the connection breaks ask once more: for what can be done twice without harm."""
-    try:
-        return await ask()
-    except Cut:
-        return await ask()
 
 
 async def _entries_of(session_id: str, rows: Sequence[Row]) -> tuple[list[Entry], list[int]]:

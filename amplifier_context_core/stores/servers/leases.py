@@ -115,7 +115,7 @@ class Claim:
 
 
 class Line(Protocol):
-    """A server, as its store asks it. Called on the background loop only.
+    """A server, as its store asks it. Called on the background loop only; `append` on any, where `any_loop` says so.
 
     Methods that change something return whether they did; they do so only if the claim's fence and last change are
     those of the session's row. All raise `Unreachable`, `Cut` or, for what the server refused, `StoreError`.
@@ -123,6 +123,7 @@ class Line(Protocol):
 
     owner: Owner
     where: str
+    any_loop: bool
 
     async def stop(self) -> None: ...
 

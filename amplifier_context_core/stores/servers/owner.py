@@ -13,6 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +44,18 @@ class Owner:
                 self._current = _Background(self._name)
             self._current.hand_over(coroutine, here, waiter)
         return await waiter
+
+    def is_here(self) -> bool:
+        """Is the running loop the background loop?"""
+        return self._current is not None and self._current.loop is asyncio.get_running_loop()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T] | None:
+        """Run a coroutine on the background loop, with nobody waiting for it. Not run if the loop has ended."""
+        with self._lock:
+            if self._current is not None and self._current.pid == os.getpid():
+                return asyncio.run_coroutine_threadsafe(coroutine, self._current.loop)
+        coroutine.close()
+        return None
 
     def stop(self) -> None:
         """End the loop; what still runs there is cancelled. Waits for nothing."""
