@@ -31,7 +31,7 @@ bench: $(STAMP)  ## speed and memory, as a table
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(STAMP)  ## the long-running tests, and those of the manager on every store
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager $(ARGS)
 
 clean:  ## remove .venv, caches and what was built

@@ -203,7 +203,7 @@ def test_ctrl_c_ends_with_a_summary_and_the_shells_code(clone: Path) -> None:
         assert running.stdout is not None
         assert any("list_folder" in line for line in running.stdout)
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate(timeout=20)
+        output, _ = running.communicate(timeout=100)
     assert running.returncode == 130
     assert "stopping after the running step" in output
     assert "complete: what went in is what is kept" in output

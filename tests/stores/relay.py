@@ -37,21 +37,18 @@ def relayed(port: int, answer: Answer) -> Generator[int]:
     ports: list[int] = []
 
     async def serve(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                command = await _command(client)
-                reply = answer(command)
-                if reply is None:
-                    writer.write(b"*%d\r\n" % len(command))
-                    for part in command:
-                        writer.write(b"$%d\r\n%b\r\n" % (len(part), part))
-                    reply = await _reply(reader)
-                back.write(reply)
-        for one in (writer, back):
-            one.close()
-            with contextlib.suppress(OSError):
-                await one.wait_closed()
+        with contextlib.closing(back), contextlib.suppress(OSError, ValueError, EOFError, asyncio.CancelledError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.closing(writer):
+                while True:
+                    command = await _command(client)
+                    reply = answer(command)
+                    if reply is None:
+                        writer.write(b"*%d\r\n" % len(command))
+                        for part in command:
+                            writer.write(b"$%d\r\n%b\r\n" % (len(part), part))
+                        reply = await _reply(reader)
+                    back.write(reply)
 
     async def begin() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 26)

@@ -19,6 +19,8 @@ from typing import Protocol
 import psycopg
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
@@ -43,11 +45,19 @@ def absent(what: str, problem: object) -> None:
     pytest.skip(reason)
 
 
+SECOND = 10_000  # a node of a Redis cluster listens on a second port, so much above its own
+
+
 def free_port() -> int:
-    """A port nobody listens on just now; low enough that a Redis cluster finds its second one, 10,000 above."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
+    """A port nobody listens on just now, nor on its second one.
+
+    Both are below those the system gives to clients (from 32,768 on Linux): there, any connection of the last minute
+    may keep a server from its port.
+    """
+    for port in random.sample(range(10_000, 20_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as second:
             probe.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + SECOND))
             return port
     pytest.fail("no port is free")
 
@@ -145,7 +155,12 @@ class PrivateRedis:
         self.folder = Path(tempfile.mkdtemp(prefix="amplifier-redis-"))
         self._options = options or ("--appendonly", "yes", "--appendfsync", "always")
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `remove`; not in the folder, which tests search
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def address(self) -> str:
@@ -153,13 +168,17 @@ class PrivateRedis:
 
     def start(self) -> None:
         command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._options]
-        self._process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
-        for _ in range(400):
-            with contextlib.suppress(redis.RedisError), redis.Redis(port=self.port) as client:
-                client.ping()
-                return
-            time.sleep(0.02)
-        pytest.fail("the private Redis did not start")
+        self._process = subprocess.Popen(command, cwd=self.folder, stdout=self._log)
+        # The client's own retries would take seconds for each look, and never see that the server has ended.
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5) as client:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and self._process.poll() is None:
+                with contextlib.suppress(redis.RedisError):
+                    client.ping()
+                    return
+                time.sleep(0.02)
+        self._log.seek(0)
+        pytest.fail(f"the private Redis did not start:\n{self._log.read().decode()[-2_000:]}")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -175,8 +194,18 @@ class PrivateRedis:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
+    def await_cluster(self) -> None:
+        """Wait until this node says that its cluster is whole."""
+        with redis.Redis(port=self.port) as client:
+            deadline = time.monotonic() + 60
+            while b"cluster_state:ok" not in (told := client.execute_command("CLUSTER", "INFO")):
+                if time.monotonic() > deadline:
+                    pytest.fail(f"the cluster did not become whole:\n{told.decode()}")
+                time.sleep(0.02)
+
     def remove(self) -> None:
         self.stop()
+        self._log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

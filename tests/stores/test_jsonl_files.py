@@ -335,12 +335,14 @@ async def test_a_store_nobody_has_any_more_gives_its_claims_back(root: Path) -> 
     del store
     gc.collect()
     other = JsonlStore(root)
-    for _ in range(200):
+    for _ in range(6_000):
         try:
             assert await other.open("s") == Extent(2, 2)
             break
         except SessionInUse:
             await asyncio.sleep(0.01)
+    else:
+        pytest.fail("its claims are still held")
     await other.close()
 
 

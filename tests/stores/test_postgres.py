@@ -102,7 +102,7 @@ class TestPostgresOutages(Outages):
     def at(self) -> MakeAt:
         schema = own_name()
         return lambda port: PostgresStore.from_address(
-            f"postgresql://postgres@127.0.0.1:{port}/postgres?schema={schema}&statement_timeout=1&connect_timeout=2"
+            f"postgresql://postgres@127.0.0.1:{port}/postgres?schema={schema}&statement_timeout=3&connect_timeout=2"
         )
 
 

@@ -85,7 +85,7 @@ class TestRedisOutages(Outages):
     def at(self) -> MakeAt:
         prefix = own_name()
         return lambda port: RedisStore.from_address(
-            f"redis://127.0.0.1:{port}/0?prefix={prefix}&socket_timeout=1&socket_connect_timeout=2"
+            f"redis://127.0.0.1:{port}/0?prefix={prefix}&socket_timeout=3&socket_connect_timeout=2"
         )
 
 

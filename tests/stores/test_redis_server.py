@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import subprocess
@@ -194,16 +195,18 @@ class TestCluster:
         try:
             with redis.Redis(port=server.port) as client:
                 client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-                while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-                    time.sleep(0.02)
+            server.await_cluster()
             await self.work_on(server.address)
         finally:
             server.remove()
 
     async def test_sessions_are_spread_over_the_nodes_of_a_cluster(self) -> None:
-        servers = [PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes") for _ in range(3)]
-        nodes = [f"127.0.0.1:{server.port}" for server in servers]
-        try:
+        with contextlib.ExitStack() as stack:
+            servers: list[PrivateRedis] = []
+            for _ in range(3):
+                servers.append(PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes"))
+                stack.callback(servers[-1].remove)
+            nodes = [f"127.0.0.1:{server.port}" for server in servers]
             subprocess.run(
                 ["redis-cli", "--cluster", "create", *nodes, "--cluster-yes"],
                 check=True,
@@ -211,15 +214,10 @@ class TestCluster:
                 stdout=subprocess.DEVNULL,
             )
             for server in servers:
-                with redis.Redis(port=server.port) as client:
-                    while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-                        time.sleep(0.02)
+                server.await_cluster()
             await self.work_on(f"{servers[0].address}?cluster=true")
             with pytest.raises(StoreError, match="MOVED"):
                 await self.work_on(servers[0].address)
-        finally:
-            for server in servers:
-                server.remove()
 
     async def work_on(self, address: str) -> None:
         store = RedisStore.from_address(address)
@@ -487,7 +485,7 @@ class TestForgetting:
             await store.save_checkpoint("s", 2, secret.encode())
             assert self.found(server, secret)
             await store.rewrite("s", [entry(1, "[forgotten]"), entry(4, "[forgotten]")])
-            for _ in range(500):
+            for _ in range(3_000):
                 if not self.found(server, secret):
                     break
                 await asyncio.sleep(0.02)

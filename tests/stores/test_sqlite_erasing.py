@@ -155,7 +155,7 @@ async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, 
     db.close()
     assert holding(path, "hunter2secret")
     await store.sessions()
-    for _ in range(300):
+    for _ in range(6_000):
         if not await store._engine.run("read", lambda job: erasing.is_erasing(job.db)):  # pyright: ignore[reportPrivateUsage]
             break
         await asyncio.sleep(0.01)
