@@ -4,6 +4,9 @@ Network clients (connection pools, locks, tasks) are bound to the event loop the
 any loop, and loops come and go. An `Owner` gives such clients a loop that stays: `await owner.run(coroutine)` carries
 the coroutine there and brings back what it returned. It starts with the first call and ends with `stop`; a later call
 starts it again. What runs there is not cancelled when its caller is.
+
+To go there and back wakes two threads, which takes as long as a server nearby needs for a message. So where a client
+allows it (`Line.any_loop`), a message on its own goes from its caller's loop (`LeasedStore.append`).
 """
 
 from __future__ import annotations
