@@ -34,6 +34,7 @@ def clean_up() -> None:
     """Take what the tests of this process left on servers away."""
     if "postgresql" in _used:
         with psycopg.connect(server("postgresql"), autocommit=True) as connection:
+            connection.execute("SET lock_timeout = '60s'")  # told, not hung, if a test left a transaction open
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(OURS)))
     if "redis" in _used:
         with redis.Redis.from_url(server("redis")) as client:
@@ -88,10 +89,9 @@ class Place:
         if self.backend == "sqlite":
             return f"sqlite:{self.folder / 'sessions.db'}"
         address = server(self.backend)
+        _used.add(self.backend)
         joint = "&" if "?" in address else "?"
-        return (
-            address + joint + ("schema=amplifier_tests" if self.backend == "postgresql" else "prefix=amplifier-tests")
-        )
+        return f"{address}{joint}{'schema' if self.backend == 'postgresql' else 'prefix'}={OURS}"
 
     def store(self) -> Store:
         """A store of its own, as another process would open it."""

@@ -87,11 +87,14 @@ class Proxy:
                 server = None if refusing else socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 server = None
-            if server is None:
-                _close(client)
-                continue
             with self._lock:
-                self._open |= {client, server}
+                if server is not None and not self._refusing:  # `refuse` may have been called meanwhile
+                    self._open |= {client, server}
+                else:
+                    _close(client)
+                    if server is not None:
+                        _close(server)
+                    continue
             threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
