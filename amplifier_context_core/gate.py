@@ -12,6 +12,8 @@ from collections import deque
 from concurrent.futures import Future
 from types import TracebackType
 
+_LOOK = 1.0  # seconds between two looks of who waits, whether the loop of who is in was closed
+
 
 class Gate:
     """``async with gate:`` lets one task in at a time."""
@@ -20,12 +22,17 @@ class Gate:
 
     def __init__(self) -> None:
         self.broken = False  # somebody's loop was closed while he was in: what he did may be half done
-        self._guard = threading.Lock()
+        # Reentrant: the garbage collector may end a task of a closed loop at any moment, and with it its turn.
+        self._guard = threading.RLock()
         self._taken = False
         self._holder: asyncio.AbstractEventLoop | None = None
         self._waiters: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
 
     async def __aenter__(self) -> None:
+        await self.enter()
+
+    async def enter(self) -> None:
+        """Wait for a turn; whoever got it so must `leave`."""
         loop = asyncio.get_running_loop()
         with self._guard:
             if self._take(loop):
@@ -33,7 +40,12 @@ class Gate:
             turn: Future[None] = Future()
             self._waiters.append((turn, loop))
         try:
-            await asyncio.wrap_future(turn)
+            waiting = asyncio.wrap_future(turn)
+            while not (await asyncio.wait((waiting,), timeout=_LOOK))[0]:
+                with self._guard:
+                    if self._taken and self._holder is not None and self._holder.is_closed():
+                        self.broken = True
+                        self.leave()
         except BaseException:
             # Cancelled while waiting. If the turn came all the same, it must be passed on, or all wait for ever.
             if not turn.cancel() and not turn.cancelled():
@@ -50,6 +62,11 @@ class Gate:
         with self._guard:
             return self._take(asyncio.get_running_loop())
 
+    def hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Who is in gives his turn to a task of another loop; None for one that is not closed in the middle."""
+        with self._guard:
+            self._holder = loop
+
     def _take(self, loop: asyncio.AbstractEventLoop) -> bool:
         gone = self._taken and self._holder is not None and self._holder.is_closed()
         if self._taken and not gone:
@@ -59,9 +76,15 @@ class Gate:
         self._holder = loop
         return True
 
-    def leave(self) -> None:
-        """Let the next one in."""
+    def leave(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Let the next one in.
+
+        Args:
+            loop: of the task that leaves, where it may have been closed: then somebody else may be in by now.
+        """
         with self._guard:
+            if loop is not None and self._holder is not loop:
+                return
             while self._waiters:
                 turn, loop = self._waiters.popleft()
                 if loop.is_closed():

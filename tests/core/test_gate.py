@@ -220,3 +220,45 @@ def test_a_gate_whose_holder_is_gone_with_its_loop_can_be_taken_at_once() -> Non
     assert asyncio.run(take())
     assert asyncio.run(take())
     assert gate.broken
+
+
+def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> None:
+    """The garbage collector ends its tasks at any time."""
+    gate = Gate()
+
+    async def take() -> asyncio.AbstractEventLoop:
+        assert gate.enter_at_once()
+        return asyncio.get_running_loop()
+
+    async def take_over(closed: asyncio.AbstractEventLoop) -> None:
+        assert gate.enter_at_once()
+        gate.leave(closed)
+        assert not gate.enter_at_once()
+
+    asyncio.run(take_over(asyncio.run(take())))
+
+
+async def test_who_waits_comes_in_when_the_loop_of_who_is_in_was_closed() -> None:
+    gate = Gate()
+    other = asyncio.new_event_loop()
+    await asyncio.to_thread(other.run_until_complete, gate.enter())
+    waiting = asyncio.create_task(gate.enter())
+    await settle()
+    other.close()
+    async with asyncio.timeout(30):
+        await waiting
+    assert gate.broken
+
+
+def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
+    gate = Gate()
+
+    async def hand_over() -> None:
+        assert gate.enter_at_once()
+        gate.hand_over(None)
+
+    async def try_it() -> bool:
+        return gate.enter_at_once()
+
+    asyncio.run(hand_over())
+    assert not asyncio.run(try_it())

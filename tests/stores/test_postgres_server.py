@@ -6,6 +6,8 @@ import asyncio
 import gc
 import inspect
 import logging
+import threading
+import time
 from collections.abc import Generator
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -17,7 +19,9 @@ from psycopg import sql
 
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
+from amplifier_context_core.stores.postgres import line as line_module
 from amplifier_context_core.stores.postgres import store as module
+from amplifier_context_core.stores.postgres.address import read_address
 from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
@@ -355,11 +359,96 @@ class TestAppendsFromTheCallersLoop:
         await asyncio.gather(*(store.append("s", entries(seq, seq)) for seq in range(302, 330)))
         assert_same(await store.read("s"), entries(1, 329))
 
+    async def test_one_that_is_cut_off_is_made_once_and_before_what_waits(
+        self, store: PostgresStore, locked: psycopg.Connection, schema: str
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        locked.execute("SELECT * FROM sessions FOR UPDATE")
+        first = asyncio.create_task(store.append("s", entries(3, 3)))
+        await self.blocked(schema, 1)
+        second = asyncio.create_task(store.append("s", entries(4, 4)))
+        await asyncio.sleep(0)
+        _cut(schema)
+        await self.blocked(schema, 1)
+        locked.rollback()
+        await asyncio.gather(first, second)
+        assert_same(await store.read("s"), entries(1, 4))
+        assert await store.verify("s") == []
+
+    async def test_one_that_is_cut_off_while_its_store_is_closed_is_made_and_claims_nothing_anew(
+        self, store: PostgresStore, locked: psycopg.Connection, schema: str, address: str
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        locked.execute("SELECT * FROM sessions FOR UPDATE")
+        appending = asyncio.create_task(store.append("s", entries(3, 3)))
+        await self.blocked(schema, 1)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0.05)
+        _cut(schema)
+        await self.blocked(schema, 1)
+        locked.rollback()
+        await asyncio.gather(appending, closing)
+        other = PostgresStore.from_address(address)
+        await other.append("s", entries(4, 4))  # nobody holds it
+        assert_same(await other.read("s"), entries(1, 4))
+        await other.close()
+
+    async def test_connections_used_so_go_back_to_the_pool_now_and_then(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.append("s", entries(1, 1))
+        connections = store._line._connections  # type: ignore[union-attr]
+        returned = threading.Event()
+        putconn = connections._pool.putconn
+
+        async def put(connection: Any) -> None:
+            await putconn(connection)
+            returned.set()
+
+        monkeypatch.setattr(connections._pool, "putconn", put)
+        connections._uses = 998
+        for seq in range(2, 6):
+            await store.append("s", entries(seq, seq))
+        assert await asyncio.to_thread(returned.wait, 20)
+
+    async def test_a_watch_that_comes_too_late_is_followed_by_another(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hung_up = threading.Event()
+        monkeypatch.setattr(line_module, "_hang_up", lambda _: hung_up.set())
+        connections = PostgresConnections(read_address(with_parameters(address, statement_timeout=0.2), "fsync")[0])
+        connections._ready = True
+
+        async def busy() -> None:
+            time.sleep(0.05)
+
+        await connections.owner.run(asyncio.sleep(0))
+        connections.owner.start(busy())
+        connections._begin("a connection", 60)  # type: ignore[arg-type]
+        connections._busy.clear()
+        while connections._watched:
+            await asyncio.sleep(0.01)
+        connections._begin("a silent one", -1)  # type: ignore[arg-type]
+        assert await asyncio.to_thread(hung_up.wait, 20)
+        connections._busy.clear()
+        await connections.owner.run(connections.stop())
+        connections.owner.stop()
+
     async def blocked(self, schema: str, count: int) -> None:
         """Wait until so many statements wait for a lock."""
         async with asyncio.timeout(20):
             while _waiting(schema) != count:
                 await asyncio.sleep(0.01)
+
+
+def _cut(schema: str) -> None:
+    """Break the connections whose statements wait for a lock."""
+    query = b"""
+        SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND position(%s IN query) > 0
+    """
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        assert connection.execute(query, [schema]).fetchall() == [(True,)]
 
 
 def _waiting(schema: str) -> int:

@@ -13,7 +13,7 @@ archived logs and backups for as long as those are kept.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
@@ -30,7 +30,7 @@ from ..servers.leased_store import LeasedStore
 from ..servers.leases import Claim, Cut, Held, Rewritten, Row, State, Unreachable
 from ..servers.owner import Shared
 from .address import PostgresAddress, read_address
-from .line import ANY_LOOP, Connection, PostgresConnections
+from .line import Connection, PostgresConnections
 from .statements import Statements
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,6 @@ class PostgresLine:
         self._schema = address.schema
         self.owner = self._connections.owner
         self.where = address.where
-        self.any_loop = ANY_LOOP
         self.stop = self._connections.stop
         self._appends: Batches[_Append, bool] = Batches(self._append_all)
         self._ask, self._count, self._do = self._connections.ask, self._connections.count, self._connections.do
@@ -126,8 +125,6 @@ class PostgresLine:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def append(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool:
-        if not self.owner.is_here():
-            return await self._append_here(claim, change, rows, ttl)
         size = _size(rows)
         if len(rows) > _MOST_ROWS or size > _MOST_BYTES:
             return await self._append_long(claim, change, rows, ttl)
@@ -136,11 +133,13 @@ class PostgresLine:
             return bool((await self._append_all([one]))[0])
         return await self._appends.add(one)
 
-    async def _append_here(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool:
-        connection = self._connections.lend() if len(rows) == 1 else None
-        if connection is None:
-            return await self.owner.run(self.append(claim, change, rows, ttl))
-        return await self._connections.use(connection, *self._one(_Append(claim, change, rows, ttl))) == 1
+    def append_here(self, claim: Claim, change: int, row: Row, ttl: float) -> Coroutine[Any, Any, bool] | None:
+        statement, values = self._one(_Append(claim, change, (row,), ttl))
+        connection = self._connections.lend()
+        return None if connection is None else self._send_here(connection, statement, values)
+
+    async def _send_here(self, connection: Connection, statement: bytes, values: dict[str, Any]) -> bool:
+        return await self._connections.use(connection, statement, values) == 1
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         if len(batch) == 1:

@@ -45,7 +45,6 @@ class RedisLine:
         self._prefix = _quoted(address.prefix)
         self._directory = f"{self._prefix}:sessions"
         self.owner = self._connections.owner
-        self.any_loop = False  # the client's connections belong to the loop they were made on
         self.where = address.where
         self.stop = self._connections.stop
         self._run, self._call = self._connections.run, self._connections.call
@@ -92,6 +91,9 @@ class RedisLine:
     async def append(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool:
         last_seq = max(claim.extent.last_seq, *(row.seq for row in rows))
         return await self._change(scripts.APPEND, claim, change, ttl, (last_seq,), rows) == scripts.MADE
+
+    def append_here(self, claim: Claim, change: int, row: Row, ttl: float) -> None:
+        """Not here: the client's connections belong to the loop they were made on."""
 
     async def replace(
         self, claim: Claim, change: int, keep: int, rows: Sequence[Row], archive: bool, ttl: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ...errors import SessionLost, StoreError
@@ -52,18 +52,20 @@ async def make_once(
     raise StoreError(f"session {claim.session_id!r} could not be claimed again on {line.where}; try again")
 
 
-async def append_at_once(line: Line, claim: Claim, ttl: float, rows: Sequence[Row]) -> bool:
-    """Send an append once, on the running loop, where `line.any_loop` allows that. The loop may end, or the caller be
-    cancelled, before the answer is here: then the doubt is there already.
+async def append_here(line: Line, claim: Claim, ttl: float, row: Row) -> bool:
+    """Send an append of one row once, from the running loop. The loop may end, or the caller be cancelled, before the
+    answer is here: so the doubt is there from the start.
 
     Returns:
         Whether it was made. If not, `settle` and `make_once` find out the rest.
     """
-    after = Extent(claim.extent.length + len(rows), max(claim.extent.last_seq, *(row.seq for row in rows)))
     change = new_change()
-    claim.doubt = Doubt(change, new_change(), len(rows))
+    sending = line.append_here(claim, change, row, ttl)
+    if sending is None:
+        return False
+    claim.doubt = Doubt(change, new_change(), appended=1)
     try:
-        made = await line.append(claim, change, rows, ttl)
+        made = await sending
     except (Cut, Unconfirmed):
         return False  # in doubt
     except StoreError:
@@ -71,7 +73,8 @@ async def append_at_once(line: Line, claim: Claim, ttl: float, rows: Sequence[Ro
         raise
     claim.doubt = None
     if made:
-        claim.moved(change, after)
+        extent = claim.extent
+        claim.moved(change, Extent(extent.length + 1, max(extent.last_seq, row.seq)))
     return made
 
 

@@ -1,7 +1,7 @@
 """A whole store but for the server: claims, the order of calls, and changes that are made once.
 
-Each object claims for itself. What it asks of the server goes to a `Line`, on the background loop of that line; see
-`leases` for what keeps changes from being made twice, half, or by a writer that lost its claim.
+Each object claims for itself. What it asks of the server goes to a `Line`, mostly on the background loop of that line;
+see `leases` for what keeps changes from being made twice, half, or by a writer that lost its claim.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, places
 from ..rows import entry_of
-from .changes import append_at_once, lost, make_once, repeated, settle
+from .changes import append_here, lost, make_once, repeated, settle
 from .leases import (
     CHUNK,
     Claim,
@@ -39,7 +39,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LIGHT = 8_000  # tokens of a message that may be made JSON on the caller's loop: some 32 kB, or 30 us
+Change = Callable[[Line, Claim], Awaitable[None]]
+
+_LIGHT = 32_000  # characters of a message that is sent from its caller's loop: it is made JSON in some 30 us
 
 
 class LeasedStore:
@@ -120,7 +122,7 @@ class LeasedStore:
                 appended=len(rows),
             )
 
-        if not await self._append_here(session_id, given):
+        if not await self._append_here(session_id, given, work):
             await self._changing(session_id, work)
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
@@ -293,16 +295,24 @@ class LeasedStore:
 
         return await self._call(work)
 
-    async def _changing(self, session_id: str, change: Callable[[Line, Claim], Awaitable[None]]) -> None:
+    async def _changing(self, session_id: str, change: Change) -> None:
         async def work(line: Line) -> None:
-            async with self._turn(session_id):
-                await self._settle(line, session_id)
-                claim = await self._claimed(line, session_id)
-                if claim.lost_to:
-                    raise SessionLost(session_id, claim.lost_to)
-                await change(line, claim)
+            turn = self._turn(session_id)
+            await turn.enter()
+            await self._change(line, session_id, turn, change)
 
         await self._call(work)
+
+    async def _change(self, line: Line, session_id: str, turn: Gate, change: Change) -> None:
+        """Make a change in a turn that was taken; it ends with it."""
+        try:
+            await self._settle(line, session_id)
+            claim = await self._claimed(line, session_id)
+            if claim.lost_to:
+                raise SessionLost(session_id, claim.lost_to)
+            await change(line, claim)
+        finally:
+            turn.leave()
 
     # -- claims ---------------------------------------------------------------------------------------------------
 
@@ -370,37 +380,39 @@ class LeasedStore:
     ) -> None:
         await make_once(line, claim, self._ttl, send, after, appended)
 
-    async def _append_here(self, session_id: str, entries: Sequence[Entry]) -> bool:
-        """Append a message from the caller's own loop, if nothing is in the way: two changes of threads take as long
-        as the server does.
+    async def _append_here(self, session_id: str, entries: Sequence[Entry], work: Change) -> bool:
+        """Append a message from the caller's own loop, where nothing is in the way: to wake the background thread, and
+        then the caller's again, takes as long as the server does.
+
+        What cannot be sent so, is refused or cut off is done by `work`, without giving up the turn.
 
         Returns:
-            Whether it was done. If not, what happened is for the background loop to find out.
+            Whether it was appended; if not, nothing was tried.
         """
-        line = self._line
-        if (
-            line is None
-            or not line.any_loop
-            or self._calls
-            or self._pid != os.getpid()
-            or session_id not in self._claims
-        ):
+        if session_id not in self._claims or self._calls or self._pid != os.getpid() or not _is_light(entries):
             return False
-        if len(entries) > 1 or entries[0].tokens > _LIGHT or not self._here.enter_at_once():
-            return False
+        here = asyncio.get_running_loop()
+        if not self._here.enter_at_once():
+            return False  # one at a time: what comes together goes together, by the background loop
         try:
             turn = self._turn(session_id)
             if not turn.enter_at_once():
                 return False
+            leaving = True
             try:
-                claim = self._claims.get(session_id)
-                if claim is None or claim.doubt is not None or claim.lost_to:
+                line, claim = self._line, self._claims.get(session_id)
+                if line is None or claim is None or claim.doubt is not None or claim.lost_to:
                     return False
-                return await append_at_once(line, claim, self._ttl, rows_of(session_id, entries))
+                if not await append_here(line, claim, self._ttl, rows_of(session_id, entries)[0]):
+                    turn.hand_over(None)
+                    leaving = False
+                    await self._call(lambda line: self._change(line, session_id, turn, work))
+                return True
             finally:
-                turn.leave()
+                if leaving:
+                    turn.leave(here)
         finally:
-            self._here.leave()
+            self._here.leave(here)
 
     async def _fork(self, line: Line, session_id: str, new_id: str, length: int | None) -> None:
         await self._settle(line, session_id)
@@ -485,3 +497,8 @@ async def _entries_of(session_id: str, rows: Sequence[Row]) -> tuple[list[Entry]
             breathe()
             await asyncio.sleep(0)
     return entries, damaged
+
+
+def _is_light(entries: Sequence[Entry]) -> bool:
+    content = entries[0].message.get("content")
+    return len(entries) == 1 and (content is None or (isinstance(content, str) and len(content) <= _LIGHT))

@@ -19,7 +19,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -87,7 +87,9 @@ class Rewritten(Enum):
 
 @dataclass(slots=True)
 class Doubt:
-    """A change that was reported as failed, but may have been made. `settled` names the change that ends the doubt."""
+    """A change that may have been made, though nobody was told so: it is under way from its caller's loop, or was
+    reported as failed. `settled` names the change that ends the doubt.
+    """
 
     change: int
     settled: int
@@ -115,7 +117,7 @@ class Claim:
 
 
 class Line(Protocol):
-    """A server, as its store asks it. Called on the background loop only; `append` on any, where `any_loop` says so.
+    """A server, as its store asks it. Called on the background loop only, `append_here` on any.
 
     Methods that change something return whether they did; they do so only if the claim's fence and last change are
     those of the session's row. All raise `Unreachable`, `Cut` or, for what the server refused, `StoreError`.
@@ -123,7 +125,6 @@ class Line(Protocol):
 
     owner: Owner
     where: str
-    any_loop: bool
 
     async def stop(self) -> None: ...
 
@@ -137,6 +138,10 @@ class Line(Protocol):
     async def settle(self, claim: Claim, change: int, ttl: float) -> bool: ...
     async def undo(self, claim: Claim, undone: int, change: int) -> bool: ...
     async def append(self, claim: Claim, change: int, rows: Sequence[Row], ttl: float) -> bool: ...
+    def append_here(self, claim: Claim, change: int, row: Row, ttl: float) -> Coroutine[Any, Any, bool] | None:
+        """Append one row from the running loop; to be awaited at once. None where that cannot be, or not now."""
+        ...
+
     async def replace(
         self, claim: Claim, change: int, keep: int, rows: Sequence[Row], archive: bool, ttl: float
     ) -> bool: ...

@@ -6,7 +6,7 @@ the coroutine there and brings back what it returned. It starts with the first c
 starts it again. What runs there is not cancelled when its caller is.
 
 To go there and back wakes two threads, which takes as long as a server nearby needs for a message. So where a client
-allows it (`Line.any_loop`), a message on its own goes from its caller's loop (`LeasedStore.append`).
+allows it (`Line.append_here`), a message on its own goes from its caller's loop.
 """
 
 from __future__ import annotations
@@ -48,15 +48,12 @@ class Owner:
             self._current.hand_over(coroutine, here, waiter)
         return await waiter
 
-    def is_here(self) -> bool:
-        """Is the running loop the background loop?"""
-        return self._current is not None and self._current.loop is asyncio.get_running_loop()
-
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T] | None:
         """Run a coroutine on the background loop, with nobody waiting for it. Not run if the loop has ended."""
-        with self._lock:
-            if self._current is not None and self._current.pid == os.getpid():
-                return asyncio.run_coroutine_threadsafe(coroutine, self._current.loop)
+        current = self._current  # without the lock: who holds it may be who calls, by way of the garbage collector
+        if current is not None and current.pid == os.getpid():
+            with contextlib.suppress(RuntimeError):  # it has ended in this very moment
+                return asyncio.run_coroutine_threadsafe(coroutine, current.loop)
         coroutine.close()
         return None
 
