@@ -426,8 +426,9 @@ class TestAppendsFromTheCallersLoop:
         connections.owner.start(busy())
         connections._begin("a connection", 60)  # type: ignore[arg-type]
         connections._busy.clear()
-        while connections._watched:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while connections._watched:
+                await asyncio.sleep(0.01)
         connections._begin("a silent one", -1)  # type: ignore[arg-type]
         assert await asyncio.to_thread(hung_up.wait, 20)
         connections._busy.clear()
