@@ -28,7 +28,8 @@ NOTES = (
     "write and an fsync a message, of SQLite an insert and a commit a message in one thread, of PostgreSQL an insert a "
     "message in autocommit, of Redis an RPUSH a message; for sixteen, sixteen tasks of that. Own time is all but the "
     "syncs. Per sync paid: divided by the syncs there were for a message; the bare loop pays one. The stall of a loop "
-    "beside a thread that runs the bare loop (databases: of an idle loop) is the machine's share in theirs. "
+    "beside a thread that runs the bare loop (databases: of an idle loop) is the machine's share in theirs; all loops "
+    "wait with select here, whose timers are exact. "
     "Resuming: a process for each time, files in the page cache. What is read is counted by the kernel, by system call."
 )
 
