@@ -94,10 +94,12 @@ async def test_a_module_given_as_a_function_is_told_when_the_session_is_ready(mo
 
 async def test_a_cancellation_is_completed_once_by_the_loop_and_once_by_the_kernel() -> None:
     recorder = EventRecorder()
-    plan = mount_plan("context-list", provider={"delay_ms": 30, "script": [{"calls": [{"tool": "none"}]}, "never"]})
+    plan = mount_plan("context-list", provider={"delay_ms": 500, "script": [{"calls": [{"tool": "none"}]}, "never"]})
     async with session(plan, modules=LIST, recorder=recorder) as running:
         turn = asyncio.create_task(running.execute("Go."))
-        await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not recorder.count("provider:request"):  # before it there is no step to complete
+                await asyncio.sleep(0.001)
         await running.coordinator.request_cancel(False)
         assert await turn == ""
         stored = running.coordinator.get("context").messages
