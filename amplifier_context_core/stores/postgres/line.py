@@ -222,10 +222,10 @@ class PostgresConnections:
 
     def _spare(self) -> Connection | None:
         """A connection that waits outside of the pool. Other threads take them as well."""
-        if self._ready and not self._down:
-            with contextlib.suppress(IndexError):
-                return self._warm.pop()
-        return None
+        try:
+            return self._warm.pop() if self._ready and not self._down else None
+        except IndexError:
+            return None
 
     async def _cool(self) -> None:
         """Give all connections that wait outside the pool back to it."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import psycopg
 from psycopg import sql
@@ -39,8 +38,7 @@ _MOST_ROWS, _MOST_BYTES = 500, 8_000_000  # of one statement
 _FEW_ROWS, _FEW_BYTES = 100, 256_000  # of an append that goes together with others
 
 
-@dataclass(frozen=True, slots=True)
-class _Append:
+class _Append(NamedTuple):
     claim: Claim
     change: int
     rows: Sequence[Row]

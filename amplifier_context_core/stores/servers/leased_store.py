@@ -330,7 +330,7 @@ class LeasedStore:
             del self._fences[session_id]
             if isinstance(held, str):
                 raise SessionInUse(session_id, held or "another writer")
-            claim = self._claims[session_id] = Claim(session_id, fence, held)
+            claim = self._claims[session_id] = Claim(session_id, fence, held, self._turn(session_id))
             if self._renewing is None or self._renewing.done():
                 self._renewing = asyncio.get_running_loop().create_task(self._renew(line))
         return claim
@@ -389,19 +389,25 @@ class LeasedStore:
         Returns:
             Whether it was appended; if not, nothing was tried.
         """
-        if session_id not in self._claims or self._calls or self._pid != os.getpid() or not _is_light(entries):
+        claim = self._claims.get(session_id)
+        if claim is None or self._calls or self._pid != os.getpid() or not _is_light(entries):
             return False
         here = asyncio.get_running_loop()
         if not self._here.enter_at_once():
             return False  # one at a time: what comes together goes together, by the background loop
         try:
-            turn = self._turn(session_id)
+            turn = claim.turn
             if not turn.enter_at_once():
                 return False
             leaving = True
             try:
-                line, claim = self._line, self._claims.get(session_id)
-                if line is None or claim is None or claim.doubt is not None or claim.lost_to:
+                line = self._line
+                if (
+                    line is None
+                    or claim.doubt is not None
+                    or claim.lost_to
+                    or self._claims.get(session_id) is not claim
+                ):
                     return False
                 if not await append_here(line, claim, self._ttl, rows_of(session_id, entries)[0]):
                     turn.hand_over(None)

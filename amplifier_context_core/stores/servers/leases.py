@@ -25,6 +25,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import StoreError
+from ...gate import Gate
 from ...transcript import Entry
 from ..protocol import Extent, OnRepair, SessionInfo
 from ..rows import extra_of, message_json
@@ -103,6 +104,7 @@ class Claim:
     session_id: str
     fence: str
     held: Held
+    turn: Gate  # kept for as long as the session is open here
     on_repair: OnRepair | None = None
     lost_to: str = ""
     doubt: Doubt | None = None
