@@ -72,12 +72,12 @@ _QUOTABLE = ("08", "25", "28", "3D", "3F", "42", "53", "54", "55", "57", "58", "
 
 class Connection(psycopg.AsyncConnection[Any]):
     """A connection that can keep a cursor. To make one, and to learn anew how its values are sent, takes a tenth of the
-    time of a small statement; but a cursor holds what it was given last, and the result.
+    time of a small statement; but a cursor holds its last result (and, until a statement is prepared, its values).
     """
 
     @cached_property
     def kept(self) -> psycopg.AsyncCursor[Any]:
-        """For statements with little to hold."""
+        """For statements whose results are small."""
         return self.cursor()
 
 
@@ -165,11 +165,19 @@ class PostgresConnections:
 
         return await self.do(work)
 
+    async def ask_few(self, statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """`ask`, where the answer is short."""
+
+        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            return await (await connection.kept.execute(statement, values)).fetchall()
+
+        return await self.do(work)
+
     async def count(self, statement: bytes, values: dict[str, Any]) -> int:
         """How many rows one statement changed."""
 
         async def work(connection: Connection) -> int:
-            return (await connection.execute(statement, values)).rowcount
+            return (await connection.kept.execute(statement, values)).rowcount
 
         return await self.do(work)
 

@@ -146,7 +146,7 @@ class PostgresLine:
                 return [await self._count(*self._one(one)) == 1]
             return [await self._count(self._sql.append, one.values() | _columns(one.rows)) == len(one.rows)]
         try:
-            made = {key for (key,) in await self._ask(self._sql.append_many, _together(batch))}
+            made = {key for (key,) in await self._connections.ask_few(self._sql.append_many, _together(batch))}
         except (Cut, Unreachable):
             raise
         except StoreError:  # one of them cannot be stored: the others can

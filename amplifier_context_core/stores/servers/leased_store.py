@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 Change = Callable[[Line, Claim], Awaitable[None]]
 
-_LIGHT = 32_000  # characters of a message that is sent from its caller's loop: it is made JSON in some 30 us
+_LIGHT = 32_000  # bytes of a message that is sent from its caller's loop: it is made JSON in some 30 us
 
 
 class LeasedStore:
@@ -390,7 +390,9 @@ class LeasedStore:
             Whether it was appended; if not, nothing was tried.
         """
         claim = self._claims.get(session_id)
-        if claim is None or self._calls or self._pid != os.getpid() or not _is_light(entries):
+        if claim is None or self._calls or self._pid != os.getpid():
+            return False
+        if len(entries) > 1 or entries[0].tokens > _LIGHT // 4:  # a first look: an image has few tokens
             return False
         here = asyncio.get_running_loop()
         if not self._here.enter_at_once():
@@ -409,7 +411,8 @@ class LeasedStore:
                     or self._claims.get(session_id) is not claim
                 ):
                     return False
-                if not await append_here(line, claim, self._ttl, rows_of(session_id, entries)[0]):
+                (row,) = rows_of(session_id, entries)
+                if len(row.message) > _LIGHT or not await append_here(line, claim, self._ttl, row):
                     turn.hand_over(None)
                     leaving = False
                     await self._call(lambda line: self._change(line, session_id, turn, work))
@@ -503,8 +506,3 @@ async def _entries_of(session_id: str, rows: Sequence[Row]) -> tuple[list[Entry]
             breathe()
             await asyncio.sleep(0)
     return entries, damaged
-
-
-def _is_light(entries: Sequence[Entry]) -> bool:
-    content = entries[0].message.get("content")
-    return len(entries) == 1 and (content is None or (isinstance(content, str) and len(content) <= _LIGHT))
