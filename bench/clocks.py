@@ -59,16 +59,29 @@ class Stall:
 
     Attributes:
         seconds: the whole span.
-        longest: the longest stall in seconds.
+        longest: the longest stall in seconds: how late a tick came, be it for one callback or for many that were ready.
+        callback: the longest callback in seconds (a task's step, mostly): what blocks a loop, as asyncio's debug mode
+            understands it.
         collecting: the longest pause of the collector in it; part of a stall, not of our making alone.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.longest = 0.0
+        self.callback = 0.0
         self.collecting = 0.0
 
     async def __aenter__(self) -> Self:
+        self._run = asyncio.Handle._run
+        loop = asyncio.get_running_loop()
+
+        def timed(handle: asyncio.Handle) -> None:
+            started = perf_counter()
+            self._run(handle)
+            if handle._loop is loop:  # pyright: ignore[reportAttributeAccessIssue]
+                self.callback = max(self.callback, perf_counter() - started)
+
+        asyncio.Handle._run = timed
         self._ticking = asyncio.create_task(self._tick())
         await asyncio.sleep(0)
         collector.longest = 0.0
@@ -81,6 +94,7 @@ class Stall:
         self.seconds = perf_counter() - self._started
         await asyncio.sleep(2 * _TICK)  # a stall at the very end is seen by the tick after it
         self._ticking.cancel()
+        asyncio.Handle._run = self._run
         self.collecting = collector.longest
 
     async def _tick(self) -> None:

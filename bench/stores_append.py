@@ -153,6 +153,7 @@ class _Appends:
             self._note(f"{name}_rate", rate)
             self._note(f"{name}_floors", rate / reference)
             self._note(f"{name}_stall", stall.longest * 1000)
+            self._note(f"{name}_callback", stall.callback * 1000)
             self._note(f"{name}_gc", stall.collecting * 1000)
             if self._on_files:
                 per_sync = _MANY / max(1, syncs.count)
@@ -279,6 +280,7 @@ class _Appends:
             else:
                 await asyncio.sleep(0.2)
         self._note("idle_stall", stall.longest * 1000)
+        self._note("idle_callback", stall.callback * 1000)
 
 
 def _in_thread(floor: FileFloor, lines: Sequence[bytes]) -> None:
