@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -51,10 +51,28 @@ class Additions:
                 self._carrier = None
             return taken
 
-    def give_up(self) -> None:
-        """The carrier is cut off."""
+    def pass_on(self, left: Sequence[Addition], begin: Callable[[], object]) -> list[Addition]:
+        """The carrier is cut off, for its loop ends: another loop that somebody waits on goes on, with `begin`.
+
+        Args:
+            left: what it had taken and not brought in; it comes first again.
+            begin: called on the other loop.
+
+        Returns:
+            Those whose callers are on the loop that ends.
+        """
+        here = asyncio.get_running_loop()
         with self._guard:
+            waiting = [one for one in (*left, *self._waiting) if not one.is_over]
+            self._waiting = [one for one in waiting if one.landed.get_loop() is not here]
             self._carrier = None
+            for addition in self._waiting:
+                loop = addition.landed.get_loop()
+                with suppress(RuntimeError):  # closed
+                    loop.call_soon_threadsafe(begin)
+                    self._carrier = loop
+                    break
+            return [one for one in waiting if one.landed.get_loop() is here]
 
 
 def land(batch: Sequence[Addition], problem: Exception | None = None) -> None:

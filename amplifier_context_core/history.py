@@ -255,15 +255,20 @@ class History:
                 except Exception as problem:  # noqa: BLE001 - raised where each of them waits
                     land(batch, problem)
                 except BaseException:
-                    self._additions.give_up()
+                    ended = self._additions.pass_on(batch, lambda: self._begin(self._carry_out()))
                     cut_off = "the store was cut off while it wrote; resume the session to see what it holds"
-                    land(batch, StoreError(cut_off))
+                    land(ended, StoreError(cut_off))
                     raise
 
     async def _add_all(self, batch: Sequence[Addition]) -> None:
         await self._rejoin()
         drafted: list[Addition] = []
         for addition in batch:
+            if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
+                if self._holds(addition.entry):
+                    land((addition,))
+                    continue
+                addition.entry = None
             if self._replayed is not None and await self._is_replay(addition.message, addition.reading):
                 land((addition,))
                 continue
@@ -297,7 +302,7 @@ class History:
             return
         try:
             await self._stored(lambda: self._store.append(self.session_id, entries))
-        except BaseException:
+        except Exception:
             for addition in drafted:
                 addition.entry = None
             raise
@@ -305,6 +310,13 @@ class History:
         land(drafted)
         for entry in entries:
             self._tell_appended(entry)
+
+    def _holds(self, entry: Entry) -> bool:
+        try:
+            found = self._transcript.snapshot().find(entry.seq)
+        except NotLoaded:
+            return False
+        return found is not None and found.message == entry.message
 
     async def _clear(self) -> None:
         async with self._gate:

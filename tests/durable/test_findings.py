@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from amplifier_context_core import ContextManager, StoreError, kin, load_config
 from amplifier_context_core.gate import Gate
 from amplifier_context_core.stores import MemoryStore, Store, open_store
+from amplifier_context_core.transcript import Entry
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
 from tests.durable.faulty import FaultyStore
@@ -358,3 +361,54 @@ def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_hold
 
     asyncio.run(broken_off())
     asyncio.run(edited())
+
+
+class _CutOff(MemoryStore):
+    """Its first append waits for a second message, its second one never comes back to the loop that asked for it."""
+
+    def __init__(self, *, stored: bool) -> None:
+        super().__init__()
+        self.appends = 0
+        self.begun, self.joined, self.stuck = threading.Event(), threading.Event(), threading.Event()
+        self._stored = stored
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        self.appends += 1
+        if self.appends == 1:
+            self.begun.set()
+            await asyncio.to_thread(self.joined.wait, 20)
+        second = self.appends == 2
+        if self._stored or not second:
+            await super().append(session_id, entries)
+        if second:
+            self.stuck.set()
+            await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
+def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
+    store = _CutOff(stored=stored)
+    manager = ContextManager(store=store)
+
+    async def carry() -> None:
+        carrying = asyncio.create_task(manager.add_message({"role": "user", "content": "One."}))
+        await asyncio.to_thread(store.stuck.wait, 20)  # in it with the other loop's message
+        await carrying
+
+    async def join() -> None:
+        await asyncio.to_thread(store.begun.wait, 20)
+        joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
+        while not manager.history._additions._waiting:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        store.joined.set()
+        async with asyncio.timeout(20):
+            await joining
+        await manager.add_message({"role": "user", "content": "Three."})
+
+    ending = threading.Thread(target=asyncio.run, args=(carry(),))
+    ending.start()
+    asyncio.run(join())
+    ending.join(20)
+    told = [message["content"] for message in asyncio.run(manager.get_messages())]
+    assert told == ["One.", "Two.", "Three."]
+    assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == told
