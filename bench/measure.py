@@ -30,7 +30,7 @@ LARGE = 5_000_000  # characters of the one large message
 _BATCH = 500  # messages made, then measured
 _TOGETHER = 20_000  # messages in all sessions held at once: one small session does not show in a process's memory
 _ASKED_FOR_MEMORY = 10_000  # up to here a view is made before memory is read; above it is lost in the total
-_REQUESTS = 1_500  # in steady state: some forty compactions
+_REQUESTS = 1_500  # in steady state, compactions among them
 _AGAIN = 5  # times that short spans are taken; the median counts, of stalls too: others use the machine as well
 
 
