@@ -245,20 +245,21 @@ class History:
 
     async def _carry_out(self) -> None:
         """Add what waits, batch after batch, until nothing waits any more."""
-        while True:
-            async with self._gate:
-                batch = self._additions.take()
-                if not batch:
-                    return
-                try:
-                    await self._add_all(batch)
-                except Exception as problem:  # noqa: BLE001 - raised where each of them waits
-                    land(batch, problem)
-                except BaseException:
-                    ended = self._additions.pass_on(batch, lambda: self._begin(self._carry_out()))
-                    cut_off = "the store was cut off while it wrote; resume the session to see what it holds"
-                    land(ended, StoreError(cut_off))
-                    raise
+        batch: list[Addition] = []
+        try:
+            while True:
+                async with self._gate:
+                    batch = self._additions.take()
+                    if not batch:
+                        return
+                    try:
+                        await self._add_all(batch)
+                    except Exception as problem:  # noqa: BLE001 - raised where each of them waits
+                        land(batch, problem)
+        except BaseException:
+            ended = self._additions.pass_on(batch, lambda: self._begin(self._carry_out()))
+            land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
+            raise
 
     async def _add_all(self, batch: Sequence[Addition]) -> None:
         await self._rejoin()
@@ -267,6 +268,7 @@ class History:
             if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
                 if self._holds(addition.entry):
                     land((addition,))
+                    self._tell_appended(addition.entry)
                     continue
                 addition.entry = None
             if self._replayed is not None and await self._is_replay(addition.message, addition.reading):

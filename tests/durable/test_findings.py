@@ -412,3 +412,24 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
     told = [message["content"] for message in asyncio.run(manager.get_messages())]
     assert told == ["One.", "Two.", "Three."]
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == told
+
+
+async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
+    manager = ContextManager()
+    await manager.add_message(user("One."))
+    waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+
+    async def begin() -> None:
+        manager.history._begin(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.05)
+
+    async with manager.history._gate:  # pyright: ignore[reportPrivateUsage]
+        carrying = threading.Thread(target=asyncio.run, args=(begin(),))
+        carrying.start()
+        while not waiting:
+            await asyncio.sleep(0.001)
+        joining = asyncio.create_task(manager.add_message(user("Two.")))
+        await asyncio.to_thread(carrying.join, 20)
+    async with asyncio.timeout(20):
+        await joining
+    assert [message["content"] for message in await manager.get_messages()] == ["One.", "Two."]
