@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from .messages import Message, Reading
 from .transcript import Entry, Response
 
+_PATIENCE = 8  # turns of the event loop
+
 
 @dataclass(slots=True)
 class Addition:
@@ -42,6 +44,18 @@ class Additions:
                 return False
             self._carrier = addition.landed.get_loop()
             return True
+
+    async def gathered(self, before: int) -> None:
+        """A moment's patience, if so many came together before and fewer are here.
+
+        The others were told this moment that theirs has landed, and most often come again with their next: together
+        they cost one write and one sync. Without this, whoever comes first would be written alone, while all the others
+        wait for that. Who adds alone is never kept waiting.
+        """
+        for _ in range(_PATIENCE if before > 1 else 0):
+            if len(self._waiting) >= before:
+                return
+            await asyncio.sleep(0)
 
     def take(self) -> list[Addition]:
         """All that wait, for the carrier. With none he is done, and the next one to `put` begins anew."""

@@ -37,6 +37,7 @@ OnConflict = Literal["error", "fork"]
 _T = TypeVar("_T")
 _TOLD = 50_000  # messages loaded in between two words in the log
 _AHEAD = 50  # messages a host may have left out when it replays a history
+_AT_ONCE = 4  # callers told in one turn of the event loop: each goes on at once, most often with its next message
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
 
@@ -180,7 +181,7 @@ class History:
         landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
         if self._additions.put(Addition(message, reading, tokens, asked, heard, landed)):
             self._begin(self._carry_out())
-        return await asyncio.shield(landed)
+        return await landed  # cancelled, it is not told; the message is added all the same
 
     async def set(self, messages: object) -> bool:
         """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
@@ -248,6 +249,7 @@ class History:
         batch: list[Addition] = []
         try:
             while True:
+                await self._additions.gathered(len(batch))
                 async with self._gate:
                     batch = self._additions.take()
                     if not batch:
@@ -258,6 +260,7 @@ class History:
                         land(batch, problem)
         except BaseException:
             ended = self._additions.pass_on(batch, lambda: self._begin(self._carry_out()))
+            self._landed([addition for addition in ended if addition.entry and self._holds(addition.entry)])
             land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
             raise
 
@@ -267,8 +270,7 @@ class History:
         for addition in batch:
             if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
                 if self._holds(addition.entry):
-                    land((addition,))
-                    self._tell_appended(addition.entry)
+                    self._landed((addition,))
                     continue
                 addition.entry = None
             if self._replayed is not None and await self._is_replay(addition.message, addition.reading):
@@ -278,6 +280,8 @@ class History:
                 await self._append(drafted)
                 drafted = []
                 await self._settle()
+            if drafted and len(drafted) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
             drafted.append(addition)
@@ -303,15 +307,22 @@ class History:
         if not entries:
             return
         try:
-            await self._stored(lambda: self._store.append(self.session_id, entries))
+            await self._stored(lambda: self._store.append(self.session_id, entries, atomic=False))
         except Exception:
             for addition in drafted:
                 addition.entry = None
             raise
         self._transcript.extend(entries)
-        land(drafted)
-        for entry in entries:
-            self._tell_appended(entry)
+        for start in range(0, len(drafted), _AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            self._landed(drafted[start : start + _AT_ONCE])
+
+    def _landed(self, additions: Sequence[Addition]) -> None:
+        land(additions)
+        for addition in additions:
+            if addition.entry:
+                self._tell_appended(addition.entry)
 
     def _holds(self, entry: Entry) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace as but
 from typing import Any
 
@@ -67,14 +68,26 @@ class Appending(StoreFixtures):
         await store.append("s", tuple(entries(1, 2)))
         assert_same(await store.read("s"), entries(1, 2))
 
-    async def test_a_batch_is_appended_whole_or_not_at_all(self, store: Store) -> None:
+    async def test_a_batch_that_need_not_be_atomic_is_appended_in_order_between_others(self, store: Store) -> None:
+        given = entries(1, 40)
+        await asyncio.gather(
+            store.append("s", given[:1]),
+            store.append("s", given[1:20], atomic=False),
+            store.append("s", given[20:30]),
+            store.append("s", given[30:], atomic=False),
+        )
+        assert_same(await store.read("s"), given)
+        assert await store.extent("s") == Extent(40, 40)
+
+    @pytest.mark.parametrize("atomic", [True, False])
+    async def test_a_batch_is_appended_whole_or_not_at_all(self, store: Store, atomic: bool) -> None:
         """JSON cannot hold one entry of the batch. (The memory store writes no JSON; there it cannot fail.)"""
         if not self.persistent:
             return
         await store.append("s", entries(1, 2))
         unwritable = but(entry(4), message={"role": "user", "content": b"no JSON"})
         with pytest.raises((ContextError, TypeError, ValueError)):
-            await store.append("s", [entry(3), unwritable, entry(5)])
+            await store.append("s", [entry(3), unwritable, entry(5)], atomic=atomic)
         assert_same(await store.read("s"), entries(1, 2))
         assert (await store.extent("s")).length == 2
         await store.append("s", entries(6, 7))

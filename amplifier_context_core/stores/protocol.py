@@ -105,8 +105,15 @@ class Store(Protocol):
         """How long a session is, without claiming it."""
         ...
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Add entries at the end, all or none. Nothing to append is a no-op, and creates nothing."""
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        """Add entries at the end, all or none. Nothing to append is a no-op, and creates nothing.
+
+        Args:
+            session_id: whose history.
+            entries: what to add.
+            atomic: no crash leaves a part of them. Without it, one that comes before this returns may leave the first
+                of them, as if they had been appended one after another; files then need one sync less.
+        """
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:

@@ -372,7 +372,7 @@ class _CutOff(MemoryStore):
         self.begun, self.joined, self.stuck = threading.Event(), threading.Event(), threading.Event()
         self._stored = stored
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         self.appends += 1
         if self.appends == 1:
             self.begun.set()

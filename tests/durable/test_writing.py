@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import Store
+from amplifier_context_core.transcript import Entry
 from amplifier_context_testing import coding_session
 from tests.durable.faulty import FaultyStore
 from tests.manager.support import ask, feed, rounds
@@ -54,6 +56,50 @@ async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_
     await asyncio.gather(*adding)
     assert store.batches == [1, 16]
     assert await contents(manager) == await stored(store) == [f"message {n}" for n in range(17)]
+
+
+class _SlowStore(FaultyStore):
+    """Writing takes a moment here, as it does everywhere but in memory."""
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        await super().append(session_id, entries, atomic=atomic)
+        await asyncio.sleep(0.001)
+
+
+async def test_sixteen_who_add_one_after_another_are_written_together_though_one_of_them_began_first() -> None:
+    store = _SlowStore()
+    manager = manager_on(store)
+    await manager.ready()
+
+    async def add_twenty() -> None:
+        for number in range(20):
+            await manager.add_message(user(f"message {number}"))
+
+    first = asyncio.create_task(add_twenty())
+    await until(store, 1)
+    await asyncio.gather(first, *(add_twenty() for _ in range(15)))
+    assert len(await stored(store)) == 320
+    assert len(store.batches) <= 26, store.batches  # 40, if whoever comes first goes alone
+
+
+async def test_who_adds_alone_is_not_kept_waiting(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await asyncio.gather(*(manager.add_message(user(f"message {n}")) for n in range(16)))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    await manager.add_message(user("alone"))
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    before = turns
+    await manager.add_message(user("alone again"))
+    counting.cancel()
+    assert turns - before <= 6
 
 
 async def test_turns_are_counted_inside_a_batch(store: FaultyStore) -> None:

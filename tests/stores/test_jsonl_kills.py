@@ -24,7 +24,7 @@ def tearing(root: Path) -> Tamper:
 
     def tear(session_id: str, struck: Struck, chance: random.Random) -> None:
         main = root / session_id / NAME
-        if struck.under_way not in ("", "append", "burst") or not main.exists():
+        if struck.under_way not in ("", "append", "burst", "many") or not main.exists():
             return  # an edit is whole in the pending file, whatever the others look like; nothing is unacknowledged
         data = main.read_bytes()
         end = _acknowledged(data, struck)

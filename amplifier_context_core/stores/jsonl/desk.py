@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from .look import Look, looking
 from .session import Session
 from .tail import Tail
 from .verify import problems_of
+from .worker import Append
 
 log = logging.getLogger(__name__)
 
@@ -73,22 +74,25 @@ class Desk:
         with self._words(session_id), self._seen(session_id) as seen:
             return seen.extent()
 
-    def append_all(self, appends: Sequence[tuple[str, Sequence[Entry]]]) -> list[BaseException | None]:
+    def append_all(self, appends: Sequence[Append]) -> list[BaseException | None]:
         """Append to sessions, those of one session together; what became of each append."""
         by_session: dict[str, list[int]] = {}
         for number, (session_id, _) in enumerate(appends):
             by_session.setdefault(session_id, []).append(number)
-        together = {one: [appends[number][1] for number in numbers] for one, numbers in by_session.items()}
+        together = {
+            one: [entries for number in numbers for entries in appends[number][1]]
+            for one, numbers in by_session.items()
+        }
         problems = self._append(together)
         came: list[BaseException | None] = [None] * len(appends)
         for session_id, numbers in by_session.items():
             alone = problems[session_id] is not None and len(numbers) > 1  # perhaps one of them cannot be written
             for number in numbers:
-                batch = {session_id: [appends[number][1]]}
-                came[number] = self._append(batch)[session_id] if alone else problems[session_id]
+                again = {session_id: appends[number][1]} if alone else {}
+                came[number] = self._append(again)[session_id] if again else problems[session_id]
         return came
 
-    def _append(self, together: dict[str, list[Sequence[Entry]]]) -> dict[str, BaseException | None]:
+    def _append(self, together: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
         """Append to each session once. All are written before the first one is synced: their fsyncs then take as long
         as one, for they share what the file system has to write."""
         problems = {

@@ -137,11 +137,13 @@ class Lines:
 
     def placed(self, row: Row) -> Row:
         """A row as the next one: with its place, and the highest seq if it needs to say it."""
-        self.rising = self.rising and row.seq > self.top
-        self.top = max(self.top, row.seq)
+        _, seq, offset, length, crc, turn, tokens, extra, _ = row
+        self.rising = self.rising and seq > self.top
+        self.top = max(self.top, seq)
         self.place += 1
-        self.offset = row.end
-        return row._replace(place=self.place - 1, high=None if self.rising else self.top)
+        self.offset = offset + length
+        high = None if self.rising else self.top
+        return Row(self.place - 1, seq, offset, length, crc, turn, tokens, extra, high)
 
 
 class Index:

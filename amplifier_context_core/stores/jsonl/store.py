@@ -85,10 +85,11 @@ class JsonlStore:
         check_session_id(session_id)
         return await self._worker.run(lambda: self._desk.extent(session_id))
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         check_session_id(session_id)
         if entries:
-            await self._worker.append(session_id, tuple(entries))
+            given = tuple(entries)
+            await self._worker.append(session_id, (given,) if atomic else [(entry,) for entry in given])
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)

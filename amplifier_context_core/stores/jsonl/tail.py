@@ -8,7 +8,6 @@ when they were opened and what was written since: before every write they are as
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Tail:
         self._written = (0, 0)  # bytes of the main file and of the index that are in the files
         self._held: list[Lines] = []
         self._under_way: _UnderWay | None = None
-        self._recent: deque[int] | None = None
+        self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
 
     @property
     def is_there(self) -> bool:
@@ -204,15 +203,18 @@ class Tail:
 
     def _came_before(self, crcs: Sequence[int]) -> bool:
         """Is one of these messages like one of the last?"""
+        last = self.lines.place
         if self._recent is None:
-            self._recent = deque(maxlen=RECENT)
+            self._recent = {}
             with suppress(IndexDamaged):
-                start = max(0, self.lines.place - RECENT)
-                self._recent.extend(row.crc for row in self.history().rows(start))
+                self._recent = {row.crc: row.place for row in self.history().rows(max(0, last - RECENT))}
         came = False
-        for crc in crcs:
-            came = came or crc in self._recent
-            self._recent.append(crc)
+        for place, crc in enumerate(crcs, last):
+            came = came or self._recent.get(crc, -RECENT - 1) >= place - RECENT
+            self._recent[crc] = place
+        if len(self._recent) > 4 * RECENT:
+            newest = last + len(crcs) - RECENT
+            self._recent = {crc: place for crc, place in self._recent.items() if place >= newest}
         return came
 
     # -- when it fails ----------------------------------------------------------------------------------------------

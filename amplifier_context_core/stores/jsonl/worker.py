@@ -20,7 +20,7 @@ from ...transcript import Entry
 from .disk import begin_work
 
 _Answer = TypeVar("_Answer")
-Append = tuple[str, Sequence[Entry]]
+Append = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not
 Appends = Callable[[Sequence[Append]], Sequence[BaseException | None]]
 Told = Callable[[], Sequence[Callable[[], None]]]
 _TOGETHER = 512  # appends handed on at once, at most
@@ -75,11 +75,11 @@ class Worker:
         self._put(_Call(loop, waiting, work))
         return cast("_Answer", await waiting)
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Have entries appended, perhaps together with others."""
+    async def append(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
+        """Have batches of entries appended, perhaps together with others."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Any] = loop.create_future()
-        self._put(_Call(loop, waiting, append=(session_id, entries)))
+        self._put(_Call(loop, waiting, append=(session_id, batches)))
         await waiting
 
     def stop(self, last: Callable[[], object] | None = None) -> threading.Thread | None:

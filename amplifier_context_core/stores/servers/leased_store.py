@@ -104,7 +104,7 @@ class LeasedStore:
     async def extent(self, session_id: str) -> Extent:
         return await self._reading(session_id, lambda line: line.extent(session_id)) or Extent()
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         check_session_id(session_id)
         given = tuple(entries)
         if not given:

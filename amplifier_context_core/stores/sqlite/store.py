@@ -164,7 +164,7 @@ class SqliteStore:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         batch = tuple(entries)
         check_session_id(session_id)
         if batch:
