@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from .additions import Addition, Additions, land
@@ -37,7 +38,7 @@ OnConflict = Literal["error", "fork"]
 _T = TypeVar("_T")
 _TOLD = 50_000  # messages loaded in between two words in the log
 _AHEAD = 50  # messages a host may have left out when it replays a history
-_AT_ONCE = 4  # callers told in one turn of the event loop: each goes on at once, most often with its next message
+_TURN = 0.0003  # seconds of drafting in one turn of the event loop
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
 
@@ -90,7 +91,7 @@ class History:
         self._stamp = stamp
         self._transcript = Transcript(session_id)
         self._gate = Gate()
-        self._additions = Additions()
+        self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
         self._work: set[asyncio.Task[Any]] = set()
         self._apart = False  # a call was broken off in the store: it may hold more than the transcript
         self._replayed: int | None = None  # how far a replay of the history through `add` has come
@@ -179,9 +180,7 @@ class History:
         counter = cast(TokenCounter, await self._counter())
         tokens = await measure(message, counter)
         landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        if self._additions.put(Addition(message, reading, tokens, asked, heard, landed)):
-            self._begin(self._carry_out())
-        return await landed  # cancelled, it is not told; the message is added all the same
+        return await self._additions.add(Addition(message, reading, tokens, asked, heard, landed))
 
     async def set(self, messages: object) -> bool:
         """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
@@ -244,30 +243,19 @@ class History:
         task.add_done_callback(self._work.discard)
         return task
 
-    async def _carry_out(self) -> None:
-        """Add what waits, batch after batch, until nothing waits any more."""
-        batch: list[Addition] = []
-        try:
-            while True:
-                await self._additions.gathered(len(batch))
-                async with self._gate:
-                    batch = self._additions.take()
-                    if not batch:
-                        return
-                    try:
-                        await self._add_all(batch)
-                    except Exception as problem:  # noqa: BLE001 - raised where each of them waits
-                        land(batch, problem)
-        except BaseException:
-            ended = self._additions.pass_on(batch, lambda: self._begin(self._carry_out()))
-            self._landed([addition for addition in ended if addition.entry and self._holds(addition.entry)])
-            land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
-            raise
+    def _cut_off(self, ended: Sequence[Addition]) -> None:
+        """Their event loop ends while they are on their way in: those the history holds have landed."""
+        self._landed([addition for addition in ended if addition.entry and self._holds(addition.entry)])
+        land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
     async def _add_all(self, batch: Sequence[Addition]) -> None:
         await self._rejoin()
         drafted: list[Addition] = []
+        begun = perf_counter()
         for addition in batch:
+            if perf_counter() - begun > _TURN:
+                await asyncio.sleep(0)
+                begun = perf_counter()
             if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
                 if self._holds(addition.entry):
                     self._landed((addition,))
@@ -280,8 +268,6 @@ class History:
                 await self._append(drafted)
                 drafted = []
                 await self._settle()
-            if drafted and len(drafted) % _AT_ONCE == 0:
-                await asyncio.sleep(0)
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
             drafted.append(addition)
@@ -313,10 +299,7 @@ class History:
                 addition.entry = None
             raise
         self._transcript.extend(entries)
-        for start in range(0, len(drafted), _AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-            self._landed(drafted[start : start + _AT_ONCE])
+        self._landed(drafted)
 
     def _landed(self, additions: Sequence[Addition]) -> None:
         land(additions)
@@ -368,11 +351,12 @@ class History:
     async def _stored(self, change: Callable[[], Awaitable[None]]) -> None:
         """Make a change in the store; after this, or its error, the store holds what the transcript will hold."""
         try:
-            await change()
-        except (SessionInUse, SessionLost) as problem:
-            last = self._transcript.last
-            await self._fork_away(problem, len(self._transcript), last.seq if last else None)
-            await change()
+            try:
+                await change()
+            except (SessionInUse, SessionLost) as problem:
+                last = self._transcript.last
+                await self._fork_away(problem, len(self._transcript), last.seq if last else None)
+                await change()
         except asyncio.CancelledError:
             self._apart = True  # the loop is being closed; the store may have done it all the same
             raise
@@ -425,7 +409,7 @@ class History:
         return entries
 
     def _repaired(self, repair: Repair) -> None:
-        self._notify("repair", repair.what)
+        self._notify("repair", repair.told)
 
     async def _set(self, incoming: Sequence[object]) -> bool:
         async with self._gate:

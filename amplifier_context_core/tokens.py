@@ -31,7 +31,6 @@ TOKENS_PER_MEDIA = 600  # tokens; an image whose size is unknown
 _PIECE = 20_000  # characters counted in one go: at 8-20 MB/s, which hold the GIL, a millisecond or two
 _CUT_WITHIN = 200  # characters before a piece's end searched for white space, where a cut costs no token
 _OFF_LOOP = 60_000  # characters; a longer message is counted in a thread
-_OFF_LOOP_LENGTHS = 1_000_000  # the same for the heuristic, which only takes lengths: at most a millisecond
 _SEALED_CHARS_PER_TOKEN = 5.5  # base64 of sealed reasoning: three bytes in four characters, about four bytes a token
 _VOCABULARY_SECONDS = 10.0  # how long tiktoken may try to download its vocabulary
 
@@ -217,10 +216,15 @@ def count_tokens(
 
 async def measure(message: Message, counter: TokenCounter) -> int:
     """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
-    most = _OFF_LOOP_LENGTHS if isinstance(counter, HeuristicTokenCounter) else _OFF_LOOP
-    if size_of(message, most) < most:
+    if size_of(message, _OFF_LOOP) < _OFF_LOOP or (_is_plain(message) and type(counter) is HeuristicTokenCounter):
         return count_message_tokens(message, counter)
     return await asyncio.to_thread(count_message_tokens, message, counter)
+
+
+def _is_plain(message: Message) -> bool:
+    """Is it nothing but a text in ASCII, of which the heuristic takes the length?"""
+    content = message.get("content")
+    return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
 
 
 def size_of(value: object, enough: int) -> int:

@@ -64,6 +64,8 @@ class SessionInfo:
 class Repair:
     """Something that was found damaged, and what was done about it.
 
+    Whoever is told of it logs it; the store does so only where nobody is.
+
     Attributes:
         session_id: where.
         what: one line for people, without any content of messages.
@@ -75,6 +77,12 @@ class Repair:
     what: str
     lost: int = 0
     kept: str = ""
+
+    @property
+    def told(self) -> str:
+        """All of it in one line for people."""
+        lost = f"; {self.lost:,} message{'' if self.lost == 1 else 's'} lost" if self.lost else ""
+        return f"{self.what}{lost}{f'; kept in {self.kept}' if self.kept else ''}"
 
 
 OnRepair = Callable[[Repair], None]
@@ -111,8 +119,8 @@ class Store(Protocol):
         Args:
             session_id: whose history.
             entries: what to add.
-            atomic: no crash leaves a part of them. Without it, one that comes before this returns may leave the first
-                of them, as if they had been appended one after another; files then need one sync less.
+            atomic: no crash leaves a part of them. Without it, one that comes before this returns may leave some of
+                them, as of appends made at the same time; files then need one sync less.
         """
         ...
 

@@ -279,6 +279,27 @@ async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> 
     assert threading.get_ident() not in where[1:]
 
 
+@pytest.mark.parametrize(
+    ("content", "threads"),
+    [("x" * 500_000, 0), ("\u6771" * 70_000, 1), ("small", 0), ([{"type": "text", "text": "x" * 70_000}], 1)],
+    ids=["ASCII", "Japanese", "small", "in blocks"],
+)
+async def test_the_heuristic_takes_the_length_of_a_plain_text_at_once(
+    content: Any, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_on: list[Any] = []
+    to_thread = asyncio.to_thread
+
+    async def noted(work: Any, *arguments: Any) -> Any:
+        handed_on.append(work)
+        return await to_thread(work, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+    counter = HeuristicTokenCounter()
+    assert await measure(user(content), counter) == count_message_tokens(user(content), counter)
+    assert len(handed_on) == threads
+
+
 async def test_the_event_loop_goes_on_while_five_megabytes_are_counted() -> None:
     ticks = 0
     gate = threading.Event()

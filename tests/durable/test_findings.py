@@ -364,7 +364,7 @@ def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_hold
 
 
 class _CutOff(MemoryStore):
-    """Its first append waits for a second message, its second one never comes back to the loop that asked for it."""
+    """Its first append waits for two more messages, its second one never comes back to the loop that asked for it."""
 
     def __init__(self, *, stored: bool) -> None:
         super().__init__()
@@ -391,26 +391,32 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
     manager = ContextManager(store=store)
 
     async def carry() -> None:
-        carrying = asyncio.create_task(manager.add_message({"role": "user", "content": "One."}))
-        await asyncio.to_thread(store.stuck.wait, 20)  # in it with the other loop's message
+        carrying = asyncio.create_task(manager.add_message(user("One.")))
+        await asyncio.to_thread(store.begun.wait, 20)
+        cut_off = asyncio.create_task(manager.add_message(user("Cut off.")))
+        await asyncio.to_thread(store.stuck.wait, 20)  # in it with this one and the other loop's
         await carrying
+        assert not cut_off.done()
 
     async def join() -> None:
         await asyncio.to_thread(store.begun.wait, 20)
+        waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+        while not waiting:
+            await asyncio.sleep(0.001)
         joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
-        while not manager.history._additions._waiting:  # pyright: ignore[reportPrivateUsage]
+        while len(waiting) < 2:
             await asyncio.sleep(0.001)
         store.joined.set()
         async with asyncio.timeout(20):
             await joining
-        await manager.add_message({"role": "user", "content": "Three."})
+        await manager.add_message(user("Three."))
 
     ending = threading.Thread(target=asyncio.run, args=(carry(),))
     ending.start()
     asyncio.run(join())
     ending.join(20)
     told = [message["content"] for message in asyncio.run(manager.get_messages())]
-    assert told == ["One.", "Two.", "Three."]
+    assert told == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == told
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from amplifier_context_core.stores.jsonl import tail
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.store_samples import entry
 
 from .jsonl_support import NAME, fast_folder
 from .kills import Struck, Tamper, message_of, survive
@@ -68,3 +73,32 @@ async def test_four_hundred_killed_writers_lose_nothing(root: Path, tmp_path: Pa
     await survive(f"jsonl:{root}", 150, seed=200 + seed, tamper=tearing(root))
     await survive(f"jsonl:{tmp_path}", 50, seed=300 + seed, tamper=tearing(tmp_path), longest=0.1)
     await survive(f"jsonl:{root}/flushed", 50, seed=400 + seed, durability="flush")
+
+
+@pytest.mark.parametrize("said", [["p", "q", "r"], ["x", "y", "z"], ["x", "x", "z"], ["b", "x", "z"], ["p", "p", "q"]])
+async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_of_its_batch(
+    root: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """Also of one that says again what was said last, which looks like a tail that was written twice."""
+    store = JsonlStore(root / "now")
+    for seq, text in enumerate("abx", 1):
+        await store.append("s", [entry(seq, text)])
+    write, written = tail.write_all, 0
+
+    def killed(descriptor: int, data: bytes) -> None:
+        nonlocal written
+        written += 1
+        if written == 2:
+            shutil.copytree(root / "now", root / "then")
+        write(descriptor, data)
+
+    monkeypatch.setattr(tail, "write_all", killed)
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(said, 4)], atomic=False)
+    await store.close()
+    then = JsonlStore(root / "then")
+    await then.open("s")
+    held = [found.message["content"] for found in await then.read("s")]
+    assert held[:3] == ["a", "b", "x"]
+    assert held[3:] == said[: len(held) - 3]
+    assert await then.verify("s") == []
+    await then.close()

@@ -86,10 +86,13 @@ class Desk:
         problems = self._append(together)
         came: list[BaseException | None] = [None] * len(appends)
         for session_id, numbers in by_session.items():
-            alone = problems[session_id] is not None and len(numbers) > 1  # perhaps one of them cannot be written
+            problem = problems[session_id]
+            apart = problem is not None and len(numbers) > 1  # perhaps one cannot be written, and the others can
             for number in numbers:
-                again = {session_id: appends[number][1]} if alone else {}
-                came[number] = self._append(again)[session_id] if again else problems[session_id]
+                if apart:
+                    came[number] = self._append({session_id: appends[number][1]})[session_id]
+                else:
+                    came[number] = problem
         return came
 
     def _append(self, together: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
@@ -324,6 +327,8 @@ class Desk:
         listener = self._listeners.get(session_id)
         if listener is not None:
             self._to_tell.append(partial(_told, listener, repair))
+        else:
+            log.warning("session %r: %s", session_id, repair.told)
 
     @contextmanager
     def _words(self, session_id: str) -> Generator[None]:

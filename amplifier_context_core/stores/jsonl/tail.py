@@ -1,8 +1,9 @@
 """The end of the main file and of the index, where one writer adds: all of it, or nothing.
 
-An append is one write to the main file, one to the index, and one fsync of the main file; a batch is written down in
-the pending file before, so that a crash leaves all of it or nothing. What is known here of the files is what was read
-when they were opened and what was written since: before every write they are asked whether that is still so.
+An append is one write to the main file, one to the index, and one fsync of the main file; a batch that must be atomic
+is written down in the pending file before, so that even a crash leaves all of it or nothing. What is known here of the
+files is what was read when they were opened and what was written since: before every write they are asked whether that
+is still so.
 """
 
 from __future__ import annotations
@@ -184,6 +185,9 @@ class Tail:
     def _put(self, parts: Sequence[Lines], *, whole: bool) -> None:
         """Write lines into the files, or raise with the files as they were."""
         at_main, at_index = self._written
+        crcs = [crc for lines in parts for crc in lines.crcs]
+        came = self._disk.durable and self._came_before(crcs)
+        whole = whole or (came and len(crcs) > 1)  # or, cut off before their index lines, some may pass for the last's
         main = b"".join(line for lines in parts for line in lines.main)
         text = b"".join(line for lines in parts for line in lines.index)
         descriptor, index = self.make()
@@ -198,7 +202,6 @@ class Tail:
             self._fail(pending_too=whole)
             raise
         index.size += len(text)
-        came = self._disk.durable and self._came_before([crc for lines in parts for crc in lines.crcs])
         self._under_way = _UnderWay(parts[-1], whole, came, (at_main + len(main), at_index + len(text)))
 
     def _came_before(self, crcs: Sequence[int]) -> bool:

@@ -1,0 +1,206 @@
+"""Event loops that stand still, stop and end: what others add goes on, and no message is lost, doubled or untold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
+from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core.transcript import Entry
+
+ROUNDS = 40
+
+
+def manager_on(store: Store) -> ContextManager:
+    config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
+    return ContextManager(config, session_id="s", store=store)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+async def add_many(manager: ContextManager, count: int) -> None:
+    await asyncio.gather(*(manager.add_message(user(f"message {n}")) for n in range(count)))
+
+
+@contextmanager
+def a_loop() -> Generator[asyncio.AbstractEventLoop]:
+    """A loop that somebody keeps, and runs now and then."""
+    loop = asyncio.new_event_loop()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 16, 40])
+def test_nobody_waits_for_a_loop_that_stands_still_after_all_of_its_messages_landed(count: int) -> None:
+    manager = manager_on(MemoryStore())
+    with a_loop() as still, a_loop() as other:
+        still.run_until_complete(add_many(manager, count))
+        assert not asyncio.all_tasks(still)
+        other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
+        other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
+
+
+def test_nobody_waits_for_a_loop_that_stands_still_after_the_first_of_its_messages_landed() -> None:
+    manager = manager_on(MemoryStore())
+
+    async def first_of_many() -> None:
+        adding = [asyncio.ensure_future(manager.add_message(user(f"message {n}"))) for n in range(200)]
+        await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
+
+    with a_loop() as still, a_loop() as other:
+        still.run_until_complete(first_of_many())
+        other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
+        assert len(manager.snapshot()) == 201
+        other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
+        still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # told in the end, each of them
+
+
+class _Lost(MemoryStore):
+    """Another writer takes the session at its second append; the third one is stored, and never comes back."""
+
+    appends = 0
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        self.appends += 1
+        if self.appends == 2:
+            raise SessionLost(session_id, "somebody else")
+        await super().append(session_id, entries)
+        if self.appends == 3:
+            await asyncio.sleep(60)
+
+
+def test_a_loop_that_ends_while_a_fork_is_written_leaves_history_and_store_alike() -> None:
+    store = _Lost()
+    manager = manager_on(store)
+
+    async def ends() -> None:
+        await manager.add_message(user("One."))
+        adding = asyncio.create_task(manager.add_message(user("Two.")))
+        while store.appends < 3:
+            await asyncio.sleep(0)
+        assert not adding.done()
+
+    async def goes_on() -> tuple[list[str], list[str]]:
+        await manager.add_message(user("Three."))
+        held = await store.read(manager.history.session_id)
+        return [m["content"] for m in await manager.get_messages()], [entry.message["content"] for entry in held]
+
+    asyncio.run(ends())
+    told, held = asyncio.run(goes_on())
+    assert told == held == ["One.", "Two.", "Three."]
+
+
+class _Moody(MemoryStore):
+    """Takes its time, and loses its session now and then."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+        self._busy: asyncio.AbstractEventLoop | None = None
+        self._new: set[str] = set()  # forks nobody can know of yet
+
+    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
+        await super().fork(session_id, new_id, length)
+        self._new.add(new_id)
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        assert self._busy is None or self._busy.is_closed(), "two appends at the same time"
+        self._busy = asyncio.get_running_loop()
+        try:
+            await self._moment(0.5)
+            if self._chance.random() < 0.03 and session_id not in self._new:
+                raise SessionLost(session_id, "somebody else")
+            await super().append(session_id, entries)
+            self._new.discard(session_id)
+            await self._moment(0.3)
+        finally:
+            self._busy = None
+
+    async def _moment(self, share: float) -> None:
+        if self._chance.random() < share:
+            await asyncio.sleep(self._chance.random() * 0.002)
+
+
+class _Thread:
+    """Callers on a loop of their own, which may end at any moment; what was acknowledged to each, in order."""
+
+    def __init__(self, manager: ContextManager, number: int, chance: random.Random, *, ends: bool) -> None:
+        self.acknowledged: list[list[str]] = []
+        self._manager, self._number, self._chance, self._ends = manager, number, chance, ends
+
+    def run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        callers = [asyncio.create_task(self._call(number)) for number in range(self._chance.choice((1, 3, 9)))]
+        if self._ends:
+            await asyncio.sleep(self._chance.random() * 0.01)
+        else:
+            await asyncio.gather(*callers)
+
+    async def _call(self, number: int) -> None:
+        mine: list[str] = []
+        self.acknowledged.append(mine)
+        for step in range(self._chance.randrange(1, 12)):
+            text = f"{self._number}.{number}.{step}"
+            adding = asyncio.ensure_future(self._manager.add_message(user(text)))
+            if self._chance.random() < 0.1:
+                for _ in range(self._chance.randrange(6)):
+                    await asyncio.sleep(0)
+                adding.cancel()
+                await asyncio.wait([adding])
+            else:
+                try:
+                    async with asyncio.timeout(30):
+                        await adding
+                except StoreError:  # cut off with its loop
+                    continue
+                mine.append(text)
+
+
+def _a_round(seed: int) -> None:
+    chance = random.Random(seed)
+    store = _Moody(chance)
+    manager = manager_on(store)
+    callers = [
+        _Thread(manager, number, random.Random(seed * 100 + number), ends=number > 0 and chance.random() < 0.5)
+        for number in range(chance.choice((1, 2, 4)))
+    ]
+    running = [threading.Thread(target=caller.run, daemon=True) for caller in callers]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in running), "a thread waits for ever"
+    asyncio.run(asyncio.wait_for(manager.add_message(user("last")), 30))
+    told = [message["content"] for message in asyncio.run(manager.get_messages())]
+    held = [entry.message["content"] for entry in asyncio.run(store.read(manager.history.session_id))]
+    assert told == held
+    assert len(set(told)) == len(told)
+    places = {text: place for place, text in enumerate(told)}
+    for caller in callers:
+        for mine in caller.acknowledged:
+            assert [places[text] for text in mine] == sorted(places[text] for text in mine)
+
+
+def test_loops_that_end_at_any_moment_lose_double_and_disorder_nothing() -> None:
+    for seed in range(ROUNDS):
+        _a_round(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1_000, 9_000, 1_000))
+def test_thousands_of_loops_that_end_at_any_moment_lose_double_and_disorder_nothing(first: int) -> None:
+    for seed in range(first, first + 1_000):
+        _a_round(seed)
