@@ -221,6 +221,10 @@ class History:
         if not self._cancelled:
             self._settled_at = self._transcript.last_seq
 
+    def asked(self) -> None:
+        """Note that a request was made: whoever replays a history has done so by now."""
+        self._replayed = None
+
     def cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
         if self._transcript.last_seq != self._settled_at:
@@ -522,28 +526,26 @@ class History:
         return await measure(message, counter) if known is None else known
 
     async def _is_replay(self, message: Message, reading: Reading) -> bool:
-        """Is it the next message of the history, coming once more (a resumed sub-agent's transcript)?
+        """Is it one of the history's next messages, coming once more (a resumed sub-agent's transcript)?
 
-        Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one.
+        Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one. But for
+        the instructions a history begins with: whoever resumes it gives them again, as they were at first.
         """
-        place = self._replayed or 0
         stamp = timestamp_of(message)
         history = self._transcript.snapshot()
-        last = min(len(history), place + _AHEAD)
-        while place < last:
-            if place in history.gap and not self._replayed:
-                break  # nothing was recognised yet: a new message must not make a resumed session load everything
-            if place in history.gap:  # the host replays all of it, so all of it is needed
-                await self._load()
+        if stamp is None:
+            return reading.role in INSTRUCTING and _begins_with(history, message, reading)
+        first = self._replayed or 0
+        for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
+            if place in history.gap:
+                if not self._replayed:
+                    return False  # nothing was recognised yet: a new message must not make a session load everything
+                await self._load()  # the host replays all of it, so all of it is needed
                 history = self._transcript.snapshot()
             entry = history[place]
-            if stamp is not None and stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
+            if stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
                 self._replayed = place + 1
                 return True
-            place += 1  # a filter left it out
-            if stamp is None and entry.role not in INSTRUCTING:
-                break
-        self._replayed = None
         return False
 
     def _tell_appended(self, entry: Entry) -> None:
@@ -555,3 +557,14 @@ class History:
         self.interrupted = frozenset()
         self._cancelled = False
         self._replayed = None
+
+
+def _begins_with(history: Snapshot, message: Message, reading: Reading) -> bool:
+    """Does a history begin with instructions that say this?"""
+    for place in range(history.gap.start if history.gap else len(history)):
+        entry = history[place]
+        if entry.role not in INSTRUCTING:
+            return False
+        if same_message(entry, message, reading):
+            return True
+    return False

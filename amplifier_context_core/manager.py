@@ -466,6 +466,7 @@ class ContextManager:
         system = await self._system(counter)
         view = await self.views.request(budget.tokens, system, key, counter, protect=protect)
         self._responses.ask(self._clock())
+        self.history.asked()
         messages = [shown.message for shown in view.system]
         for shown in view.messages:
             if shown.provider and key[0] and shown.provider != key[0]:

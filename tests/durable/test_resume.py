@@ -233,6 +233,33 @@ async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -
         assert len(await manager.get_messages()) == len(history) + 1
 
 
+async def test_instructions_given_again_before_a_replay_double_nothing(place: Place) -> None:
+    instructions = {"role": "system", "content": "You are a careful agent."}
+    async with opened(place) as manager:
+        await manager.add_message(instructions)
+        await compacted(manager)
+        history = await manager.get_messages()
+    async with opened(place) as manager:
+        await feed(manager, [instructions, *history[1:]])
+        assert await manager.get_messages() == history
+        await ask(manager)
+        await manager.add_message(instructions)  # once it is at work, it means it
+        assert len(await manager.get_messages()) == len(history) + 1
+
+
+async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        history = await manager.get_messages()
+    changed = {**history[3], "content": "left out by the host"}
+    hint = {"role": "system", "content": "You were resumed."}
+    async with opened(place) as manager:
+        await feed(manager, [hint, *history[:3], changed, *history[4:]])
+        told = await manager.get_messages()
+        assert told[: len(history)] == history
+        assert [message["content"] for message in told[len(history) :]] == [hint["content"], changed["content"]]
+
+
 async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
     async with opened(place) as manager:
         await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "done"}])
