@@ -1,4 +1,6 @@
-"""What is peculiar to Redis: scripts, the directory, hash tags, what it keeps, its errors, damage, and forgetting."""
+"""What is peculiar to Redis: scripts, the directory, hash tags, what it keeps, its errors, damage, lost keys, and
+forgetting.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from redis import crc, exceptions
 
+from amplifier_context_core.cli import main
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
 from amplifier_context_core.stores.redis import store as module
@@ -349,6 +353,48 @@ class TestErrors:
                 await store.read("s")
             await store.close()
 
+    @pytest.mark.parametrize(
+        ("at", "said"),
+        [
+            ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
+            (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the address"),
+            ("nobody:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
+            ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
+            ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: evalsha\); grant"),
+            ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
+        ],
+    )
+    async def test_what_the_server_says_of_an_address_is_told_with_what_to_do(
+        self, own: PrivateRedis, at: str, said: str
+    ) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-evalsha")
+        store = RedisStore.from_address(f"redis://{at.format(port=own.port)}")
+        with pytest.raises(StoreError, match=said) as caught:
+            await store.read("s")
+        assert "is it running" not in str(caught.value)
+        assert "sesame" not in str(caught.value)
+        await store.close()
+
+    async def test_a_server_that_wants_a_password_is_said_to(self, own: PrivateRedis) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("requirepass", "open sesame")
+        store = RedisStore.from_address(own.address)
+        with pytest.raises(StoreError, match=r"Authentication required\); give user and password"):
+            await store.read("s")
+        await store.close()
+
+    async def test_a_key_that_somebody_else_wrote_to_is_left_to_people(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        await store.close()
+        client.set(f"{{{prefix}:s}}:archive", "mine")
+        with pytest.raises(StoreError, match=r"WRONGTYPE.*rename or delete that key"):
+            await store.open("s")
+        client.delete(f"{{{prefix}:s}}:archive")
+        assert await store.open("s") == Extent(3, 3)
+
     async def test_a_full_memory_is_told_and_the_session_goes_on_afterwards(
         self, own: PrivateRedis, there: Store
     ) -> None:
@@ -420,6 +466,7 @@ class TestErrors:
             "pool_size=0",
             "no_such_parameter=1",
             "db=x",
+            "db=3&cluster=true",
         ],
     )
     def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
@@ -446,7 +493,7 @@ class TestDamage:
         await store.save_checkpoint("s", 5, b"five")
         await store.open("s", told.append)
         client.lset(f"{{{prefix}:s}}:entries", 1, garbage)
-        assert await store.verify("s")  # type: ignore[attr-defined]
+        assert await store.verify("s") == ["the message at place 1 (m2) is damaged"]  # type: ignore[attr-defined]
         rest = [*entries(1, 1), *entries(3, 6)]
         assert_same(await store.read("s"), rest)
         assert await store.extent("s") == Extent(5, 6)
@@ -472,6 +519,227 @@ class TestDamage:
         assert "1 damaged" in caplog.text
         assert "no JSON" not in caplog.text
         assert await store.extent("s") == Extent(4, 4)
+
+    async def test_a_row_that_is_there_twice_is_taken_out_once(self, store: Store, client: Any, prefix: str) -> None:
+        told: list[Repair] = []
+        await store.append("s", entries(1, 4))
+        await store.close()
+        client.rpush(f"{{{prefix}:s}}:entries", client.lindex(f"{{{prefix}:s}}:entries", 1))
+        assert await store.open("s", told.append) == Extent(4, 4)
+        assert [repair.lost for repair in told] == [0]
+        assert_same(await store.read("s"), entries(1, 4))
+        assert client.llen(f"{{{prefix}:s}}:damaged") == 1
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    async def test_a_checkpoint_of_other_bytes_is_found_left_out_and_told(
+        self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        told: list[Repair] = []
+        await store.append("s", entries(1, 4))
+        await store.save_checkpoint("s", 2, b"two")
+        await store.close()
+        client.set(f"{{{prefix}:s}}:checkpoint", "TWO")
+        assert await store.verify("s") == ["the checkpoint is damaged"]  # type: ignore[attr-defined]
+        assert await store.load_checkpoint("s") is None
+        assert "checkpoint of session 's' is damaged" in caplog.text
+        await store.fork("s", "child")
+        assert await store.verify("child") == []  # type: ignore[attr-defined]
+        await store.open("s", told.append)
+        assert told == []
+        assert await store.load_checkpoint("s") is None
+        assert told == [Repair("s", "the checkpoint is damaged")]
+        assert not client.exists(f"{{{prefix}:s}}:checkpoint")
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+        assert_same(await store.read("s"), entries(1, 4))
+
+
+HELD = [*entries(1, 5), *entries(7, 8)]
+
+
+class TestLostKeys:
+    """Keys that were evicted, expired or deleted by hand. The session holds m1 to m5, m7 and m8, and archived m6."""
+
+    @pytest.fixture
+    async def lose(self, store: Store, client: Any, prefix: str) -> Any:
+        await store.append("s", entries(1, 6))
+        await store.replace("s", 5, entries(7, 8))
+        await store.save_checkpoint("s", 4, b"four")
+        await store.close()
+        return lambda *names: client.delete(*(f"{{{prefix}:s}}:{name}" for name in names))
+
+    async def opened(self, store: Store) -> list[Repair]:
+        """What opening it tells; opening it once more tells nothing, and all is well."""
+        told: list[Repair] = []
+        await store.open("s", told.append)
+        again: list[Repair] = []
+        await store.release("s")
+        await store.open("s", again.append)
+        assert again == []
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+        return told
+
+    async def goes_on(self, store: Store, left: list[Any]) -> None:
+        """It holds what is left, gives no seq twice, and takes every change."""
+        assert await store.extent("s") == Extent(len(left), 8)
+        assert_same(await store.read("s"), left)
+        await store.append("s", entries(9, 11))
+        await store.replace("s", len(left) + 1, entries(12, 12))
+        await store.rewrite("s", [entry(12, "anew")])
+        await store.save_checkpoint("s", 1, b"one")
+        assert_same(await store.read("s"), [*left, *entries(9, 9), entry(12, "anew")])
+        seqs = [one.seq for one in left]
+        assert [one.seq for one in await store.find("s", [*seqs, 9, 10, 12])] == [*seqs, 9, 12]
+        assert await store.load_checkpoint("s") == b"one"
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("names", [("entries",), ("entries", "places"), ("entries", "checkpoint")])
+    async def test_lost_entries_are_told_when_the_session_is_opened(
+        self, store: Store, lose: Any, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lose(*names)
+        assert any("7 of 7 messages are gone" in line for line in await store.verify("s"))  # type: ignore[attr-defined]
+        assert await store.extent("s") == Extent(0, 8)  # for who only reads
+        assert "7 of 7 messages are gone" in caplog.text
+        assert await store.load_checkpoint("s") is None
+        (repair,) = await self.opened(store)
+        assert repair.lost == 7
+        assert "7 of 7 messages are gone" in repair.what
+        assert "goes on with 0" in repair.what
+        assert [one.seq for one in await store.archived("s")] == [6]
+        await self.goes_on(store, [])
+
+    async def test_a_part_of_the_entries_is_enough_to_go_on_with(
+        self, store: Store, lose: Any, client: Any, prefix: str
+    ) -> None:
+        client.ltrim(f"{{{prefix}:s}}:entries", 2, 5)
+        assert_same(await store.find("s", [1, 3]), [])  # places point elsewhere
+        (repair,) = await self.opened(store)
+        assert repair.lost == 3
+        await self.goes_on(store, HELD[2:6])
+
+    async def test_lost_entries_are_told_where_a_session_was_written_before_lengths_were_noted(
+        self, store: Store, lose: Any, client: Any, prefix: str
+    ) -> None:
+        client.hdel(f"{{{prefix}:s}}:meta", "length", "archived", "crc")
+        assert await self.opened(store) == []
+        assert await store.load_checkpoint("s") == b"four"
+        await store.close()
+        lose("entries")
+        (repair,) = await self.opened(store)
+        assert repair.lost == 7
+        await self.goes_on(store, [])
+
+    async def test_lost_places_are_noted_again_and_nothing_else_changes(self, store: Store, lose: Any) -> None:
+        lose("places")
+        (repair,) = await self.opened(store)
+        assert repair == Repair("s", "7 messages are there, and places of 0")
+        assert await store.load_checkpoint("s") == b"four"
+        await self.goes_on(store, HELD)
+
+    async def test_a_lost_archive_is_told(self, store: Store, lose: Any) -> None:
+        lose("archive")
+        (repair,) = await self.opened(store)
+        assert repair == Repair("s", "1 of 1 archived messages are gone from the server", lost=1)
+        await self.goes_on(store, HELD)
+
+    async def test_a_lost_checkpoint_is_told(self, store: Store, lose: Any) -> None:
+        lose("checkpoint")
+        (repair,) = await self.opened(store)
+        assert repair == Repair("s", "the checkpoint is gone from the server")
+        await self.goes_on(store, HELD)
+
+    @pytest.mark.parametrize("more", [(), ("places",), ("checkpoint", "archive")])
+    async def test_a_lost_meta_is_made_anew_from_the_entries(
+        self, store: Store, lose: Any, more: tuple[str, ...]
+    ) -> None:
+        lose("meta", *more)
+        assert any("key meta" in line for line in await store.verify("s"))  # type: ignore[attr-defined]
+        assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 7)]
+        (repair,) = await self.opened(store)
+        assert repair.lost == 0
+        assert "goes on with 7 messages" in repair.what
+        assert (await store.sessions())[0].size > 0
+        assert await store.load_checkpoint("s") is None  # nobody knows what it stood for
+        await self.goes_on(store, HELD)
+
+    async def test_with_meta_and_entries_gone_no_seq_is_given_again(self, store: Store, lose: Any) -> None:
+        lose("meta", "entries", "archive")
+        (repair,) = await self.opened(store)
+        assert repair.lost == 7
+        await self.goes_on(store, [])
+
+    async def test_a_session_of_which_parts_are_there_is_not_made_again_by_a_fork(
+        self, store: Store, lose: Any
+    ) -> None:
+        lose("meta")
+        await store.append("other", entries(1, 2))
+        with pytest.raises(StoreError, match="there is a session 's' already"):
+            await store.fork("other", "s")
+        await store.fork("s", "child")
+        assert_same(await store.read("child"), HELD)
+        await store.delete("s")
+        assert await store.extent("s") == Extent()
+
+    async def test_who_appends_without_opening_mends_first(
+        self, store: Store, lose: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lose("meta", "places")
+        await store.append("s", entries(9, 9))
+        assert "key meta" in caplog.text
+        assert_same(await store.read("s"), [*HELD, *entries(9, 9)])
+        assert await store.extent("s") == Extent(8, 9)
+
+    @pytest.mark.parametrize(("names", "left"), [(("entries",), []), (("places",), HELD), (("entries", "places"), [])])
+    async def test_what_is_lost_while_the_session_is_open_is_told_by_the_next_change(
+        self, store: Store, lose: Any, names: tuple[str, ...], left: list[Any]
+    ) -> None:
+        told: list[Repair] = []
+        await store.open("s", told.append)
+        lose(*names)
+        await store.append("s", entries(9, 9))
+        assert [repair.lost for repair in told] == [7 - len(left)]
+        assert_same(await store.read("s"), [*left, *entries(9, 9)])
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+        lose(*names)
+        await store.rewrite("s", [entry(1, "anew")])
+        assert len(told) == 2
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    async def test_an_edit_of_what_is_lost_changes_nothing(self, store: Store, lose: Any) -> None:
+        await store.open("s")
+        lose("entries")
+        with pytest.raises(StoreError, match="holds 0 messages, not 5"):
+            await store.replace("s", 5, entries(9, 9))
+        assert await store.extent("s") == Extent(0, 8)
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    async def test_a_mend_that_is_refused_is_made_when_the_session_is_opened_again(
+        self, own: PrivateRedis, there: Store
+    ) -> None:
+        told: list[Repair] = []
+        await there.append("s", entries(1, 5))
+        await there.close()
+        with redis.Redis(port=own.port) as client:
+            client.delete("{amplifier-context:s}:places")
+            client.config_set("maxmemory", "1mb")
+            with pytest.raises(StoreError, match="no memory left"):
+                await there.open("s", told.append)
+            client.config_set("maxmemory", "0")
+        assert await there.open("s", told.append) == Extent(5, 5)
+        assert len(told) == 1
+
+    async def test_repair_tells_how_many_are_lost(self, store: Store, lose: Any, prefix: str) -> None:
+        lose("entries")
+
+        def run(*words: str) -> Any:
+            return CliRunner().invoke(main, [*words, "s", "--store", with_parameters(REDIS, prefix=prefix)])
+
+        assert "7 of 7 messages are gone" in (await asyncio.to_thread(run, "verify")).output
+        repaired = await asyncio.to_thread(run, "repair")
+        assert "mended: 7 of 7 messages are gone" in repaired.output
+        assert "0 messages, 1 repairs, 7 messages lost" in repaired.output
+        assert (repaired.exit_code, "left" in repaired.output) == (0, False)
+        assert (await asyncio.to_thread(run, "verify")).exit_code == 0
 
 
 class TestForgetting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -47,6 +48,23 @@ _ADVICE = {
     "MASTERDOWN": "the master is down: wait for it, or for its successor",
     "BUSY": "a script keeps the server busy: try again",
     "TRYAGAIN": "the cluster moves the session's keys: try again",
+    "WRONGTYPE": "somebody else wrote to a key of this session: rename or delete that key, then open the session again",
+    "DENIED": "the server takes connections of its own machine only: give it a password, or work there",
+}
+# The same, by words of an error that has no such word of its own, or a misleading one. They quote nothing.
+_SAID = {
+    "DB index is out of range": "the server has no database of this number: give another in the address, as in /0",
+    "invalid DB index": "give the number of a database in the address, as in /0",
+    "SELECT is not allowed in cluster mode": "a cluster has database 0 only: leave the number out of the address",
+    "Cluster mode is not enabled": "this is no node of a cluster: leave cluster=true out of the address",
+    "cluster support disabled": "this is no node of a cluster: leave cluster=true out of the address",
+    "max number of clients reached": "raise maxclients of the server, or lower pool_size in the address",
+    "without any password configured": "the server asks for no password: leave it out of the address",
+    "no password is set": "the server asks for no password: leave it out of the address",
+    "Authentication required": _ADVICE["NOAUTH"],
+    "ACL failure in script": _ADVICE["NOPERM"],
+    "can't run this command": _ADVICE["NOPERM"],
+    "unknown command": "the server lacks a command that is needed (was it renamed?), or is no Redis",
 }
 _CODES: dict[type[Exception], str] = {
     errors.BusyLoadingError: "LOADING",
@@ -60,6 +78,8 @@ _CODES: dict[type[Exception], str] = {
     errors.ClusterDownError: "CLUSTERDOWN",
     errors.MasterDownError: "MASTERDOWN",
 }
+
+_COMMAND = re.compile(r"'([a-z|]{1,40})' command")  # in what the server says of a right that is missing
 
 # Replies that the client takes for broken connections.
 REFUSALS = (
@@ -109,6 +129,8 @@ def read_address(address: str, durability: Durability) -> tuple[RedisAddress, fl
         raise ConfigError(  # without the text: it may quote the address
             "store", "is no address Redis can use; it looks like redis://user:password@host:6379/0?prefix=name"
         ) from None
+    if cluster == "true" and told.get("db"):
+        raise ConfigError("store", f"names database {told['db']}; {_SAID['SELECT is not allowed in cluster mode']}")
     where = f"Redis at {told.get('host', 'localhost')}:{told.get('port', 6379)}, database {told.get('db', 0)}"
     made = RedisAddress(
         plain,
@@ -350,19 +372,19 @@ class RedisConnections:
 
     def refused(self, problem: Exception) -> StoreError:
         """What an error reply means."""
-        code = _code(problem)
-        if code in ("READONLY", "MASTERDOWN") and self._pool is not None:
+        said, advice = _meaning(problem)
+        if said in ("READONLY", "MASTERDOWN") and self._pool is not None:
             # Once the address leads to a master again, the old connections would still not.
             self.owner_task(self._pool.disconnect(inuse_connections=False))
-        known = f" ({code})" if code in _ADVICE else ""
-        return StoreError(
-            f"{self.where} refused: {type(problem).__name__}{known}; "
-            f"{_ADVICE.get(code, 'nothing was changed; look into the log of the server')}"
-        )
+        known = f" ({said})" if said else ""
+        advice = advice or "nothing was changed; look into the log of the server"
+        return StoreError(f"{self.where} refused: {type(problem).__name__}{known}; {advice}")
 
     def _unreachable(self, problem: Exception) -> Unreachable:
-        code = _code(problem)
-        advice = _ADVICE.get(code, "is it running, and is the address right? Then try again")
+        said, advice = _meaning(problem)
+        if said:
+            return Unreachable(f"{self.where} refuses to be used ({said}); {advice}")
+        advice = "is it running, and is the address right? Then try again"
         return Unreachable(f"{self.where} cannot be reached ({_reason(problem)}); {advice}")
 
     def owner_task(self, work: Any) -> None:
@@ -387,11 +409,17 @@ async def _reply(connection: Any) -> Reply:
         return problem
 
 
-def _code(problem: Exception) -> str:
-    for kind, code in _CODES.items():
-        if isinstance(problem, kind):
-            return code
-    return str(problem).split(" ", 1)[0]
+def _meaning(problem: Exception) -> tuple[str, str]:
+    """What an error says, as far as that quotes nothing, and what to do; both empty where that is not known."""
+    text = str(problem)
+    for words, advice in _SAID.items():
+        if words in text:
+            return words, advice
+    kinds = (code for kind, code in _CODES.items() if isinstance(problem, kind))
+    code = next(kinds, text.split(" ", 1)[0])
+    if code == "NOPERM" and (command := _COMMAND.search(text)):
+        return f"NOPERM: {command[1]}", _ADVICE[code]
+    return (code, _ADVICE[code]) if code in _ADVICE else ("", "")
 
 
 def _reason(problem: Exception) -> str:

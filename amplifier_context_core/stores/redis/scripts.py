@@ -3,7 +3,8 @@
 All keys of a session share a hash tag, so a cluster keeps them together: ``{prefix:SESSION}:…``
 
 - ``meta``: a hash: `change`, `shape`, `last_seq`, `size`, `updated` (microseconds; absent: claimed, but never written),
-  `covered`, and of the claim `fence`, `holder`, `expires` (milliseconds).
+  `length` and `archived` (how long the lists should be; absent: not noted yet), `covered` and `crc` of the checkpoint,
+  and of the claim `fence`, `holder`, `expires` (milliseconds).
 - ``entries``: a list of rows, by place. What is asked for most, a range and the newest, is one LRANGE.
 - ``places``: a hash from seq to place, for `find` and `rewrite`, and so that no seq comes twice.
 - ``archive`` and ``damaged``: lists of rows. ``checkpoint``: bytes. ``staged``: rows on their way, for a moment.
@@ -12,6 +13,9 @@ A row is ``seq turn tokens extra``, a line end, and the message; all JSON withou
 
 A script that fails half-way would leave half: so each checks everything first, the guard (fence and last change) before
 all, and then only does what cannot fail. Times are the server's.
+
+Keys may be lost one by one (evicted, expired, deleted by hand). What they should hold is known from `meta`, and without
+it from each other; a history that does not fit is not changed before it was mended (see `sizes`).
 """
 
 from __future__ import annotations
@@ -38,6 +42,23 @@ local function changed(change, ttl, shape)
     redis.call('HSET', meta, 'change', change, 'updated', micros, 'expires', string.format('%.0f', millis + ttl))
     if shape or redis.call('HEXISTS', meta, 'shape') == 0 then redis.call('HSET', meta, 'shape', change) end
     redis.call('PERSIST', meta)
+end
+
+-- What the keys hold, and what meta says they should; see `sizes.Sizes`.
+local function sizes()
+    local told = redis.call('HMGET', meta, 'updated', 'length', 'archived', 'covered')
+    return {redis.call('LLEN', entries), redis.call('HLEN', places), redis.call('LLEN', archive),
+        redis.call('EXISTS', checkpoint), redis.call('LLEN', damaged), unpack(told)}
+end
+
+-- Does the history hold what it should?
+local function sound()
+    local length, there = redis.call('HGET', meta, 'length'), redis.call('LLEN', entries)
+    return redis.call('HLEN', places) == there and (not length or tonumber(length) == there)
+end
+
+local function noted(last_seq)
+    redis.call('HSET', meta, 'last_seq', last_seq, 'length', redis.call('LLEN', entries))
 end
 
 local function seq_of(row) return string.match(row, '^(%-?%d+) ') or '' end
@@ -111,8 +132,10 @@ local function push(first, start)
 end
 """
 
-REFUSED, MADE, MADE_OTHER, TAKEN, NOT_WHOLE = 0, 1, 2, 3, 4
-"""What scripts that change something answer; TAKEN: a seq stands there already; NOT_WHOLE: staged rows are missing."""
+REFUSED, MADE, MADE_OTHER, TAKEN, NOT_WHOLE, UNSOUND = 0, 1, 2, 3, 4, 5
+"""What scripts that change something answer; TAKEN: a seq stands there already; NOT_WHOLE: staged rows are missing;
+UNSOUND: the history does not hold what it should.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +155,10 @@ def _script(body: str) -> Script:
 CLAIM = _script("""
 local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'change', 'last_seq')
 if found[1] and found[1] ~= ARGV[1] and tonumber(found[2]) > millis then return {0, found[3]} end
+local there = sizes()
 redis.call('HSET', meta, 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
 if not found[4] then redis.call('PEXPIRE', meta, ARGV[4]) end
-return {1, redis.call('LLEN', entries), found[6] or '0', found[5] or '0', found[4] and 1 or 0}
+return {1, found[6] or '0', found[5] or '0', there}
 """)
 
 # ARGV: fence, ttl, how long an unused claim is remembered
@@ -156,11 +180,17 @@ end
 return 1
 """)
 
+# Answers what `sizes.Said` names
 STATE = _script("""
 local found = redis.call('HMGET', meta, 'change', 'last_seq', 'fence', 'holder', 'updated', 'size', 'expires', 'shape')
 local live = found[7] and tonumber(found[7]) > millis
-return {redis.call('EXISTS', meta), redis.call('LLEN', entries), found[1] or '0', found[2] or '0', found[3] or '',
-    found[4] or '', found[5] or '', found[6] or '0', live and 1 or 0, found[8] or ''}
+local last = found[2]
+if not found[5] then  -- what is known without meta: seqs begin with 1, and none comes twice
+    local newest = redis.call('LINDEX', entries, -1)
+    last = math.max(newest and tonumber(seq_of(newest)) or 0, redis.call('HLEN', places), redis.call('LLEN', archive))
+end
+return {redis.call('EXISTS', meta), found[1] or '0', last or '0', found[3] or '', found[4] or '', found[5] or '',
+    found[6] or '0', live and 1 or 0, found[8] or '', sizes()}
 """)
 
 # ARGV: fence, last, change, ttl
@@ -183,7 +213,7 @@ each_of(entries, length, function(rows)
     redis.call('HDEL', places, unpack(seqs))
 end)
 if length == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, length - 1) end
-redis.call('HSET', meta, 'change', ARGV[3], 'last_seq', ARGV[5])
+redis.call('HSET', meta, 'change', ARGV[3], 'last_seq', ARGV[5], 'length', ARGV[4])
 redis.call('HINCRBY', meta, 'size', -size)
 if ARGV[6] == '0' then redis.call('HDEL', meta, 'updated') end
 return 1
@@ -192,12 +222,13 @@ return 1
 # ARGV: fence, last, change, ttl, last_seq, 'staged', count or 'here', rows
 APPEND = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not sound() then return 5 end
 local start = redis.call('LLEN', entries)
 if not whole(6) then return 4 end
 if taken(6, start) then return 3 end
 local size = push(6, start)
 redis.call('HINCRBY', meta, 'size', size)
-redis.call('HSET', meta, 'last_seq', ARGV[5])
+noted(ARGV[5])
 changed(ARGV[3], ARGV[4])
 return 1
 """)
@@ -205,10 +236,12 @@ return 1
 # ARGV: fence, last, change, ttl, last_seq, keep, archive, 'staged', count or 'here', rows
 REPLACE = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not sound() then return 5 end
 local keep, size, staying = tonumber(ARGV[6]), 0, {}
 if not whole(8) then return 4 end
 if taken(8, keep) then return 3 end
 each_chunk(8, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
+redis.call('HSETNX', meta, 'archived', redis.call('LLEN', archive))
 each_of(entries, keep, function(rows)
     local seqs, leaving = {}, {}
     for i, row in ipairs(rows) do
@@ -216,13 +249,16 @@ each_of(entries, keep, function(rows)
         size = size - #row
         if not staying[seqs[i]] then leaving[#leaving + 1] = row end
     end
-    if ARGV[7] == '1' and #leaving > 0 then redis.call('RPUSH', archive, unpack(leaving)) end
+    if ARGV[7] == '1' and #leaving > 0 then
+        redis.call('RPUSH', archive, unpack(leaving))
+        redis.call('HINCRBY', meta, 'archived', #leaving)
+    end
     redis.call('HDEL', places, unpack(seqs))
 end)
 if keep == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, keep - 1) end
 size = size + push(8, keep)
 redis.call('HINCRBY', meta, 'size', size)
-redis.call('HSET', meta, 'last_seq', ARGV[5])
+noted(ARGV[5])
 local covered = redis.call('HGET', meta, 'covered')
 if covered and tonumber(covered) > keep then
     redis.call('HDEL', meta, 'covered')
@@ -235,6 +271,7 @@ return 1
 # ARGV: fence, last, change, ttl, 'staged', count or 'here', rows
 REWRITE = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not sound() then return 5 end
 if not whole(5) then return 4 end
 local other, size, new = false, 0, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
@@ -270,22 +307,24 @@ changed(ARGV[3], ARGV[4], true)
 return other and 2 or 1
 """)
 
-# ARGV: fence, last, change, ttl, covered, data
+# ARGV: fence, last, change, ttl, covered, crc, data
 SAVE_CHECKPOINT = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-redis.call('SET', checkpoint, ARGV[6])
-redis.call('HSET', meta, 'covered', ARGV[5])
+redis.call('SET', checkpoint, ARGV[7])
+redis.call('HSET', meta, 'covered', ARGV[5], 'crc', ARGV[6])
 changed(ARGV[3], ARGV[4])
 return 1
 """)
 
+# Answers data, covered, crc
 LOAD_CHECKPOINT = _script("""
-local covered = redis.call('HGET', meta, 'covered')
-if not covered or tonumber(covered) > redis.call('LLEN', entries) then return {false, '0'} end
-return {redis.call('GET', checkpoint), covered}
+local told = redis.call('HMGET', meta, 'covered', 'crc')
+if not told[1] or not sound() or tonumber(told[1]) > redis.call('LLEN', entries) then return {false, '0', false} end
+return {redis.call('GET', checkpoint), told[1], told[2]}
 """)
 
-# Makes a new session of the rows staged. ARGV: fence, last, change, ttl, last_seq, length, covered or '', checkpoint
+# Makes a new session of the rows staged.
+# ARGV: fence, last, change, ttl, last_seq, length, covered or '', crc, checkpoint
 CREATE = _script("""
 if not ours(ARGV[1], ARGV[2]) or redis.call('HEXISTS', meta, 'updated') == 1 then return 0 end
 if redis.call('LLEN', staged) ~= tonumber(ARGV[6]) then return 0 end
@@ -297,10 +336,11 @@ each_of(entries, 0, function(rows, at)
     note_places(rows, at)
     for _, row in ipairs(rows) do size = size + #row end
 end)
-redis.call('HSET', meta, 'size', size, 'last_seq', ARGV[5])
+redis.call('HSET', meta, 'size', size)
+noted(ARGV[5])
 if ARGV[7] ~= '' then
-    redis.call('HSET', meta, 'covered', ARGV[7])
-    redis.call('SET', checkpoint, ARGV[8])
+    redis.call('HSET', meta, 'covered', ARGV[7], 'crc', ARGV[8])
+    redis.call('SET', checkpoint, ARGV[9])
 end
 changed(ARGV[3], ARGV[4], true)
 return 1
@@ -313,17 +353,43 @@ redis.call('DEL', unpack(KEYS))
 return 1
 """)
 
-# ARGV: fence, last, change, ttl, 'here', damaged rows
+# Takes damaged rows out, and rows whose seq came before, and notes anew what meta and places should say. A checkpoint
+# stays if nothing else of the history is gone. ARGV: fence, last, change, ttl, is it damaged, 'here', damaged rows
 MEND = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-each_chunk(5, function(rows)
-    for _, row in ipairs(rows) do
-        if redis.call('LREM', entries, 0, row) > 0 then redis.call('RPUSH', damaged, row) end
+local told = redis.call('HMGET', meta, 'length', 'last_seq', 'covered')
+local before, last, size = tonumber(told[1] or redis.call('HLEN', places)), tonumber(told[2] or 0), 0
+local bad, seen = {}, {}
+local function given(row) last = math.max(last, tonumber(seq_of(row)) or 0) end
+each_chunk(6, function(rows) for _, row in ipairs(rows) do bad[row] = true end end)
+each_of(entries, 0, function(rows, at)
+    for i, row in ipairs(rows) do
+        local seq = seq_of(row)
+        if bad[row] or seen[seq] then
+            redis.call('RPUSH', damaged, row)
+            redis.call('LSET', entries, at + i - 1, '')
+        else
+            seen[seq] = true
+            size = size + #row
+            given(row)
+        end
     end
 end)
-redis.call('DEL', places, checkpoint)
-redis.call('HDEL', meta, 'covered')
+redis.call('LREM', entries, 0, '')
+if not told[2] then
+    for _, seq in ipairs(redis.call('HKEYS', places)) do last = math.max(last, tonumber(seq) or 0) end
+    for _, list in ipairs({archive, damaged}) do
+        each_of(list, 0, function(rows) for _, row in ipairs(rows) do given(row) end end)
+    end
+end
+redis.call('DEL', places)
 each_of(entries, 0, function(rows, at) note_places(rows, at) end)
+redis.call('HSET', meta, 'size', size, 'archived', redis.call('LLEN', archive))
+noted(string.format('%.0f', last))
+if ARGV[5] == '1' or not told[3] or before ~= redis.call('LLEN', entries) or redis.call('EXISTS', checkpoint) == 0 then
+    redis.call('DEL', checkpoint)
+    redis.call('HDEL', meta, 'covered')
+end
 changed(ARGV[3], ARGV[4], true)
 return 1
 """)
@@ -334,9 +400,9 @@ local found = {}
 for at = 1, #ARGV, CHUNK do
     local seqs = {}
     for i = at, math.min(at + CHUNK - 1, #ARGV) do seqs[#seqs + 1] = ARGV[i] end
-    for _, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
+    for i, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
         local row = place and redis.call('LINDEX', entries, place)
-        if row then
+        if row and seq_of(row) == seqs[i] then
             found[#found + 1] = place
             found[#found + 1] = row
         end

@@ -12,22 +12,27 @@ append-only file anew; older dumps, replicas' files and backups keep the former 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ...errors import StoreError
-from ..protocol import Durability, Extent, SessionInfo
+from ...errors import SessionLost, StoreError
+from ...gate import Gate
+from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
 from ..rows import entry_of, loads, message_json
-from ..servers.leased_store import LeasedStore
-from ..servers.leases import Claim, Held, Rewritten, Row, State
+from ..servers.changes import repeated
+from ..servers.leased_store import Change, LeasedStore
+from ..servers.leases import Claim, Held, Line, Rewritten, Row, State
 from ..servers.owner import Shared
 from . import scripts
 from .cluster import ClusterConnections
 from .line import RedisAddress, RedisConnections, read_address
 from .scripts import Script
+from .sizes import Said, Sizes
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +40,10 @@ _UNUSED = 3_600.0  # seconds an unused claim is remembered after its last renewa
 _STALE = 86_400.0  # seconds until the directory forgets a name nothing came of; longer than clocks differ
 _WINDOW = 200  # rows of one read, seqs of one search, sessions asked for at once
 _MOST_ROWS, _MOST_BYTES = 5_000, 16_000_000  # of one script; what is more is staged
+
+
+class Unsound(StoreError):
+    """What is asked for stands on something that was lost, or is damaged: it must be mended first."""
 
 
 class RedisLine:
@@ -60,10 +69,12 @@ class RedisLine:
         made, *said = await self._run(scripts.CLAIM, keys, fence, holder, _millis(ttl), _millis(ttl + _UNUSED))
         if not made:
             return said[0].decode()
-        length, last_seq, change, created = said
-        if created:
+        last_seq, change, reply = said
+        sizes = Sizes._make(reply)
+        created = sizes.updated is not None
+        if created or sizes.orphaned:
             await self._list(session_id)
-        return Held(keys, Extent(length, int(last_seq)), int(change), bool(created))
+        return Held(keys, Extent(sizes.entries, int(last_seq)), int(change), created, not sizes.problems())
 
     async def renew(self, claims: Sequence[Claim], ttl: float) -> None:
         for claim in claims:
@@ -73,10 +84,13 @@ class RedisLine:
         await self._run(scripts.RELEASE, claim.held.key, claim.fence)
 
     async def state(self, session_id: str) -> State | None:
-        there, length, change, last_seq, fence, holder, *_ = await self._run(scripts.STATE, self._keys(session_id))
-        if not there:
+        said = await self._said(session_id)
+        if not said.there:
             return None
-        return State(fence.decode(), holder.decode(), int(change), Extent(length, int(last_seq)))
+        return State(said.fence.decode(), said.holder.decode(), int(said.change), said.extent)
+
+    async def _said(self, session_id: str) -> Said:
+        return Said.of(await self._run(scripts.STATE, self._keys(session_id)))
 
     async def settle(self, claim: Claim, change: int, ttl: float) -> bool:
         return bool(await self._run(scripts.SETTLE, claim.held.key, *_guard(claim, change, ttl)))
@@ -126,6 +140,8 @@ class RedisLine:
             raise StoreError(f"session {claim.session_id!r} holds one of these seqs already; nothing was changed")
         if made == scripts.NOT_WHOLE:
             raise StoreError(f"{self.where} lost rows that were put aside for a change; try again")
+        if made == scripts.UNSOUND:
+            raise Unsound(f"{self.where} lost a part of session {claim.session_id!r}; nothing was changed, try again")
         return made
 
     async def _stage(self, keys: Sequence[str], packed: Sequence[bytes]) -> None:
@@ -159,24 +175,26 @@ class RedisLine:
 
     async def save_checkpoint(self, claim: Claim, change: int, covered: int, data: bytes, ttl: float) -> bool:
         await self._first(claim)
-        values = (*_guard(claim, change, ttl), covered, data)
+        values = (*_guard(claim, change, ttl), covered, zlib.crc32(data), data)
         return bool(await self._connections.change(scripts.SAVE_CHECKPOINT, claim.held.key, *values))
 
     async def fork(self, claim: Claim, change: int, parent: str, length: int, ttl: float) -> bool:
         await self._first(claim)
         keys = claim.held.key
         await self._call("DEL", keys[-1])
-        before = await self._run(scripts.STATE, self._keys(parent))
+        before = await self._said(parent)
         rows = await self._raw(parent, 0, length)
-        data, covered = await self._run(scripts.LOAD_CHECKPOINT, self._keys(parent))
+        data, covered, sound = await self._checkpoint(parent)
         extent = await self.extent(parent)
         # What was read in several steps is of one history only if that was not replaced meanwhile, by whoever holds it.
-        after = await self._run(scripts.STATE, self._keys(parent))
-        if extent is None or len(rows) != length or before[-1] != after[-1]:
+        after = await self._said(parent)
+        if extent is None or len(rows) != length or before.shape != after.shape:
             raise StoreError(f"session {parent!r} was changed or deleted while it was forked; try again")
         await self._stage(keys, [_with_origin(row, parent) for row in rows])
-        copied = data is not None and int(covered) <= length
-        values = (extent.last_seq, length, covered if copied else "", data if copied else b"")
+        copied: tuple[Any, ...] = ("", "", b"")
+        if data is not None and sound and covered <= length:
+            copied = (covered, zlib.crc32(data), data)
+        values = (extent.last_seq, length, *copied)
         return bool(await self._connections.change(scripts.CREATE, keys, *_guard(claim, change, ttl), *values))
 
     async def delete(self, claim: Claim) -> bool:
@@ -185,8 +203,10 @@ class RedisLine:
         return bool(made)
 
     async def mend(self, claim: Claim, change: int, damaged: Sequence[int], ttl: float) -> bool:
+        await self._first(claim)
         raw = [row for row in await self._raw(claim.session_id, 0, None) if _problem(claim.session_id, row)]
-        values = (*_guard(claim, change, ttl), "here", *raw)
+        _, _, sound = await self._checkpoint(claim.session_id)
+        values = (*_guard(claim, change, ttl), int(not sound), "here", *raw)
         return bool(await self._connections.change(scripts.MEND, claim.held.key, *values))
 
     async def _first(self, claim: Claim) -> None:
@@ -200,8 +220,11 @@ class RedisLine:
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def extent(self, session_id: str) -> Extent | None:
-        _, length, _, last_seq, _, _, updated, *_ = await self._run(scripts.STATE, self._keys(session_id))
-        return Extent(length, int(last_seq)) if updated else None
+        said = await self._said(session_id)
+        sizes = said.sizes
+        if sizes.orphaned or sizes.entries != sizes.wanted:
+            log.warning("session %r: %s; opening it mends that", session_id, "; ".join(sizes.problems()))
+        return said.extent if said.updated or sizes.orphaned else None
 
     async def read(self, session_id: str, start: int, stop: int | None) -> list[Row]:
         return [_unpacked(row) for row in await self._raw(session_id, start, stop)]
@@ -210,15 +233,15 @@ class RedisLine:
         """Rows as they are kept, in windows; begun again if the history was replaced between two of them."""
         entries = self._keys(session_id)[scripts.KEYS.index("entries")]
         for _ in range(5):
-            said = await self._run(scripts.STATE, self._keys(session_id))
-            wanted = range(*slice(start, stop).indices(said[1]))
+            said = await self._said(session_id)
+            wanted = range(*slice(start, stop).indices(said.sizes.entries))
             rows: list[bytes] = []
             for first in range(wanted.start, wanted.stop, _WINDOW):
                 last = min(first + _WINDOW, wanted.stop) - 1
                 rows += await self._call("LRANGE", entries, first, last)
             if len(wanted) <= _WINDOW:
                 return rows
-            if (await self._run(scripts.STATE, self._keys(session_id)))[-1] == said[-1]:
+            if (await self._said(session_id)).shape == said.shape:
                 return rows
         raise StoreError(f"session {session_id!r} is being changed all the time; try again")
 
@@ -239,7 +262,21 @@ class RedisLine:
                 return [_unpacked(row) for row in rows]
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
-        return (await self._run(scripts.LOAD_CHECKPOINT, self._keys(session_id)))[0]
+        data, _, sound = await self._checkpoint(session_id)
+        if not sound:
+            raise Unsound(f"the checkpoint of session {session_id!r} is damaged")
+        return data
+
+    async def _checkpoint(self, session_id: str) -> tuple[bytes | None, int, bool]:
+        """The checkpoint, how much it covers, and whether its bytes are those that were saved."""
+        data, covered, crc = await self._run(scripts.LOAD_CHECKPOINT, self._keys(session_id))
+        return data, int(covered), data is None or crc is None or zlib.crc32(data) == int(crc)
+
+    async def damage(self, session_id: str) -> tuple[Sizes, list[str]]:
+        """The sizes of a session's keys, and what is wrong with it, its rows aside."""
+        sizes = (await self._said(session_id)).sizes
+        _, _, sound = await self._checkpoint(session_id)
+        return sizes, [*sizes.problems(), *([] if sound else ["the checkpoint is damaged"])]
 
     async def sessions(self) -> list[SessionInfo]:
         named = await self._call("ZRANGE", self._directory, 0, -1, "WITHSCORES")
@@ -251,12 +288,12 @@ class RedisLine:
         for first in range(0, len(ids), _WINDOW):
             window = ids[first : first + _WINDOW]
             said = await self._connections.run_all(scripts.STATE, [self._keys(one) for one in window])
-            for session_id, (_, length, _, _, _, holder, updated, size, live, _) in zip(window, said, strict=True):
-                if updated:
-                    micros = int(updated)
-                    when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
-                    who = holder.decode() if live else ""
-                    found.append((micros, SessionInfo(session_id, length, when, int(size), who)))
+            for session_id, one in zip(window, map(Said.of, said), strict=True):
+                if one.updated or one.sizes.orphaned:
+                    micros = int(one.updated or 0)
+                    when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat() if micros else ""
+                    who = one.holder.decode() if one.live else ""
+                    found.append((micros, SessionInfo(session_id, one.sizes.entries, when, int(one.size), who)))
                 elif listed[session_id] < time.time() - _STALE:
                     await self._call("ZREM", self._directory, session_id)
         return [info for _, info in sorted(found, key=lambda one: one[0], reverse=True)]
@@ -272,28 +309,31 @@ class RedisLine:
         return found
 
     async def verify(self, session_id: str) -> list[str]:
-        keys = self._keys(session_id)
-        there, length, _, last_seq, *_ = await self._run(scripts.STATE, keys)
-        wrong: list[str] = []
-        if not there:
-            return wrong
-        seqs: list[int] = []
-        for raw in await self._raw(session_id, 0, None):
-            if problem := _problem(session_id, raw):
-                wrong.append(problem)
-            seqs.append(_unpacked(raw).seq)
-        places = await self._call("HLEN", keys[scripts.KEYS.index("places")])
-        if places != length:
-            wrong.append(f"{length:,} entries are there, and places of {places:,}")
-        for first in range(0, len(seqs), _WINDOW):
-            window = seqs[first : first + _WINDOW]
-            said = await self._call("HMGET", keys[scripts.KEYS.index("places")], *window)
-            for place, seq, noted in zip(range(first, length), window, said, strict=False):
-                if noted is None or int(noted) != place:
-                    wrong.append(f"m{seq} stands at place {place:,}, and is not noted there")
-        if seqs and max(seqs) > int(last_seq):
-            wrong.append(f"m{max(seqs)} is there, and no seq above {int(last_seq):,} is said to have been given")
+        said = await self._said(session_id)
+        _, wrong = await self.damage(session_id)
+        noted = await self._places(session_id)
+        seq_at = {place: seq for seq, place in noted.items()}
+        elsewhere: list[int] = []
+        highest = 0
+        for place, raw in enumerate(await self._raw(session_id, 0, None)):
+            seq = _unpacked(raw).seq
+            if _problem(session_id, raw):
+                known = seq if seq > 0 else seq_at.get(place, 0)
+                wrong.append(f"the message at place {place:,}{f' (m{known})' if known else ''} is damaged")
+            elif noted.get(seq) != place:
+                elsewhere.append(seq)
+            highest = max(highest, seq)
+        if elsewhere and noted:
+            wrong.append(f"{len(elsewhere):,} messages stand elsewhere than is noted, m{elsewhere[0]} the first")
+        if highest > int(said.last_seq):
+            wrong.append(f"m{highest} is there, and no seq above {int(said.last_seq):,} is said to have been given")
         return wrong
+
+    async def _places(self, session_id: str) -> dict[int, int]:
+        """What is noted of where each seq stands."""
+        told = await self._call("HGETALL", self._keys(session_id)[scripts.KEYS.index("places")])
+        noted = zip(told[::2], told[1::2], strict=True)
+        return {int(seq): int(place) for seq, place in noted if seq.isdigit() and place.isdigit()}
 
 
 _LINES: Shared[RedisAddress, RedisLine] = Shared(RedisLine)
@@ -323,6 +363,67 @@ class RedisStore(LeasedStore):
         """
         read, lease_ttl = read_address(address, durability)
         return cls(read, lease_ttl=lease_ttl, archive=archive)
+
+    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        extent = await super().open(session_id, on_repair)
+        claim = self._claims.get(session_id)
+        if claim is None or claim.held.sound:
+            return extent
+        await self._changing(session_id, _nothing)  # what is changed is mended first
+        return claim.extent
+
+    async def load_checkpoint(self, session_id: str) -> bytes | None:
+        try:
+            return await super().load_checkpoint(session_id)
+        except Unsound as problem:
+            if session_id in self._claims:
+                with contextlib.suppress(SessionLost):  # then it is another's to mend
+                    await self._changing(session_id, self._mend_all)
+            else:
+                log.warning("%s; it is left out", problem)
+            return None
+
+    async def _change(self, line: Line, session_id: str, turn: Gate, change: Change) -> None:
+        async def soundly(line: Line, claim: Claim) -> None:
+            if not claim.held.sound:
+                await self._mend_all(line, claim)
+            try:
+                await change(line, claim)
+            except Unsound:  # lost while it was open here
+                await self._settle(line, session_id)
+                await self._mend_all(line, claim)
+                await change(line, claim)
+
+        await super()._change(line, session_id, turn, soundly)
+
+    async def _mend_all(self, line: Line, claim: Claim) -> None:
+        await self._mend(line, claim, [])
+
+    async def _mend(self, line: Line, claim: Claim, damaged: list[int]) -> None:
+        """Mend all that is wrong with a session, lost keys too, and tell it."""
+        redis = cast(RedisLine, line)
+        before, wrong = await repeated(lambda: redis.damage(claim.session_id))
+        if wrong:  # said before it is mended: afterwards nothing shows it any more
+            log.warning("session %r: %s", claim.session_id, "; ".join(wrong))
+        await self._make(line, claim, lambda change: line.mend(claim, change, damaged, self._ttl))
+        after, _ = await repeated(lambda: redis.damage(claim.session_id))
+        state = await repeated(lambda: line.state(claim.session_id))
+        claim.moved(claim.held.change, state.extent if state else None)
+        aside = after.damaged - before.damaged
+        if aside:
+            wrong.append(f"{aside:,} messages could not be read and were taken out")
+            log.warning("session %r: %s", claim.session_id, wrong[-1])
+        if wrong and claim.on_repair is not None:
+            gone = max(0, before.wanted - after.entries)
+            if gone or before.orphaned:
+                wrong.append(f"the session goes on with {after.entries:,} messages")
+            lost = gone + before.wanted_archive - before.archive
+            kept = f"the damaged rows on {line.where}" if aside else ""
+            self._repairs.append((claim.on_repair, Repair(claim.session_id, "; ".join(wrong), lost, kept)))
+
+
+async def _nothing(line: Line, claim: Claim) -> None:
+    """A change that changes nothing."""
 
 
 def _quoted(name: str) -> str:

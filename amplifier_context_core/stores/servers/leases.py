@@ -58,12 +58,16 @@ class Row(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a session's row says when it was claimed. `key` is what the line calls the session."""
+    """What a session's row says when it was claimed. `key` is what the line calls the session.
+
+    `sound` is false where the line saw that something is lost: that is mended before anything is changed.
+    """
 
     key: Any
     extent: Extent
     change: int
     created: bool
+    sound: bool = True
 
 
 class State(NamedTuple):
