@@ -67,17 +67,19 @@ def request_budget(
 
 def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:
     """Input tokens the provider's model takes; None when it does not say so in a way that makes sense."""
-    if provider is None:
+    claimed = _claimed(provider)
+    if claimed is None:
         return None
-    for claims in (_model_info(provider), _defaults(provider)):
-        window = _tokens(claims.get("context_window"))
-        if not window:
-            continue
-        answer = _tokens(claims.get("max_output_tokens")) or 0
-        room = int(window - output_reserve_fraction * answer - safety_margin)
-        # A small model whose longest answer is its whole window: half for each is the usual split.
-        return room if room > 0 else max(1, window // 2)
-    return None
+    window, answer = claimed
+    room = int(window - output_reserve_fraction * answer - safety_margin)
+    # A small model whose longest answer is its whole window: half for each is the usual split.
+    return room if room > 0 else max(1, window // 2)
+
+
+def context_window(provider: object) -> int | None:
+    """The whole window of the provider's model, answer included; None when it does not say so as above."""
+    claimed = _claimed(provider)
+    return claimed[0] if claimed else None
 
 
 def model_of(provider: object) -> str | None:
@@ -93,6 +95,16 @@ def name_of(provider: object) -> str:
     """What a provider calls itself; empty where it does not say so."""
     name = _attribute(provider, "name")
     return name if isinstance(name, str) else ""
+
+
+def _claimed(provider: object) -> tuple[int, int] | None:
+    """What the provider says of its model: window and longest answer, 0 where it does not say that one."""
+    if provider is None:
+        return None
+    for claims in (_model_info(provider), _defaults(provider)):
+        if window := _tokens(claims.get("context_window")):
+            return window, _tokens(claims.get("max_output_tokens")) or 0
+    return None
 
 
 def _defaults(provider: object) -> Mapping[str, Any]:

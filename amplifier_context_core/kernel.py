@@ -50,6 +50,12 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
     return cleanup
 
 
+def providers_of(coordinator: Any) -> list[object]:
+    """The providers that are mounted now; they may come after the context, so this is asked when it matters."""
+    mounted = coordinator.get("providers")
+    return list(cast("Mapping[str, object]", mounted).values()) if isinstance(mounted, Mapping) else []
+
+
 def _capabilities(manager: ContextManager) -> dict[str, Any]:
     return {
         "context.compact": manager.compact,

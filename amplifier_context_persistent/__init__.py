@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.incoming import stamped_on_top
-from amplifier_context_core.kernel import Cleanup, mount_manager
+from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
 from amplifier_context_core.paths import sessions_folder
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.checks import check_session_id
@@ -66,7 +66,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         session_id=check_session_id(coordinator.session_id or "session"),
         hooks=coordinator.hooks,
         store=_store(settings),
-        begin=partial(remember, settings.memory_files),
+        begin=partial(remember, settings.memory_files, partial(providers_of, coordinator)),
         stamp=stamped_on_top,
     )
     return await mount_manager(coordinator, manager, MODULE)

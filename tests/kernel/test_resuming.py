@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +132,54 @@ async def test_memory_files_too_large_for_the_window_are_an_error_with_their_siz
         with pytest.raises(ConfigError, match=r"memory_files: 8\d\d tokens .* 500 .*one\.md 4\d\d, .*two\.md 4\d\d"):
             await manager.add_message({"role": "user", "content": "hi"})
     await cleanup()
+
+
+async def test_memory_files_are_held_against_the_window_of_the_provider_and_nothing_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "large.md").write_text("word " * 20_000)
+    kept = {"storage_path": str(tmp_path / "kept")}
+    memories = {"module": CURRENT.module, "config": {**kept, "memory_files": [str(tmp_path / "large.md")]}}
+    named = r"20,0\d\d tokens do not fit the context window of 8,000 of provider replay, .* .*large\.md 20,0\d\d"
+    # The kernel mounts providers after the context: the window is not known before the first message.
+    async with session(mount_plan(memories, script=["Yes."], window=8_000), session_id="fresh") as running:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=named):  # the kernel's, with our sentence
+                await running.execute("Hi.")
+    without = {"module": CURRENT.module, "config": kept}
+    async with session(mount_plan(without, script=["Yes."], window=8_000), session_id="fresh") as running:
+        assert await running.execute("Hi.") == "Yes."
+
+
+async def test_memory_files_may_be_larger_than_a_budget_that_nobody_set(tmp_path: Path) -> None:
+    (tmp_path / "large.md").write_text("word " * 300_000)
+    config = {"memory_files": [str(tmp_path / "large.md")], "storage_path": str(tmp_path / "kept")}
+    plan = mount_plan({"module": CURRENT.module, "config": config}, script=["Yes."], window=1_000_000)
+    async with session(plan) as running:
+        assert await running.execute("Hi.") == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("windows", "max_tokens", "limit"),
+    [
+        ([50_000, 9_000, None], None, r"the context window of 9,000 of provider p1, which leaves 7,\d\d\d"),
+        ([50_000, 9_000], 1_000, r"the budget of 1,000 \(`max_tokens`\)"),
+        ([50_000, 9_000], 60_000, r"the context window of 9,000"),
+        ([None], 1_000, r"the budget of 1,000 \(`max_tokens`\)"),
+        ([None], None, r"the budget of 200,000 \(`max_tokens`\)"),
+    ],
+)
+async def test_memory_files_must_fit_the_smallest_window_that_is_known(
+    tmp_path: Path, windows: list[int | None], max_tokens: int | None, limit: str
+) -> None:
+    (tmp_path / "large.md").write_text("word " * 210_000)
+    config: dict[str, Any] = {"memory_files": [str(tmp_path / "large.md")], "store": "memory:"}
+    coordinator = MockCoordinator()
+    await amplifier_context_persistent.mount(coordinator, config | ({"max_tokens": max_tokens} if max_tokens else {}))
+    for number, window in enumerate(windows):
+        info = SimpleNamespace(defaults={"context_window": window} if window else {})
+        provider = SimpleNamespace(name=f"p{number}", get_info=lambda info=info: info)
+        await coordinator.mount("providers", provider, name=provider.name)
+    with pytest.raises(ConfigError, match=limit):
+        await coordinator.get("context").get_messages()
 
 
 async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
+from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import UNCOUNTED
+from amplifier_context_core.stores.jsonl import repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_samples import entries, entry
 
-from .jsonl_support import Files, fast_folder, reopen, write
+from .jsonl_support import NAME, Files, fast_folder, reopen, write
 
 
 @pytest.fixture
@@ -359,7 +362,7 @@ async def test_a_file_edited_by_hand_keeps_the_seqs_of_what_was_not_touched(root
     found = await reopen(root)
     assert found.seqs == [1, 2, 3, 7, 6, 5]
     assert found.history[4].tokens == entries(6, 6)[0].tokens
-    assert found.lost == 0
+    assert (found.lost, "(m4)" in found.told) == (1, True)
     assert found.checkpoint == b"stands for some"
 
 
@@ -377,8 +380,42 @@ async def test_a_history_another_program_shortened_drops_the_checkpoint(root: Pa
     files.main.write_bytes(b"".join(files.lines[1:]) + b'{"role": "user", "content": "more"}\n')
     found = await reopen(root)
     assert found.seqs == [2, 3, 4, 5, 6, 7]
-    assert found.lost == 0
+    assert (found.lost, "(m1)" in found.told) == (1, True)
     assert found.checkpoint is None
+
+
+@pytest.mark.parametrize("removed", [{4}, {0}, {7}, {2, 3, 6}, {0, 1, 2, 3, 4, 5}])
+async def test_lines_another_program_removed_are_told_as_lost_messages(root: Path, removed: set[int]) -> None:
+    files = await write(root, 8)
+    files.main.write_bytes(b"".join(line for place, line in enumerate(files.lines) if place not in removed))
+    store = JsonlStore(root)
+    (told,) = await store.verify("s")
+    await store.close()
+    found = await reopen(root)
+    assert found.seqs == seqs(8, *(place + 1 for place in removed))
+    (repair,) = found.repairs
+    assert repair.lost == len(removed)
+    assert f"(m{min(removed) + 1}" in repair.what
+    assert repair.what.removesuffix("; gone on without") in told
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda data: data.replace(b"\n", b"\r\n"),
+        lambda data: b"\xef\xbb\xbf" + data,
+        lambda data: data.replace(b"\n", b"\n\n"),
+        lambda data: b"".join(data.splitlines(keepends=True)[::-1]),
+    ],
+    ids=["CRLF", "BOM", "blank lines", "order"],
+)
+async def test_verify_tells_of_an_index_that_does_not_fit_its_file(root: Path, other: Callable[[bytes], bytes]) -> None:
+    files = await write(root, 4)
+    files.main.write_bytes(other(files.main.read_bytes()))
+    store = JsonlStore(root)
+    assert await store.verify("s") == [f"the index of {NAME} does not fit it"]
+    await store.close()
+    assert (await reopen(root)).told == f"the index of {NAME} does not fit it; made anew"
 
 
 # -- index and checkpoint ---------------------------------------------------------------------------------------------
@@ -546,17 +583,58 @@ async def test_a_damaged_archive_hides_only_the_damaged_lines(root: Path) -> Non
     await store.close()
 
 
+async def test_a_long_file_without_an_index_is_read_with_words_in_the_log(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = await write(root, 10)
+    files.index.unlink()
+    monkeypatch.setattr(repair, "_TOLD", 4)
+    store = JsonlStore(root)
+    with caplog.at_level(logging.INFO):
+        assert (await store.extent("s")).length == 10
+    await store.close()
+    assert [record.getMessage()[:24] for record in caplog.records] == [
+        "session s: 4 lines read ",
+        "session s: 8 lines read ",
+    ]
+
+
 # -- being told -------------------------------------------------------------------------------------------------------
 
 
 async def test_what_was_mended_is_logged_without_any_content(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = await write(root, 4)
     hit(files.main, line_start(files, 1), b"[")
+    store = JsonlStore(root)
     with caplog.at_level(logging.WARNING):
-        found = await reopen(root)
-    assert found.told in caplog.text
-    assert "module" not in caplog.text + found.told
-    assert "session 's'" in caplog.text
+        await store.open("s")
+        await store.read("s")
+    await store.close()
+    (record,) = caplog.records
+    size = len(files.aside()[0])
+    assert record.getMessage() == (
+        f"session 's': {size} bytes of {NAME}, from byte 117 on, are damaged; put aside; 1 message lost; "
+        f"kept in {files.damaged}"
+    )
+
+
+async def test_a_manager_tells_once_what_was_mended_what_it_cost_and_where_the_rest_is(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = await write(root, 4)
+    hit(files.main, line_start(files, 1), b"[")
+    hooks = AsyncMock()
+    manager = ContextManager(session_id="s", store=JsonlStore(root), hooks=hooks)
+    with caplog.at_level(logging.WARNING):
+        await manager.get_messages()
+        await manager.get_messages_for_request()
+    await manager.close()
+    told = f"put aside; 1 message lost; kept in {files.damaged}"
+    (record,) = caplog.records
+    assert record.getMessage().endswith(told)
+    (((name, data), _),) = hooks.emit.await_args_list
+    assert (name, data["reason"]) == ("context:warning", "repair")
+    assert data["message"].endswith(told)
 
 
 async def test_verify_tells_everything_and_changes_nothing(root: Path) -> None:

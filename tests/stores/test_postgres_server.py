@@ -194,6 +194,32 @@ class TestAddresses:
         assert "sesame" not in str(caught.value)
         assert str(caught.value).startswith("store: ")
 
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            ("schmea=mine", "'schmea' that nobody knows; did you mean 'schema'?"),
+            ("sslmode=prefer&sslmod=require", "'sslmod' that nobody knows; did you mean 'sslmode'?"),
+            ("bogus=1", "'bogus' that nobody knows; ours are schema, lease_ttl, statement_timeout, pool_size"),
+        ],
+    )
+    def test_a_parameter_nobody_knows_is_named_with_the_nearest_known(self, more: str, said: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            open_store(f"postgresql://somebody:sesame@127.0.0.1/test?{more}")
+        assert said in str(caught.value)
+        assert "sesame" not in str(caught.value)
+
+    @pytest.mark.parametrize("password", ["@?sesame", "@?sesame=1", "o@p?user=a&sesame=1&x", "@en?connect=1&sesame"])
+    def test_a_piece_of_a_password_is_not_taken_for_a_parameter(self, password: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            open_store(f"postgresql://somebody:{password}@127.0.0.1/test")
+        assert "sesame" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "more", ["ssl=true", "%75ser=me", "target_session_attrs=any", "sslmode=disable&application_name=x"]
+    )
+    def test_what_libpq_knows_is_left_to_it(self, more: str) -> None:
+        assert isinstance(open_store(f"postgresql://127.0.0.1/test?{more}"), PostgresStore)
+
     def test_an_address_is_not_shown_by_its_store(self) -> None:
         store = PostgresStore.from_address("postgresql://somebody:sesame@127.0.0.1/test")
         assert "sesame" not in repr(store) + repr(vars(store))
@@ -201,6 +227,45 @@ class TestAddresses:
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
     def test_both_schemes_are_known(self, scheme: str) -> None:
         assert isinstance(open_store(f"{scheme}://somebody@127.0.0.1/test?sslmode=prefer"), PostgresStore)
+
+
+FAILED = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: '
+REFUSED = (
+    FAILED.replace("5432", "%d")
+    + "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?"
+)
+PASSWORD = 'FATAL:  password authentication failed for user "somebody"'
+# What libpq 18 and psycopg 3.3 say, and what is told of it.
+SAID = {
+    "refused": (
+        (
+            f"{REFUSED % 2}\nMultiple connection attempts failed. All failures were:\n"
+            f"- host: '127.0.0.1', port: '1', hostaddr: '127.0.0.1': {REFUSED % 1}\n"
+            f"- host: '127.0.0.1', port: '2', hostaddr: '127.0.0.1': {REFUSED % 2}"
+        ),
+        "port 2 failed: Connection refused; is it running, and is the address right? Then try again",
+    ),
+    "closed": (
+        (
+            f"{FAILED}server closed the connection unexpectedly\n"
+            "\tThis probably means the server terminated abnormally\n"
+            "\tbefore or while processing the request."
+        ),
+        "failed: server closed the connection unexpectedly; is it running, and is the address right? Then try again",
+    ),
+    "password": (
+        f'{FAILED}{PASSWORD}\nconnection to server at "127.0.0.1", port 5432 failed: {PASSWORD}',
+        f"{PASSWORD}; check user and password",
+    ),
+    "role": (
+        f'{FAILED}FATAL:  role "somebody" does not exist',
+        'role "somebody" does not exist; check user and password',
+    ),
+    "database": (
+        f'{FAILED}FATAL:  database "nosuch" does not exist',
+        'database "nosuch" does not exist; make the database',
+    ),
+}
 
 
 class TestErrors:
@@ -218,6 +283,17 @@ class TestErrors:
     async def test_a_database_that_is_not_there_is_said_to_be_missing(self, address: str) -> None:
         store = PostgresStore.from_address(urlsplit(address)._replace(path="/no_such_database").geturl())
         with pytest.raises(StoreError, match="make the database"):
+            await store.read("s")
+        await store.close()
+
+    @pytest.mark.parametrize(("words", "told"), SAID.values(), ids=SAID)
+    def test_of_what_libpq_says_the_line_with_the_reason_is_told(self, address: str, words: str, told: str) -> None:
+        line = PostgresConnections(read_address(address, "fsync")[0])
+        assert told in str(line._unreachable(psycopg.OperationalError(words)))
+
+    async def test_of_several_addresses_that_refuse_one_is_told(self) -> None:
+        store = PostgresStore.from_address("postgresql://127.0.0.1:1,127.0.0.1:2/test")
+        with pytest.raises(StoreError, match=r"port 2 failed: Connection refused; is it running"):
             await store.read("s")
         await store.close()
 
@@ -492,6 +568,54 @@ class TestPool:
         assert await line.owner.run(line.ask(b"SHOW synchronous_commit", {})) == [(setting,)]
         await line.owner.run(line.stop())
         line.owner.stop()
+
+    async def test_slow_work_has_no_statement_timeout_and_leaves_the_one_there_was(self, address: str) -> None:
+        line = PostgresConnections(read_address(with_parameters(address, statement_timeout=7), "fsync")[0])
+
+        async def shown(connection: Any) -> Any:
+            return await (await connection.execute("SHOW statement_timeout")).fetchone(), connection.info.backend_pid
+
+        async def fails(connection: Any) -> None:
+            await connection.execute("SELECT 1/0")
+
+        (before, first), (during, second) = (
+            await line.owner.run(line.do(shown)),
+            await line.owner.run(line.do_slowly(shown, 60)),
+        )
+        with pytest.raises(StoreError, match="DivisionByZero"):
+            await line.owner.run(line.do_slowly(fails, 60))
+        after, third = await line.owner.run(line.do(shown))
+        assert (before, during, after) == (("7s",), ("0",), ("7s",))
+        assert first == second == third
+        await line.owner.run(line.stop())
+        line.owner.stop()
+
+    async def test_forgetting_keeps_its_connection(self, store: Store, schema: str, address: str) -> None:
+        line = PostgresStore.from_address(with_parameters(address, application_name=schema))
+        pids = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = %s"
+        await line.append("s", entries(1, 3))
+        before = ask(pids, "public", schema)
+        await line.rewrite("s", [entry(1, "[forgotten]")])
+        assert ask(pids, "public", schema) == before
+        await line.close()
+
+    async def test_what_the_pool_warns_of_is_not_said_beside_our_own_error(
+        self, store: Store, schema: str, address: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        cut = PostgresStore.from_address(with_parameters(address, application_name=schema))
+        await cut.append("s", entries(1, 3))
+        ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", "public", schema)
+        await cut.append("s", entries(4, 4))
+        await cut.close()
+        assert [record.getMessage() for record in caplog.records if record.name == "psycopg.pool"] == []
+
+    async def test_what_other_pools_warn_of_is_heard(self, caplog: pytest.LogCaptureFixture) -> None:
+        pool_log = logging.getLogger("psycopg.pool")
+        for name in ("amplifier-context", "theirs"):
+            pool_log.warning("error connecting in %r: %s", name, "connection refused")
+        async with await psycopg.AsyncConnection.connect(POSTGRES) as theirs:
+            pool_log.warning("discarding closed connection: %s", theirs)
+        assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == ["theirs", theirs]
 
 
 class TestDamage:

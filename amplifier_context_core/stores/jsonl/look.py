@@ -62,7 +62,10 @@ class Look:
     def examine(self, *, all_of_it: bool = False) -> Findings:
         """All that can be found out."""
         last_seq = self._archive.committed()[1]
-        return examine(self._main, self._size, self._index, last_seq=last_seq, all_of_it=all_of_it)
+        session_id = self.files.session_id
+        return examine(
+            self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, all_of_it=all_of_it
+        )
 
     def history_of(self, found: Findings) -> History:
         """What there is, as findings say."""

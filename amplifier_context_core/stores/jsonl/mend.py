@@ -135,8 +135,8 @@ def notes_of(name: str, found: Findings) -> list[Note]:
                 notes[place + 1 :] = [replace(other, lost=0) for other in notes[place + 1 :]]
                 break
         else:
-            gone = f"{_number(found.lost, 'message')} that the index knows {_are(found.lost)} not in {name}"
-            notes.append(Note(gone, "gone on without", found.lost))
+            gone = f"{_number(found.lost, 'message')} that the index knows ({_marks(found.gone)})"
+            notes.append(Note(f"{gone} {_are(found.lost)} not in {name}", "gone on without", found.lost))
     else:
         notes = [replace(note, lost=0) for note in notes]
     return notes
@@ -165,8 +165,8 @@ def _notes_of_bytes(name: str, found: Findings) -> Iterator[Note]:
 def _notes_of_messages(name: str, found: Findings) -> Iterator[Note]:
     count = len(found.changed)
     if count:
-        marks = ", ".join(f"m{seq}" for seq in sorted(found.changed)[:5])
-        yield Note(f"{_number(count, 'message')} of {name} ({marks}) {_are(count)} not as written", "kept as read")
+        which = f"{_number(count, 'message')} of {name} ({_marks(found.changed)})"
+        yield Note(f"{which} {_are(count)} not as written", "kept as read")
     if found.garbled:
         yield Note(f"{_number(found.garbled, 'line')} of the index of {name} cannot be read", "made anew")
     count = len(found.adopted)
@@ -175,9 +175,14 @@ def _notes_of_messages(name: str, found: Findings) -> Iterator[Note]:
         yield Note(f"{name} holds {_number(count, 'message')} {how}", "adopted")
 
 
+def misfit(name: str) -> Note:
+    """What is wrong where all messages are there, and not where the index has them."""
+    return Note(f"the index of {name} does not fit it", "made anew")
+
+
 def repairs_of(session_id: str, files: SessionFiles, found: Findings, kept: str) -> list[Repair]:
     """What was found and done, a line each."""
-    notes = notes_of(files.name, found) or [Note(f"the index of {files.name} did not fit it", "made anew")]
+    notes = notes_of(files.name, found) or [misfit(files.name)]
     return [Repair(session_id, f"{note.found}; {note.done}", note.lost, kept if note.aside else "") for note in notes]
 
 
@@ -190,6 +195,11 @@ def erase_leftovers(files: SessionFiles) -> None:
 
 def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _marks(seqs: Iterable[int]) -> str:
+    first = sorted(seqs)
+    return ", ".join([f"m{seq}" for seq in first[:5]] + ["…"] * (len(first) > 5))
 
 
 def _are(count: int) -> str:

@@ -10,6 +10,7 @@ Nothing here writes.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from bisect import bisect_left
 from collections import deque
@@ -26,6 +27,9 @@ from .disk import breathe, chunks, read_at
 from .history import History
 from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
 
+log = logging.getLogger(__name__)
+
+_TOLD = 50_000  # lines read in between two words in the log
 RECENT = 256  # lines at the end that are known again when a crashed file system wrote them twice
 _LARGEST_TWICE = 64 << 20
 _MARK = b"\xef\xbb\xbf"
@@ -57,7 +61,8 @@ class Findings:
         changed: seqs of messages that read differently than they were written.
         adopted: seqs given to messages the index did not know.
         garbled: index lines that are none.
-        lost: messages that are gone.
+        gone: seqs of messages that the index knows and the main file does not hold.
+        lost: messages that are gone, those among them.
         top: the highest seq ever given.
         held: the highest of the history as it is now.
         rising: do the seqs of the history rise?
@@ -74,6 +79,7 @@ class Findings:
     changed: set[int] = field(default_factory=set[int])
     adopted: set[int] = field(default_factory=set[int])
     garbled: int = 0
+    gone: list[int] = field(default_factory=list[int])
     lost: int = 0
     top: int = 0
     held: int = 0
@@ -101,6 +107,7 @@ def examine(
     size: int,
     index: Index | None,
     *,
+    session_id: str,
     last_seq: int = 0,
     bad: frozenset[int] = frozenset(),
     all_of_it: bool = False,
@@ -111,11 +118,12 @@ def examine(
         main: descriptor of the main file, if there is one.
         size: bytes of it.
         index: its index, if there is one.
+        session_id: whose they are, for the log.
         last_seq: the highest seq ever given, as far as others know.
         bad: places that cannot be read though their checksums are right.
         all_of_it: trust nothing, even if the end is in order.
     """
-    look = _Look(main, size if main is not None else 0, index, bad)
+    look = _Look(session_id, main, size if main is not None else 0, index, bad)
     if index is not None:
         look.begin(index, trusting=not bad and not all_of_it)
     look.found.top = max(last_seq, look.found.top, *(row.top for row in look.found.known), 0)
@@ -126,16 +134,17 @@ def examine(
 class _Look:
     """One examination."""
 
-    def __init__(self, main: int | None, size: int, index: Index | None, bad: frozenset[int]) -> None:
+    def __init__(self, session_id: str, main: int | None, size: int, index: Index | None, bad: frozenset[int]) -> None:
+        self.session_id = session_id
         self.main, self.size, self.index, self.bad = main, size, index, bad
         self.found = Findings(indexed=index is not None and index.size > 0)
         self.lines = Lines("")
         self.turn = 0
+        self.lines_read = 0
         self.waiting: dict[int, deque[Row]] = {}  # known rows that are not where they were, by checksum
         self.there: dict[int, Row] = {}  # the same, by where they were
         self.gone: dict[int, Row] = {}  # the same, by identity
         self.line_ends: set[int] = set()  # where one was hit
-        self.moved = False
 
     # -- what the index knows ---------------------------------------------------------------------------------------
 
@@ -219,6 +228,10 @@ class _Look:
             start = self._past_what_came_twice(start)
         for offset, raw in _lines(self.main, start, stop):
             self._line(offset, raw, last=at_end and offset + len(raw) == self.size)
+            self.lines_read += 1
+            if self.lines_read % _TOLD == 0:
+                told = (self.session_id, self.lines_read, 100 * offset // self.size)
+                log.info("session %s: %d lines read that no index tells of, %d %% of the file", *told)
             breathe()
 
     def _line(self, offset: int, raw: bytes, *, last: bool) -> None:
@@ -276,7 +289,6 @@ class _Look:
         while waiting:
             row = waiting.popleft()
             if self.gone.pop(id(row), None) is not None:
-                self.moved = True
                 return row
         return None
 
@@ -317,13 +329,14 @@ class _Look:
     def _count_lost(self) -> None:
         """Known messages that are nowhere, and lines nobody can read any more.
 
-        Another program that rewrote the file may have left messages out: those are not lost, but no longer wanted.
+        An index of which nothing is found, where there is something else, is another file's: it knows of no loss.
         """
         found = self.found
         damaged = [cut for cut in found.cuts if cut.why in ("unreadable", "zeros", "unfinished")]
-        rewritten = (bool(found.adopted) or self.moved) and not damaged
-        if not rewritten:
+        foreign = bool(found.adopted) and not damaged and not found.kept and len(self.gone) == len(found.known)
+        if not foreign:
             found.lost = len(self.gone)
+            found.gone = sorted(row.seq for row in self.gone.values())
         gone = sorted(self.gone.values(), key=_offset)
         for cut in damaged:
             before = bisect_left(gone, cut.offset + cut.length, key=_offset)

@@ -160,7 +160,7 @@ class Session:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
         kept = put_aside(self.files, self._disk, os.path.basename(path), [(0, data)])
         remove(path)
-        self._say(Repair(self.files.session_id, f"the checkpoint {why}; put aside", 0, kept))
+        self._tell(Repair(self.files.session_id, f"the checkpoint {why}; put aside", 0, kept))
         return None
 
     # -- changing ---------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Session:
 
     def _spoilt(self, row: Row, span: bytes) -> None:
         kept = put_aside(self.files, self._disk, self.files.name, [(row.offset, span)])
-        self._say(Repair(self.files.session_id, f"m{row.seq} is damaged, and was to be archived; put aside", 1, kept))
+        self._tell(Repair(self.files.session_id, f"m{row.seq} is damaged, and was to be archived; put aside", 1, kept))
 
     def _edit(self, steps: Sequence[Step]) -> None:
         """Do all of this. From the moment it is written down it is done, even if carrying it out has to wait."""
@@ -280,7 +280,10 @@ class Session:
     def _mend_files(self, bad: frozenset[int] = frozenset(), *, all_of_it: bool = False) -> None:
         main, index = self.tail.main, self.tail.index
         last_seq = max(self.tail.last_seq, self._archive.committed()[1])
-        found = examine(main, size_of(main), index, last_seq=last_seq, bad=bad, all_of_it=all_of_it)
+        session_id = self.files.session_id
+        found = examine(
+            main, size_of(main), index, session_id=session_id, last_seq=last_seq, bad=bad, all_of_it=all_of_it
+        )
         pieces = iter(()) if main is None else pieces_of(main, found.cuts)
         kept = put_aside(self.files, self._disk, self.files.name, pieces)
         edit = Edit(Mending(self.files, self._disk, self._archive, found).steps(main))
@@ -288,11 +291,7 @@ class Session:
         self._pending.carry_out(edit)
         self._pending.end(surely=True)
         for repair in repairs_of(self.files.session_id, self.files, found, kept):
-            self._say(repair)
-
-    def _say(self, repair: Repair) -> None:
-        log.warning("session %r: %s", repair.session_id, repair.what)
-        self._tell(repair)
+            self._tell(repair)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from .checkpoint import CheckpointDamaged, load
 from .disk import Disk, breathe
 from .history import History
 from .look import Look, stands
-from .mend import notes_of
+from .mend import misfit, notes_of
 from .pending import Pending
 
 
@@ -22,7 +22,10 @@ def problems_of(look: Look) -> list[str]:
     disk = Disk(durable=False)
     found = look.examine(all_of_it=True)
     history = look.history_of(found)
-    problems = [_with_lost(note.found, note.lost) for note in notes_of(files.name, found)]
+    notes = notes_of(files.name, found)
+    if not notes and found.rows != found.known:
+        notes = [misfit(files.name)]
+    problems = [_with_lost(note.found, note.lost) for note in notes]
     if Pending(files, disk).found() is not None:
         problems.append("an edit is written down but not carried out; that is done when the session is opened")
     if unread := _unreadable(history):

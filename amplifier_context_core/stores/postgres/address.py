@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from ...errors import ConfigError
 from ..protocol import Durability
@@ -56,9 +60,8 @@ def read_address(address: str, durability: Durability) -> tuple[PostgresAddress,
         if isinstance(problem, ConfigError):
             raise
         # Without the text: it may quote the address.
-        raise ConfigError(
-            "store", "is no address PostgreSQL can use; it looks like postgresql://user@host:5432/database?schema=name"
-        ) from None
+        usual = "is no address PostgreSQL can use; it looks like postgresql://user@host:5432/database?schema=name"
+        raise ConfigError("store", _unknown(problem, plain) or usual) from None
     host = told.get("host") or told.get("hostaddr") or "the local server"
     where = f"PostgreSQL at {host}:{told.get('port') or 5432}, database {told.get('dbname') or 'by default'!r}"
     made = PostgresAddress(
@@ -71,3 +74,17 @@ def read_address(address: str, durability: Durability) -> tuple[PostgresAddress,
         int(number(own, "pool_size", 10, 1, 1_000)),
     )
     return made, number(own, "lease_ttl", 30, 0.2, 86_400)
+
+
+def _unknown(problem: Exception, address: str) -> str:
+    """What is wrong with the parameter that libpq does not know; empty where it is something else.
+
+    Only its name is told, and not where an '@' comes after it: then it may be a piece of a password.
+    """
+    found = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
+    if found is None or "@" in urlsplit(address).query:
+        return ""
+    known = [*_OWN, *(option.keyword.decode() for option in Conninfo.get_defaults())]
+    near = difflib.get_close_matches(found[1], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"ours are {', '.join(_OWN)}, all others libpq's"
+    return f"has a parameter {found[1]!r} that nobody knows; {hint}"

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _ANY_LOOP = sys.platform != "win32"  # there the usual loop cannot wait for a connection of psycopg's
 _CHUNK = 50  # rows that are made at once: the driver keeps all other threads waiting meanwhile
 _WARM = 2  # connections kept out of the pool between two calls
+_POOL = "amplifier-context"  # its name in messages of psycopg
 _GRACE = 5.0  # seconds after its statement timeout (at most as long again) until a silent server is hung up on
 
 # What to do, by the beginning of the SQLSTATE; the longest that fits counts.
@@ -59,6 +60,7 @@ _ADVICE = {
 }
 # libpq gives no SQLSTATE for what goes wrong before there is a connection.
 _PHRASES = (
+    ('role "', "28"),
     ("password authentication failed", "28"),
     ("no password supplied", "28"),
     ("pg_hba.conf", "28"),
@@ -79,6 +81,16 @@ class Connection(psycopg.AsyncConnection[Any]):
     def kept(self) -> psycopg.AsyncCursor[Any]:
         """For statements whose results are small."""
         return self.cursor()
+
+
+def _is_not_of_our_pool(record: logging.LogRecord) -> bool:
+    """What our pool warns of is told by who meets it, as an error in words; only who looks for our bugs sees both."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    ours = any(isinstance(one, Connection) or one == _POOL for one in arguments)
+    return not ours or record.levelno < logging.WARNING or log.isEnabledFor(logging.DEBUG)
+
+
+logging.getLogger("psycopg.pool").addFilter(_is_not_of_our_pool)
 
 
 class PostgresConnections:
@@ -126,6 +138,19 @@ class PostgresConnections:
         finally:
             del self._busy[connection]
             await self._give_back(connection)
+
+    async def do_slowly(self, work: Callable[[Connection], Awaitable[T]], limit: float) -> T:
+        """`do`, without the statement timeout."""
+
+        async def unhurried(connection: Connection) -> T:
+            try:
+                await connection.execute(b"SET statement_timeout = 0")
+                return await work(connection)
+            finally:
+                if connection.pgconn.transaction_status == TransactionStatus.IDLE:  # or it is not used any more
+                    await self._configure(connection)
+
+        return await self.do(unhurried, limit)
 
     def lend(self) -> Connection | None:
         """A connection for `use` on the running loop, if one can be had at once; whoever takes it must use it."""
@@ -308,7 +333,7 @@ class PostgresConnections:
             max_idle=60.0,
             # Give up at once: whoever needs a connection looks for the server himself, and the pool grows again.
             reconnect_timeout=0.05,
-            name="amplifier-context",
+            name=_POOL,
         )
 
     async def _configure(self, connection: Connection) -> None:
@@ -366,8 +391,9 @@ def _said(problem: psycopg.Error) -> str:
     """The server's own words, where they cannot quote a message."""
     if not (problem.sqlstate.startswith(_QUOTABLE) if problem.sqlstate else isinstance(problem, pg.OperationalError)):
         return ""
+    # After its first line libpq says what that may mean, or what it tried besides.
     lines = (problem.diag.message_primary or str(problem)).strip().splitlines()
-    return f": {lines[-1].strip()[:300]}" if lines else ""
+    return f": {lines[0].strip()[:300]}" if lines else ""
 
 
 def _advice(state: str, otherwise: str = "nothing was changed") -> str:

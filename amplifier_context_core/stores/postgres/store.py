@@ -247,14 +247,10 @@ class PostgresLine:
             found = await (await connection.execute(self._sql.partitions, {"key": claim.held.key})).fetchall()
             tables = [sql.Identifier(self._schema, name) for name in ("archive", "damaged", "sessions")]
             tables += [sql.Identifier(self._schema, row[0]) for row in found]
-            try:
-                await connection.execute("SET statement_timeout = 0")
-                await connection.execute(sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables)))
-            finally:
-                await connection.close()  # with its setting; the pool makes another
+            await connection.execute(sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables)))
 
         try:
-            await self._do(work, limit=3_600)
+            await self._connections.do_slowly(work, limit=3_600)
         except StoreError as problem:
             log.warning(
                 "session %r was rewritten, but what it held before stays in the tables until they are vacuumed: %s",
