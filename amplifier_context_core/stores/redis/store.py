@@ -403,8 +403,6 @@ class RedisStore(LeasedStore):
         """Mend all that is wrong with a session, lost keys too, and tell it."""
         redis = cast(RedisLine, line)
         before, wrong = await repeated(lambda: redis.damage(claim.session_id))
-        if wrong:  # said before it is mended: afterwards nothing shows it any more
-            log.warning("session %r: %s", claim.session_id, "; ".join(wrong))
         await self._make(line, claim, lambda change: line.mend(claim, change, damaged, self._ttl))
         after, _ = await repeated(lambda: redis.damage(claim.session_id))
         state = await repeated(lambda: line.state(claim.session_id))
@@ -412,14 +410,13 @@ class RedisStore(LeasedStore):
         aside = after.damaged - before.damaged
         if aside:
             wrong.append(f"{aside:,} messages could not be read and were taken out")
-            log.warning("session %r: %s", claim.session_id, wrong[-1])
-        if wrong and claim.on_repair is not None:
+        if wrong:
             gone = max(0, before.wanted - after.entries)
             if gone or before.orphaned:
                 wrong.append(f"the session goes on with {after.entries:,} messages")
             lost = gone + before.wanted_archive - before.archive
             kept = f"the damaged rows on {line.where}" if aside else ""
-            self._repairs.append((claim.on_repair, Repair(claim.session_id, "; ".join(wrong), lost, kept)))
+            self._tell(claim, Repair(claim.session_id, "; ".join(wrong), lost, kept))
 
 
 async def _nothing(line: Line, claim: Claim) -> None:

@@ -487,9 +487,12 @@ class LeasedStore:
         claim.moved(claim.held.change, state.extent if state else None)
         gone = was.length - claim.extent.length
         kept = f"the damaged rows on {line.where}" if damaged else ""
-        repair = Repair(claim.session_id, f"{gone} messages could not be read and were taken out", gone, kept)
-        log.warning("session %r: %s", claim.session_id, repair.what)
-        if claim.on_repair is not None:
+        self._tell(claim, Repair(claim.session_id, "what could not be read was taken out", gone, kept))
+
+    def _tell(self, claim: Claim, repair: Repair) -> None:
+        if claim.on_repair is None:
+            log.warning("session %r: %s", repair.session_id, repair.told)
+        else:
             self._repairs.append((claim.on_repair, repair))
 
 
