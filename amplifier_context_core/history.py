@@ -365,7 +365,7 @@ class History:
             self._apart = True  # the loop is being closed; the store may have done it all the same
             raise
 
-    async def _fork_away(self, problem: StoreError, length: int, last_seq: int | None) -> Extent:
+    async def _fork_away(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
         """Another writer has the session: go on in a fork of what we know of it, if config says so."""
         if self._on_conflict != "fork":
             raise problem
@@ -377,7 +377,7 @@ class History:
             await self._store.delete(fork)  # the other writer has edited what we stand on
             raise problem
         extent = await self._store.open(fork, self._repaired)
-        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem}")
+        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
         self.session_id = self._transcript.session_id = fork
         return extent
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .keeping import copy, delete, forget, fork, repair, verify
+from .forget import forget
+from .keeping import copy, delete, fork, repair, verify
 from .replay import replay
 from .run import run
 from .sessions import sessions, show

@@ -1,11 +1,9 @@
-"""`amplifier-context copy`, `verify`, `repair`, `fork`, `delete`, `forget`: looking after kept sessions."""
+"""`amplifier-context copy`, `verify`, `repair`, `fork`, `delete`: looking after kept sessions."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,7 +31,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """
 
     async def work() -> tuple[int, int]:
-        async with store_at(source) as old, store_at(target) as new:
+        async with store_at(source) as old, store_at(target, makes=True) as new:
             names = list(chosen) or [info.session_id for info in await old.sessions()]
             there = {info.session_id for info in await new.sessions()}
             copied = 0
@@ -69,9 +67,9 @@ async def _copy(old: Store, new: Store, name: str) -> int:
         async for entries in slices(old, name):
             await new.append(name, entries)
         data = await old.load_checkpoint(name)
-        saved = load(data) if data else None
-        if data and saved:
-            await new.save_checkpoint(name, saved.covered, data)
+        if data:
+            saved = load(data)
+            await new.save_checkpoint(name, saved.covered if saved else 0, data)  # the compat room's stand for none
     except (ContextError, OSError):
         await new.delete(name)
         raise
@@ -88,7 +86,7 @@ async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
     from ..transcript import Transcript
 
     last = (await store.extent(name)).last_seq
-    if last in archived or await store.find(name, [last]):
+    if not last or last in archived or await store.find(name, [last]):
         return []
     message, reading = read_message({"role": "system", "content": ERASED})
     gone = Transcript.resumed(name, (), (), length=0, last_seq=last - 1)
@@ -221,76 +219,3 @@ def delete(name: str, yes: bool, address: str | None) -> None:
 
     carry_out(work())
     click.echo(f"{name}: erased")
-
-
-@click.command()
-@click.argument("name", metavar="SESSION")
-@click.argument("marks", nargs=-1, metavar="[MARK]...")
-@click.option("--containing", is_flag=True, help="Every message that holds a text, which is asked for (or piped in).")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@store_option
-def forget(name: str, marks: tuple[str, ...], containing: bool, yes: bool, address: str | None) -> None:
-    """Erase what messages say, everywhere: history, archive, search index, chapters. For a pasted secret.
-
-    MARK names a message, such as m12. Its place in the history stays, with the text "(erased)".
-    """
-    secret = click.prompt("Text", hide_input=True) if containing else ""
-    if not marks and not secret:
-        raise click.UsageError("name the messages, such as m12, or pass --containing")
-
-    async def work() -> list[str]:
-        from ..config import load_config
-        from ..manager import ContextManager
-
-        async with store_at(address) as store:
-            await known(store, name)
-            wanted = {*marks, *(await _holding(store, name, secret) if secret else ())}
-            if wanted and not yes:
-                listed = ", ".join(sorted(wanted, key=lambda mark: (len(mark), mark)))
-                click.confirm(f"Erase what {listed} of {name} say?", abort=True)
-            manager = ContextManager(load_config({}), session_id=name, store=store)
-            try:
-                erased = await manager.forget(sorted(wanted))
-            except ValueError as problem:
-                raise click.ClickException(str(problem)) from None
-            left = await _holding(store, name, secret) if secret else set[str]()
-            if left:
-                raise click.ClickException(
-                    f"the text is still in {', '.join(sorted(left))}: erase these by their marks"
-                )
-            unknown = wanted - set(erased)
-            if unknown:
-                click.echo(f"not in {name}: {', '.join(sorted(unknown))}")
-            return erased
-
-    erased = carry_out(work())
-    click.echo(f"{name}: {len(erased)} messages erased")
-    if not erased:
-        raise SystemExit(1)
-
-
-async def _holding(store: Store, name: str, text: str) -> set[str]:
-    """Marks of the messages that hold a text, those in the archive included."""
-    forms = _forms(text)
-    found = {entry.mark for entry in await store.archived(name) if _holds(entry.message, forms)}
-    async for entries in slices(store, name):
-        found |= {entry.mark for entry in entries if _holds(entry.message, forms)}
-    return found
-
-
-def _forms(text: str) -> frozenset[str]:
-    """A text, and how it stands in JSON that was written into a text: once, or in JSON once more."""
-    forms = {text}
-    for _ in range(2):
-        forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
-    return frozenset(forms)
-
-
-def _holds(value: object, forms: frozenset[str]) -> bool:
-    """Does any string in JSON data hold one of these?"""
-    if isinstance(value, str):
-        return any(form in value for form in forms)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, object]", value).items()
-        return any(_holds(key, forms) or _holds(item, forms) for key, item in items)
-    return isinstance(value, list) and any(_holds(item, forms) for item in cast("list[object]", value))

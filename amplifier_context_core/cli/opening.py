@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..errors import ContextError
+from ..errors import ContextError, SessionInUse, SessionLost
 from ..paths import sessions_folder
 from ..stores import Repair, Store, open_store
 
@@ -30,13 +31,41 @@ def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @asynccontextmanager
-async def store_at(address: str | None) -> AsyncGenerator[Store]:
-    """The store at an address, closed in the end."""
+async def store_at(address: str | None, *, makes: bool = False) -> AsyncGenerator[Store]:
+    """The store at an address, closed in the end.
+
+    Args:
+        address: by default the files of this folder's project.
+        makes: the command begins a store that is not there yet.
+
+    Raises:
+        click.ClickException: nothing is at that address, or nothing will stay there.
+    """
     store = open_store(address or f"jsonl:{sessions_folder()}")
+    if address:
+        _check_place(address, makes)
     try:
         yield store
     finally:
         await store.close()
+
+
+def _check_place(address: str, makes: bool) -> None:
+    """A mistyped address must not look like a store without sessions."""
+    scheme, _, path = address.partition(":")
+    if scheme == "memory":
+        raise click.ClickException(
+            "memory: is empty, and gone with this command; name a store that lasts, such as sqlite:FILE"
+        )
+    kind = {"jsonl": "folder", "sqlite": "database"}.get(scheme)
+    if kind is None or makes:
+        return
+    try:
+        os.stat(os.path.expanduser(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise click.ClickException(f"there is no {kind} {path}; check the address") from None
+    except OSError:
+        pass  # the store says better what is wrong with it
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:
@@ -44,6 +73,9 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
     logging.getLogger("amplifier_context_core").addHandler(logging.NullHandler())  # repairs are told by the command
     try:
         return asyncio.run(work)
+    except (SessionInUse, SessionLost) as problem:
+        said, holder, _ = str(problem).partition(problem.holder)  # what comes after it is for agents
+        raise click.ClickException(f"{said}{holder}; end that process, then try again") from None
     except ContextError as problem:
         raise click.ClickException(str(problem)) from None
 
@@ -57,9 +89,11 @@ async def known(store: Store, session_id: str) -> int:
     extent = await store.extent(session_id)
     if extent.length or extent.last_seq:
         return extent.length
+    names = [info.session_id for info in await store.sessions()]
+    if session_id in names:  # nothing was said in it yet
+        return 0
     import difflib
 
-    names = [info.session_id for info in await store.sessions()]
     near = difflib.get_close_matches(session_id, names, n=3, cutoff=0.5)
     hint = f"; near it: {', '.join(near)}" if near else f"; there are {len(names)} (`amplifier-context sessions`)"
     raise click.ClickException(f"there is no session {session_id!r}{hint}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import main
+from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
 
@@ -69,8 +72,58 @@ def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
     assert {row["session_id"]: row["length"] for row in listed} == {"one": 121, "two": 41}
 
 
-def test_no_sessions_is_no_error(run: Run, address: str) -> None:
-    assert "no sessions" in run("sessions", "--store", address).output
+def test_no_sessions_is_no_error(run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        run("delete", name, "--yes", "--store", filled)
+    assert "no sessions" in run("sessions", "--store", filled).output
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert "no sessions" in run("sessions").output
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("sessions",), ("show", "one"), ("verify",), ("repair", "one"), ("fork", "one"), ("delete", "one", "--yes")],
+)
+def test_a_mistyped_address_is_told_and_nothing_is_made_there(
+    run: Run, address: str, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    said = run(*arguments, "--store", address, code=1).output
+    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the address\n", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_copying_from_nowhere_is_refused(run: Run, address: str, tmp_path: Path) -> None:
+    assert "Error: there is no " in run("copy", address, f"sqlite:{tmp_path / 'new.db'}", code=1).output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
+    for places in ((filled, "memory:"), ("memory:", filled)):
+        assert "name a store that lasts, such as sqlite:FILE" in run("copy", *places, code=1).output
+
+
+def test_a_session_without_messages_is_one_like_all_others(run: Run, filled: str, tmp_path: Path) -> None:
+    async def note(name: str) -> None:
+        store = open_store(filled)
+        await StoredContext(store, name).set_context_tokens(3, 4)
+        await store.close()
+
+    async def noted(where: str) -> tuple[int, int]:
+        store = open_store(where)
+        found = await StoredContext(store, "empty").get_context_tokens()
+        await store.close()
+        return found
+
+    asyncio.run(note("empty"))
+    assert "empty: sound" in run("verify", "--store", filled).output
+    assert run("show", "empty", "--store", filled).output == ""
+    assert "empty: 0 messages, 0 repairs" in run("repair", "empty", "--store", filled).output
+    other = f"sqlite:{tmp_path / 'copy.db'}"
+    assert "3 of 3 sessions copied" in run("copy", filled, other).output
+    assert asyncio.run(noted(other)) == (3, 4)
+    assert run("delete", "empty", "--yes", "--store", filled).output == "empty: erased\n"
+    assert "empty" not in run("sessions", "--store", filled).output
 
 
 def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: str) -> None:
@@ -184,14 +237,67 @@ def test_forgetting_what_is_not_there_is_told(run: Run, filled: str) -> None:
     run("forget", "one", "--yes", "--store", filled, code=2)
 
 
+@pytest.mark.parametrize("what", [("m21",), ("--containing",)])
+def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
+    run: Run, filled: str, tmp_path: Path, what: tuple[str, ...]
+) -> None:
+    stdin = f"{SECRET}\n"
+    run("delete", "two", "--yes", "--store", filled)
+    run("fork", "one", "before", "--at", "m10", "--store", filled)
+    run("fork", "one", "child", "--store", filled)
+    run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
+    said = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
+    commands = {line.partition(" holds the same; to erase it there: ")[::2] for line in said.splitlines()[1:]}
+    assert commands == {(name, f"`amplifier-context forget {name} {' '.join(what)}`") for name in ("one", "grandchild")}
+    for _, command in commands:
+        run(*command.strip("`").split()[1:], "--yes", "--store", filled, stdin=stdin)
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+    again = run("forget", "one", "m21", "--yes", "--store", filled).output
+    assert again == "one: 1 messages erased\n"  # what was erased before is nowhere else
+
+
+def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled: str, tmp_path: Path) -> None:
+    async def say_it_again() -> None:
+        store = open_store(filled)
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="child", store=store)
+        await manager.add_message({"role": "user", "content": f"so I use {SECRET}"})
+        await manager.close()
+
+    run("delete", "two", "--yes", "--store", filled)
+    run("fork", "one", "child", "--store", filled)
+    asyncio.run(say_it_again())
+    said = run("forget", "one", "--containing", "--forks", "--yes", "--store", filled, stdin=SECRET).output
+    assert said == "child: 2 messages erased\none: 1 messages erased\n"
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+
+
+def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
+    command = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()", "forget", "one"]
+    command += ["--containing", "--store", filled]
+
+    def piped(*options: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*command, *options], input=f"{SECRET}\r\n", capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = piped()
+    assert (code, out) == (2, "")
+    assert "nothing can be asked: pass --yes" in err
+    assert piped("--yes") == (0, "one: 1 messages erased\n", "")
+
+
 def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> None:
     store = open_store(filled)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(store.open("one"))
         assert len(messages(run, "one", filled)) == 121
-        for command in (("delete", "one"), ("forget", "one", "m2")):
-            assert "in use by pid" in run(*command, "--yes", "--store", filled, code=1).output
+        for command in (("delete", "one", "--yes"), ("forget", "one", "m2", "--yes"), ("repair", "one")):
+            said = run(*command, "--store", filled, code=1).output
+            assert re.fullmatch(r"Error: session 'one' is in use by pid .*; end that process, then try again\n", said)
         assert "pid" in run("sessions", "--store", filled).output
     finally:
         loop.run_until_complete(store.close())

@@ -8,7 +8,6 @@ import os
 import sqlite3
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Checkable, Searchable, Store, open_store
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_contract import (
     CheckContract,
     MakeStore,
@@ -330,18 +330,117 @@ def _forked(store: SqliteStore) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-async def test_a_database_that_was_deleted_while_in_use_is_noticed(path: Path) -> None:
+# -- a file that goes away ---------------------------------------------------------------------------------------------
+
+FILES = ("", "-wal", "-shm")
+
+
+def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
+    for ending in endings:
+        schema.beside(path, ending).rename(schema.beside(to, ending))
+
+
+async def other_database(path: Path) -> None:
+    """A database at a path, closed, with a session `s` of one message."""
     store = SqliteStore(path)
-    await store.append("s", entries(1, 2))
-    for ending in ("", "-wal", "-shm"):
-        schema.beside(path, ending).unlink()
-    time.sleep(0.03)
-    with pytest.raises(StoreError, match="taken over"):
-        await store.append("s", entries(3, 3))
-    assert (await store.open("s")).length == 0
     await store.append("s", entries(1, 1))
     await store.close()
+
+
+@pytest.mark.parametrize("endings", [FILES, ("",), ("-wal",)])
+async def test_nothing_is_acknowledged_into_a_file_that_was_removed(path: Path, endings: tuple[str, ...]) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in endings:
+        schema.beside(path, ending).unlink()
+    gone = schema.beside(path, endings[0])
+    for call in (store.append("s", entries(3, 3)), store.read("s"), store.replace("s", 0, []), store.extent("s")):
+        with pytest.raises(StoreError, match=rf"another program removed {gone}, .*release the session and open"):
+            await call
+    assert path.exists() is ("" not in endings)
+    assert (await store.open("s")).length == (0 if "" in endings else 2)
+    await store.append("s", entries(3, 3))
+    await store.close()
     assert path.stat().st_size > 0
+
+
+async def test_nothing_is_acknowledged_into_a_file_that_went_while_others_were_waited_for(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+
+    def remove(job: Job) -> None:
+        path.unlink()
+
+    removing = store._engine.run("write", remove)  # pyright: ignore[reportPrivateUsage]
+    appended, *_ = await asyncio.gather(store.append("s", entries(3, 3)), removing, return_exceptions=True)
+    assert isinstance(appended, StoreError)
+    assert "removed" in str(appended)
+    await store.close()
+
+
+async def test_a_file_that_is_put_back_is_gone_on_with(path: Path, tmp_path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for endings in (FILES, ("",)):
+        move(path, tmp_path / "away.db", endings)
+        with pytest.raises(StoreError, match="removed"):
+            await store.append("s", entries(3, 3))
+        assert await store.sessions() == []
+        await store.release("s")
+        assert not path.exists()  # or its log would be worked into the file that is put back
+        move(tmp_path / "away.db", path, endings)
+        assert [one.seq for one in await store.read("s")] == [1, 2]
+        await store.open("s")
+    await store.append("s", entries(3, 3))
+    await store.close()
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+
+
+async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_one(path: Path, tmp_path: Path) -> None:
+    await other_database(tmp_path / "other.db")
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 200))
+    (tmp_path / "other.db").replace(path)
+    with pytest.raises(StoreError, match=f"another program replaced {path}, "):
+        await store.append("s", entries(201, 201))
+    assert (await store.open("s")).length == 1
+    await store.append("s", entries(2, 3))
+    assert await store.verify("s") == []
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+    (kept,) = (file for file in path.parent.iterdir() if ".damaged-" in file.name)
+    assert kept.name.endswith("-wal")
+    assert kept.stat().st_size
+
+
+async def test_a_log_whose_database_is_gone_is_kept_when_another_is_made(path: Path) -> None:
+    await other_database(path)
+    path.unlink()
+    schema.beside(path, "-wal").write_bytes(b"what came last")
+    await other_database(path)
+    (kept,) = (file for file in path.parent.iterdir() if file.name.endswith("-wal"))
+    assert kept.read_bytes() == b"what came last"
+    assert ".damaged-" in kept.name
+
+
+async def test_closing_after_the_file_went_makes_none(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in FILES:
+        schema.beside(path, ending).unlink()
+    await store.close()
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_reading_makes_no_database(path: Path) -> None:
+    store = SqliteStore(path.parent / "folder" / "x.db")
+    assert await store.sessions() == []
+    assert await store.read("s") == await store.find("s", [1]) == await store.archived("s") == []
+    assert (await store.extent("s")).length == 0
+    assert await store.load_checkpoint("s") is None
+    await store.release("s")
+    await store.close()
+    assert list(path.parent.iterdir()) == []
 
 
 async def test_positions_of_a_history_nobody_edited_need_no_index(path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -276,7 +278,7 @@ async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
     await store.close()
     assert_same(await store.read("s", -3), entries(400, 402))
     await store.close()
-    assert [file.name for file in path.parent.iterdir() if file.suffix in (".db-wal", "")] == []
+    assert {path, kept} == set(path.parent.iterdir()) - {schema.beside(kept, "-wal")}
 
 
 async def test_what_another_session_lost_is_told_when_it_is_opened(path: Path) -> None:
@@ -352,7 +354,7 @@ async def test_a_file_that_never_was_a_database_is_left_alone(path: Path) -> Non
             await store.append("s", entries(1, 1))
         await store.close()
         assert path.read_bytes() == content
-        assert [file.name for file in path.parent.iterdir() if "lock" not in file.name] == [path.name]
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> None:
@@ -416,6 +418,24 @@ async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     assert await store.verify("s") == []
     await store.close()
     assert salvage.salvage(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
+
+
+async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path: Path) -> None:
+    """Each takes the file of the lock away when it is done."""
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            with salvage._locked(path):  # pyright: ignore[reportPrivateUsage]
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    await asyncio.gather(*(asyncio.to_thread(work) for _ in range(4)))
+    assert set(most) == {1}
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -10,10 +10,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,6 +132,75 @@ async def test_a_database_that_became_read_only_is_told(path: Path, store: Sqlit
     assert await store.extent("s") == Extent(2, 2)
 
 
+READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0o555)}
+
+
+def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
+    """What becomes of work that a process does whom modes of files hold: root is held by none."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65_534)
+                os.setuid(65_534)
+            said = repr(asyncio.run(work()))
+        except BaseException as problem:  # noqa: BLE001 - told to who forked us
+            said = f"{type(problem).__name__}: {problem}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as came:
+        said = came.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture
+def open_folder() -> Generator[Path]:
+    """A folder that every user may go to."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("modes", READ_ONLY.values(), ids=READ_ONLY)
+async def test_what_may_only_be_read_is_read(open_folder: Path, modes: tuple[int, int]) -> None:
+    path = open_folder / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1_200))
+    await store.close()
+    path.chmod(modes[0] | 0o044)
+    open_folder.chmod(modes[1])
+    reader = SqliteStore(path)
+
+    async def read() -> object:
+        listed = [info.session_id for info in await reader.sessions()]
+        return listed, len(await reader.read("s")), len(await reader.find("s", [7])), await reader.verify("s")
+
+    assert await asyncio.to_thread(as_nobody, read) == "(['s'], 1200, 1, [])"
+    refused = await asyncio.to_thread(as_nobody, partial(reader.append, "s", entries(1_201, 1_201)))
+    assert refused.startswith(f"StoreError: the database {path} cannot be ")
+    assert sorted(file.name for file in open_folder.iterdir()) == ["sessions.db"]
+
+
+async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path) -> None:
+    path = open_folder / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in ("", "-wal"):
+        path.with_name(f"copy.db{ending}").write_bytes(path.with_name(path.name + ending).read_bytes())
+    await store.close()
+    open_folder.chmod(0o555)
+    reader = SqliteStore(open_folder / "copy.db")
+    said = await asyncio.to_thread(as_nobody, partial(reader.read, "s"))
+    assert said.startswith(
+        f"StoreError: the database {open_folder / 'copy.db'} cannot be opened; check that its folder"
+    )
+
+
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 async def test_a_database_that_cannot_be_made_is_told_and_made_later(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
@@ -138,7 +210,8 @@ async def test_a_database_that_cannot_be_made_is_told_and_made_later(
 
     with monkeypatch.context() as patch:
         patch.setattr("amplifier_context_core.stores.sqlite.engine.make_file", refuse)
-        for call in (store.append("s", entries(1, 1)), store.read("s"), store.open("s"), store.sessions()):
+        assert await store.read("s") == []
+        for call in (store.append("s", entries(1, 1)), store.open("s"), store.save_checkpoint("s", 0, b"")):
             with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
                 await call
     await store.append("s", entries(1, 1))

@@ -12,8 +12,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,19 @@ from typing import Any
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
 from .erasing import erase, is_erasing
-from .faults import Fault, damage, is_damage, is_index_damage, store_error, unsettles
+from .faults import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
 from .leases import TTL, Leases
-from .salvage import finish, is_cut, pop_repairs, salvage
-from .schema import connect, disconnect, make_file, open_database
+from .salvage import finish, is_cut, pop_repairs, put_log_aside, salvage
+from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
 from .search import drop
 from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.02  # seconds between two looks whether the file is still there
 _FAULTS = (sqlite3.Error, OSError)
+Place = tuple[int, int]
+"""Of a file: its device and its number there."""
+
 _abandoned: list[sqlite3.Connection] = []  # of a process this one was forked from: closing them would disturb it
 
 
@@ -49,12 +51,15 @@ class Engine:
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: Place | None = None
+        self._log_path = str(beside(path, "-wal"))  # a text is looked for faster than a path, and it is often
+        self._file_path = str(path)
+        self._log: Place | None = None
         self._syncing = True
         self._told: dict[str, OnRepair | None] = {}
         self._untold: dict[str, list[Repair]] = {}
         self._later: list[tuple[float, Job]] = []
-        self._renewal = self._looked = 0.0
+        self._renewal = 0.0
         self._resumed = False
         self._begin()
 
@@ -102,9 +107,8 @@ class Engine:
 
     def snapshot(self) -> sqlite3.Connection:
         """One more connection, which sees the database as it is now, whatever is written later."""
-        db = connect(self.path, self._busy)
+        db = open_to_read(self.path, self._busy)
         try:
-            db.execute("PRAGMA query_only = ON")
             db.execute("BEGIN")
             db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone()
         except BaseException:
@@ -149,14 +153,21 @@ class Engine:
         """Do jobs in one transaction. One that fails takes none of the others along."""
         began = False
         try:
-            db = self._database()
-            self._let_sync(db, any(job.kind == "write" for job in jobs))
-            db.execute("BEGIN IMMEDIATE")
-            began = True
-            for job in jobs:
-                self._part(db, job, alone=len(jobs) == 1)
-            if db.in_transaction:
-                db.execute("COMMIT")
+            if self._db is None:  # otherwise it is looked at before the commit: once is enough, and each look costs
+                self._look()
+            jobs = [job for job in jobs if job.kind in ("claim", "leave") or not self._is_apart(job)]
+            if not jobs:
+                return
+            with self._connection(makes=any(job.kind != "leave" for job in jobs)) as db:
+                self._let_sync(db, any(job.kind == "write" for job in jobs))
+                db.execute("BEGIN IMMEDIATE")
+                began = True
+                for job in jobs:
+                    self._part(db, job, alone=len(jobs) == 1)
+                if self._look():
+                    raise moved("the file is not at its path any more")
+                if db.in_transaction:
+                    db.execute("COMMIT")
             self.leases.settle(True)
         except _FAULTS as problem:
             self._undo(problem)
@@ -203,12 +214,16 @@ class Engine:
             if job.kind == "apart":
                 job.answer = job.work(job)
                 return
-            db = job.connection = self._database()
-            if job.kind == "read":
-                db.execute("BEGIN")
-            job.answer = job.work(job)
-            if db.in_transaction:
-                db.execute("COMMIT")
+            self._look()
+            if self._is_apart(job):
+                return
+            with self._connection(makes=job.kind != "read") as db:
+                job.connection = db
+                if job.kind == "read":
+                    db.execute("BEGIN")
+                job.answer = job.work(job)
+                if db.in_transaction:
+                    db.execute("COMMIT")
         except _FAULTS as problem:
             self._undo(problem)
             job.begin_anew()
@@ -237,16 +252,76 @@ class Engine:
         said.__cause__ = problem
         return said
 
+    @contextmanager
+    def _connection(self, *, makes: bool) -> Generator[sqlite3.Connection]:
+        """The connection; one of its own, which only reads, for a job that makes no database where there is none."""
+        own: sqlite3.Connection | None = None
+        if not makes and self._db is None:
+            finish(self.path)
+            try:
+                if self.path.exists():
+                    self._database()
+            except _FAULTS as problem:
+                if not is_unwritable(problem):
+                    raise
+            if self._db is None:
+                own = open_to_read(self.path, self._busy)
+        try:
+            yield own or self._database()
+        finally:
+            if own is not None:
+                disconnect(own, self.path)
+
+    def _is_apart(self, job: Job) -> bool:
+        """Is a job about a session whose database went away? Then it has failed."""
+        if not self.leases.is_apart(job.session_id):
+            return False
+        job.fail(self.leases.lost[job.session_id].with_traceback(None))
+        return True
+
+    def _look(self) -> bool:
+        """Was the file removed or replaced? What is written to it then is lost: the connection and claims are gone."""
+        if self._db is None:
+            if self.leases.held:
+                finish(self.path)
+                if not self.path.exists():
+                    self.leases.lose_all(f"removed {self.path}")
+            return False
+        happened = self._happened()
+        if not happened:
+            return False
+        log.warning("another program %s while it was in use", happened)
+        if _place(self._file_path) is not None:
+            former = self._log
+            self._put_log_aside(lambda: former is not None and _place(self._log_path) == former)
+        self._disconnect()
+        self.leases.lose_all(happened)
+        return True
+
+    def _happened(self) -> str:
+        """What became of the files that the connection has open; empty when they are where they were."""
+        place = _place(self._file_path)
+        if place != self._file:
+            return f"{'removed' if place is None else 'replaced'} {self.path}"
+        # Not `stat`: a file whose times were asked for takes longer to sync (Linux 6.13: multigrain timestamps).
+        if self._log is not None and not os.access(self._log_path, os.F_OK):
+            return f"removed {self._log_path}"
+        return ""
+
+    def _put_log_aside(self, is_orphan: Callable[[], bool]) -> None:
+        kept = put_log_aside(self.path, is_orphan)
+        if kept is not None:
+            log.warning("the log of the database that was %s is kept as %s", self.path, kept)
+
     def _database(self) -> sqlite3.Connection:
-        if self._db is not None and self._is_elsewhere():
-            log.warning("the database %s was moved, deleted or replaced; it is opened anew", self.path)
-            self._disconnect()
         while self._db is None:
             finish(self.path)
+            self._put_log_aside(lambda: is_file(beside(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
-            self._file = self._where()
+            self._file = _place(self._file_path)
             self._db, self._syncing = open_database(self.path, self._durability, self._busy), True
-            if self._where() != self._file:  # put aside by another process meanwhile
+            self._log = _place(self._log_path)
+            if _place(self._file_path) != self._file:  # put aside by another process meanwhile
                 self._disconnect()
             elif is_cut(self._db, self.path):
                 self._disconnect()
@@ -256,21 +331,6 @@ class Engine:
                 if is_erasing(self._db):
                     self._worker.put(Job(partial(erase, self.path), "write"))
         return self._db
-
-    def _is_elsewhere(self) -> bool:
-        """Was the file moved or deleted? What is written to it then would be lost. Looked at now and then."""
-        now = time.monotonic()
-        if now < self._looked + _LOOK:
-            return False
-        self._looked = now
-        return self._where() != self._file
-
-    def _where(self) -> tuple[int, int] | None:
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
@@ -284,6 +344,8 @@ class Engine:
         Raises:
             StoreError: not now, or not at all; it says why.
         """
+        if is_moved(problem):
+            return True
         if is_index_damage(problem):
             db = self._database()
             db.execute("BEGIN IMMEDIATE")
@@ -318,6 +380,7 @@ class Engine:
 
     def _close(self, job: Job) -> None:
         try:
+            self._look()
             if self.leases.held:
                 db = self._database()
                 db.execute("BEGIN IMMEDIATE")
@@ -395,3 +458,11 @@ class Engine:
         self._mend(problem, job.session_id)
         assert job.begin is not None  # noqa: S101 - seen by who calls
         return Then(*job.begin)
+
+
+def _place(path: str) -> Place | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -83,6 +83,25 @@ def damage(what: str) -> sqlite3.DatabaseError:
     return found
 
 
+def moved(what: str) -> sqlite3.OperationalError:
+    """The driver's error for a file that is not at its path any more; with a write-ahead log it does not look."""
+    found = sqlite3.OperationalError(what)
+    found.sqlite_errorcode, found.sqlite_errorname = sqlite3.SQLITE_READONLY_DBMOVED, "SQLITE_READONLY_DBMOVED"
+    return found
+
+
+def is_moved(problem: BaseException) -> bool:
+    """Does it say that the file is not at its path any more?"""
+    return getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+
+
+def is_unwritable(problem: BaseException) -> bool:
+    """Does it say that nothing can be written here? Then there may still be something to read."""
+    if isinstance(problem, OSError):
+        return problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    return code_of(problem) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
+
+
 def unsettles(problem: BaseException) -> bool:
     """Should the connection be closed after this?"""
     return code_of(problem) in _UNSETTLING

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import SessionInUse, SessionLost
+from ...errors import SessionInUse, SessionLost, StoreError
 
 TTL = 60.0  # seconds a claim is good for where nobody can see whether its holder lives
 
@@ -64,13 +64,13 @@ class Leases:
     Attributes:
         token: what its claims are marked with.
         held: fences of the sessions it has claimed.
-        lost: who has the sessions that were taken from it, until it opens or releases them.
+        lost: what is to be said of the sessions that were taken from it, until it opens or releases them.
     """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self.held: dict[str, int] = {}
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, StoreError] = {}
         self._mark = self.token.encode()  # as the database gives it
         # Of the transaction that is under way: what it claimed, and (None) gave back. True when it is committed.
         self._staged: dict[str, int | None] = {}
@@ -86,9 +86,10 @@ class Leases:
         Raises:
             SessionInUse: another holds it.
             SessionLost: it was ours, and another has it now, or had it since.
+            StoreError: it was ours in a database that is not there any more.
         """
         if session_id in self.lost and not anew:
-            raise SessionLost(session_id, self.lost[session_id])
+            raise self.lost[session_id].with_traceback(None)
         ours = self._staged[session_id] if session_id in self._staged else self.held.get(session_id)
         row = db.execute(_STANDS, (session_id,)).fetchone()
         if ours is not None and row is not None and row[0] == ours and row[1] == self._mark and row[3] is None:
@@ -97,12 +98,25 @@ class Leases:
             return
         holder = holder_of(db, session_id) if row else None
         if ours is not None and not anew:
-            self.lost[session_id] = str(holder) if holder else "another writer"
+            self.lost[session_id] = SessionLost(session_id, str(holder) if holder else "another writer")
             self.held.pop(session_id, None)
-            raise SessionLost(session_id, self.lost[session_id])
+            raise self.lost[session_id]
         if holder is not None and holder.token != self.token and not holder.is_gone():
             raise SessionInUse(session_id, str(holder))
         self._claim(db, session_id)
+
+    def lose_all(self, happened: str) -> None:
+        """The database went away, and the claims with it: what is there now is not what their holders know."""
+        for session_id in self.held:
+            self.lost[session_id] = StoreError(
+                f"session {session_id!r}: another program {happened}, and nothing was written there; put it back if it "
+                "is missed, then release the session and open it again: what it holds then is taken over"
+            )
+        self.held.clear()
+
+    def is_apart(self, session_id: str) -> bool:
+        """Was a session claimed in a database that went away?"""
+        return session_id in self.lost and not isinstance(self.lost[session_id], SessionLost)
 
     def check_free(self, db: sqlite3.Connection, session_id: str) -> None:
         """Raise `SessionInUse` if another holds a session."""

@@ -15,8 +15,8 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -61,7 +61,7 @@ def salvage(path: Path, seen: tuple[int, int] | None) -> Path | None:
         StoreError: others work on it, or nothing in it is known to be ours. Nothing was changed.
         sqlite3.Error, OSError: it cannot be done now. Nothing was changed.
     """
-    with _lock(path):
+    with _locked(path):
         status = path.stat()
         if (status.st_dev, status.st_ino) != seen:
             return None
@@ -70,7 +70,7 @@ def salvage(path: Path, seen: tuple[int, int] | None) -> Path | None:
 
 def _salvage(path: Path) -> Path:
     _check_alone(path)
-    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
+    stamp = _stamp()
     kept, made = beside(path, f".{_KEPT}-{stamp}"), beside(path, f".salvaging-{stamp}")
     copy = beside(path, f".reading-{stamp}")
     try:
@@ -99,7 +99,7 @@ def _salvage(path: Path) -> Path:
 def finish(path: Path) -> None:
     """Put a new database that is whole in its place; a no-op where there is none."""
     if any(path.parent.glob(f"{glob.escape(path.name)}.salvaged-*")):
-        with _lock(path):
+        with _locked(path):
             _finish(path)
 
 
@@ -114,6 +114,28 @@ def _finish(path: Path) -> None:
         sync_folder(path.parent)
         os.replace(made, path)
         sync_folder(path.parent)
+
+
+def put_log_aside(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
+    """Keep the log of a database that went away: SQLite would work it into whatever comes in that one's place.
+
+    Args:
+        path: of the database.
+        is_orphan: is that still so? Asked again while no other process does the same.
+
+    Returns:
+        Where it is kept; None when there is no such log.
+    """
+    if not is_orphan():
+        return None
+    with _locked(path):
+        if not is_orphan():
+            return None
+        kept = beside(path, f".{_KEPT}-{_stamp()}-wal")
+        os.replace(beside(path, "-wal"), kept)
+        beside(path, "-shm").unlink(missing_ok=True)
+        sync_folder(path.parent)
+        return kept
 
 
 def discard_kept(path: Path) -> list[Path]:
@@ -133,9 +155,19 @@ def is_cut(db: sqlite3.Connection, path: Path) -> bool:
     return path.stat().st_size < pages * size
 
 
-def _lock(path: Path) -> FileLock:
-    """One process at a time puts files in the places of others."""
-    return FileLock(beside(path, ".salvage-lock"), timeout=60, mode=0o600)
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """One process at a time puts files in the places of others. The file that is locked goes in the end."""
+    file = beside(path, ".salvage-lock")
+    with FileLock(file, timeout=60, mode=0o600):
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)  # who waited for it is told by `filelock` that it is gone, and makes another
+
+
+def _stamp() -> str:
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
 
 
 def _check_alone(path: Path) -> None:

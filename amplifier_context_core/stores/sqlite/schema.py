@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
-from .faults import code_of
+from .faults import code_of, is_unwritable
 
 APPLICATION = 0x41436374  # "ACct": how a database says whose it is
 POSITION_BITS = 36  # of an entry's key; those above are the session's number
@@ -87,11 +87,55 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
     return db
 
 
-def connect(path: Path, busy: float, *, read_only: bool = False) -> sqlite3.Connection:
-    """A plain connection, which may be used by any thread (one at a time). Texts come as bytes, damaged or not."""
-    target = path.as_uri() + "?mode=ro" if read_only else str(path)
+def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
+    """A connection that changes nothing, and needs nothing it could write to: no file, no folder.
+
+    Where there is no file, the database is empty. Where no log can be made, it is read as one that nobody changes; not
+    where there is a log that cannot be read along, for that holds what came last.
+
+    Raises:
+        StoreError: what is there is not a database of ours, or of a newer version.
+        sqlite3.Error, OSError: it cannot be read.
+    """
+    if not path.exists():
+        return _empty(path)
+    _check_files(path)
+    try:
+        return _opened_to_read(path, busy, "mode=ro")
+    except sqlite3.OperationalError as problem:
+        if not is_unwritable(problem) or beside(path, "-wal").exists():
+            raise
+        return _opened_to_read(path, busy, "immutable=1")
+
+
+def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
+    db = connect(path, busy, how)
+    try:
+        _check_ours(db, path)
+    except BaseException:
+        disconnect(db, path)
+        raise
+    return db
+
+
+def _empty(path: Path) -> sqlite3.Connection:
+    """A database without sessions, in memory; counted as one at a path."""
+    db = connect(path, 0.0, "mode=memory")
+    _migrate(db, path)
+    return db
+
+
+def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
+    """A plain connection, which may be used by any thread (one at a time). Texts come as bytes, damaged or not.
+
+    Args:
+        path: of the database.
+        busy: seconds to wait while others have it locked.
+        how: parameters of SQLite's, such as ``mode=ro``.
+    """
+    target = f"{path.as_uri()}?{how}" if how else str(path)
     db = sqlite3.connect(
-        target, busy, isolation_level=None, check_same_thread=False, cached_statements=256, uri=read_only
+        target, busy, isolation_level=None, check_same_thread=False, cached_statements=256, uri=bool(how)
     )
     db.text_factory = bytes
     with _counting:
@@ -156,6 +200,11 @@ def sync_folder(folder: Path) -> None:
 def beside(path: Path, ending: str) -> Path:
     """A file that belongs to a database: ``-wal``, ``-shm``."""
     return path.with_name(path.name + ending)
+
+
+def is_file(path: Path) -> bool:
+    """Is it a file, and no link to one?"""
+    return path.is_file() and not path.is_symlink()
 
 
 def _check_files(path: Path) -> None:

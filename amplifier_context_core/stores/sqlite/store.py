@@ -85,7 +85,7 @@ class SqliteStore:
                 histories.check_end(job.db, head)
             return _extent(head)
 
-        return await self._engine.run("note", work, session_id)
+        return await self._engine.run("claim", work, session_id)
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
@@ -94,7 +94,7 @@ class SqliteStore:
             self._engine.leases.release(job.db, session_id)
             self._engine.unlisten(session_id)
 
-        await self._engine.run("note", work, session_id)
+        await self._engine.run("leave", work, session_id)
 
     async def close(self) -> None:
         await self._engine.close()

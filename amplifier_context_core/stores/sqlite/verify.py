@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from ...errors import StoreError
 from ..protocol import places
 from .faults import damage, store_error
 from .histories import archived, head_of, load_checkpoint, read
 from .rows import first_key
-from .schema import connect, disconnect
+from .schema import disconnect, open_to_read
 
 _MOST = 20  # lines of what the database's own check says
 
@@ -19,7 +20,7 @@ def verify(path: Path, session_id: str, busy: float) -> list[str]:
     if not path.exists():
         return []
     try:
-        db = connect(path, busy, read_only=True)
+        db = open_to_read(path, busy)
         try:
             db.execute("BEGIN")
             return [*_of_database(db), *_of_session(db, session_id)]
@@ -27,6 +28,8 @@ def verify(path: Path, session_id: str, busy: float) -> list[str]:
             disconnect(db, path)
     except sqlite3.Error as problem:
         return [str(store_error(problem, path))]
+    except StoreError as problem:
+        return [str(problem)]
 
 
 def check_pages(db: sqlite3.Connection) -> None:

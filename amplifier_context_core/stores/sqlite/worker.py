@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 LARGEST_GROUP = 256
 _LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
 
-Kind = Literal["read", "write", "note", "alone", "apart"]
-WRITING: frozenset[Kind] = frozenset({"write", "note"})
+Kind = Literal["read", "write", "note", "claim", "leave", "alone", "apart"]
+WRITING: frozenset[Kind] = frozenset({"write", "note", "claim", "leave"})
 Work = Callable[["Job"], Any]
 
 
@@ -37,7 +37,8 @@ class Job:
     Attributes:
         work: what to do; what it returns is the answer, or a `Then`.
         kind: `read` sees one moment of the database, `write` is part of a transaction, `note` of one that need not be
-            on disk yet, `alone` is in none, `apart` does not use the connection at all.
+            on disk yet, `alone` is in none, `apart` does not use the connection at all. `claim` and `leave` are notes
+            that take a session, or let it go, as it is in the database that is there now.
         session_id: whose session it is about, for those who are told of repairs.
         begin: how it began, when it must begin again.
         future: where the answer goes; None when nobody asked.
@@ -178,9 +179,9 @@ def answer(jobs: Iterable[Job]) -> None:
     """Tell the loops that asked how their jobs ended; each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
-        for _, repair in job.repairs:
-            kept = f"; damaged bytes are kept in {repair.kept}" if repair.kept else ""
-            log.warning("session %r: %s%s", repair.session_id, repair.what, kept)
+        for tell, repair in job.repairs:
+            if tell is None:
+                log.warning("session %r: %s", repair.session_id, repair.told)
         if job.future is not None:
             by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, done in by_loop.items():
