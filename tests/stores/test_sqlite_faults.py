@@ -305,5 +305,5 @@ async def test_who_is_told_of_repairs_may_fail(
     db.execute("UPDATE entries SET crc = 0 WHERE seq = 2")
     db.close()
     assert [one.seq for one in await store.read("s")] == [1, 3]
-    assert "who is told of repairs failed" in caplog.text
-    assert "1 damaged messages were put aside" in caplog.text
+    assert "a listener for repairs failed (RuntimeError)" in caplog.text
+    assert "1 damaged messages were put aside; 1 message lost; kept in" in caplog.text

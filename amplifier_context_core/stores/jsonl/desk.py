@@ -18,6 +18,7 @@ from ...errors import ConfigError, StoreError
 from ...transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
+from ..telling import tell_of
 from .claim import holder_of
 from .disk import breathe, store_error
 from .files import Part, Places, SessionFiles
@@ -325,10 +326,10 @@ class Desk:
 
     def _tell(self, session_id: str, repair: Repair) -> None:
         listener = self._listeners.get(session_id)
-        if listener is not None:
-            self._to_tell.append(partial(_told, listener, repair))
+        if listener is None:
+            tell_of(repair, None)
         else:
-            log.warning("session %r: %s", session_id, repair.told)
+            self._to_tell.append(partial(tell_of, repair, listener))
 
     @contextmanager
     def _words(self, session_id: str) -> Generator[None]:
@@ -339,13 +340,6 @@ class Desk:
             raise store_error(session_id, problem) from problem
         except IndexDamaged as problem:
             raise StoreError(f"session {session_id!r}: its index changes while it is read; try again") from problem
-
-
-def _told(listener: OnRepair, repair: Repair) -> None:
-    try:
-        listener(repair)
-    except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-        log.warning("a listener for repairs failed (%s); the repair is made", type(problem).__name__)
 
 
 def _own(files: SessionFiles) -> str:

@@ -22,6 +22,7 @@ from ...transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, places
 from ..rows import entry_of
+from ..telling import tell_of
 from .changes import append_here, lost, make_once, repeated, settle
 from .leases import (
     CHUNK,
@@ -70,7 +71,7 @@ class LeasedStore:
         self._turns: WeakValueDictionary[str, Gate] = WeakValueDictionary()
         self._here = Gate()  # one caller at a time appends from his own loop
         self._renewing: asyncio.Task[None] | None = None
-        self._repairs: list[tuple[OnRepair, Repair]] = []
+        self._repairs: list[tuple[Repair, OnRepair | None]] = []
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
@@ -257,8 +258,7 @@ class LeasedStore:
             return await line.owner.run(self._work(line, work))
         finally:
             while self._repairs:
-                tell, repair = self._repairs.pop(0)
-                tell(repair)
+                tell_of(*self._repairs.pop(0))
 
     async def _work(self, line: Line, work: Callable[[Line], Coroutine[Any, Any, T]]) -> T:
         try:
@@ -490,10 +490,7 @@ class LeasedStore:
         self._tell(claim, Repair(claim.session_id, "what could not be read was taken out", gone, kept))
 
     def _tell(self, claim: Claim, repair: Repair) -> None:
-        if claim.on_repair is None:
-            log.warning("session %r: %s", repair.session_id, repair.told)
-        else:
-            self._repairs.append((claim.on_repair, repair))
+        self._repairs.append((repair, claim.on_repair))
 
 
 async def _entries_of(session_id: str, rows: Sequence[Row]) -> tuple[list[Entry], list[int]]:

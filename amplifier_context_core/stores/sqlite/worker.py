@@ -8,19 +8,16 @@ made durable are the next group.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..protocol import OnRepair, Repair
-
-log = logging.getLogger(__name__)
+from ..telling import tell_of
 
 LARGEST_GROUP = 256
 _LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
@@ -179,24 +176,26 @@ def answer(jobs: Iterable[Job]) -> None:
     """Tell the loops that asked how their jobs ended; each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
-        for tell, repair in job.repairs:
-            if tell is None:
-                log.warning("session %r: %s", repair.session_id, repair.told)
-        if job.future is not None:
+        if job.future is None:
+            _tell(job, nobody=True)
+        else:
             by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, done in by_loop.items():
-        with suppress(RuntimeError):  # it is closed: nobody waits there
+        try:
             loop.call_soon_threadsafe(_settle, done)
+        except RuntimeError:  # it is closed: nobody waits there
+            for job in done:
+                _tell(job, nobody=True)
+
+
+def _tell(job: Job, *, nobody: bool = False) -> None:
+    for listener, repair in job.repairs:
+        tell_of(repair, None if nobody else listener)
 
 
 def _settle(jobs: list[Job]) -> None:
     for job in jobs:
-        for tell, repair in job.repairs:
-            if tell is not None:
-                try:
-                    tell(repair)
-                except Exception:
-                    log.warning("session %r: who is told of repairs failed", repair.session_id, exc_info=True)
+        _tell(job)
         future = job.future
         if future is None or future.done():
             continue
