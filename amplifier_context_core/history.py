@@ -95,6 +95,7 @@ class History:
         self._work: set[asyncio.Task[Any]] = set()
         self._apart = False  # a call was broken off in the store: it may hold more than the transcript
         self._replayed: int | None = None  # how far a replay of the history through `add` has come
+        self._resumed = False  # and nothing was asked of it yet
         self._cancelled = False
         self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
@@ -114,6 +115,7 @@ class History:
         self._transcript = transcript
         self.interrupted = interrupted
         self._replayed = 0 if len(transcript) else None
+        self._resumed = len(transcript) > 0
         self._cancelled = False
         self._settled_at = transcript.last_seq  # the turns of another process are over
 
@@ -224,6 +226,7 @@ class History:
     def asked(self) -> None:
         """Note that a request was made: whoever replays a history has done so by now."""
         self._replayed = None
+        self._resumed = False
 
     def cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
@@ -534,7 +537,7 @@ class History:
         stamp = timestamp_of(message)
         history = self._transcript.snapshot()
         if stamp is None:
-            return reading.role in INSTRUCTING and _begins_with(history, message, reading)
+            return self._resumed and reading.role in INSTRUCTING and _begins_with(history, message, reading)
         first = self._replayed or 0
         for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
             if place in history.gap:
@@ -555,7 +558,7 @@ class History:
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()
-        self._cancelled = False
+        self._cancelled = self._resumed = False
         self._replayed = None
 
 
