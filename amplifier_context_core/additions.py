@@ -77,6 +77,15 @@ class Additions:
             await self._watched(addition.landed, here)
         return await addition.landed
 
+    def take_up(self) -> None:
+        """Bring in what was left waiting, if anything was: nobody waits for it any more, and nobody carries."""
+        here = asyncio.get_running_loop()
+        with self._guard:
+            left = any(not one.is_over for one in (*self._taken, *self._waiting))
+            carries = left and self._takes_up(here)
+        if carries:
+            self._carry()
+
     async def _watched(self, landed: asyncio.Future[Entry | None], here: asyncio.AbstractEventLoop) -> None:
         """Wait while another loop carries, which may be closed without a word: then this one goes on."""
         try:
@@ -92,10 +101,13 @@ class Additions:
     # -- the carrier ------------------------------------------------------------------------------------------------
 
     def _carry(self) -> None:
-        self._begin(self._carry_all()).add_done_callback(self._carried)
+        began: list[bool] = []
+        task = self._begin(self._carry_all(began))
+        task.add_done_callback(lambda task: began or self._never_began(task))
 
-    async def _carry_all(self) -> None:
+    async def _carry_all(self, began: list[bool]) -> None:
         """Bring in what waits, batch after batch, for as long as somebody waits for that on this loop."""
+        began.append(True)
         here = asyncio.get_running_loop()
         batch: list[Addition] = []
         try:
@@ -117,21 +129,13 @@ class Additions:
             self._cut_off(self._pass_on(batch, here))
             raise
 
-    def _carried(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and self._carrier is task.get_loop():  # before it began
-            self._cut_off(self._pass_on((), task.get_loop()))
+    def _never_began(self, task: asyncio.Task[None]) -> None:
+        """A carrier was cancelled before its first step."""
+        self._cut_off(self._pass_on((), task.get_loop()))
 
     def _take_over(self) -> None:
-        """The carrier on another loop hands on to this one, where somebody waited a moment ago.
-
-        If nobody does any more, this loop may be about to end, and what begins on it now be forgotten: then it is
-        handed on, or left to the next who comes.
-        """
-        with self._guard:
-            carries = self._is_awaited_on(asyncio.get_running_loop())
-            if not carries and not self._hands_on():
-                self._carrier = None
-        if carries:
+        """The carrier on another loop hands on to this one, where somebody waited a moment ago; perhaps no more."""
+        if self._must_go_on(asyncio.get_running_loop()):
             self._carry()
 
     async def _gathered(self) -> None:

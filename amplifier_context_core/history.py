@@ -215,6 +215,7 @@ class History:
 
     async def finish(self) -> None:
         """Wait for work that was begun and whose callers were cancelled."""
+        self._additions.take_up()
         ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 
@@ -275,6 +276,8 @@ class History:
                 await self._append(drafted)
                 drafted = []
                 await self._settle()
+            if addition.reading.human:
+                self._resumed = False  # at work: from now on, instructions are meant
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
             drafted.append(addition)
@@ -416,6 +419,7 @@ class History:
         return entries
 
     def _repaired(self, repair: Repair) -> None:
+        self._apart = self._apart or repair.lost > 0  # the transcript may hold what the store does not any more
         self._notify("repair", repair.told)
 
     async def _set(self, incoming: Sequence[object]) -> bool:
@@ -547,7 +551,8 @@ class History:
                 history = self._transcript.snapshot()
             entry = history[place]
             if stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
-                self._replayed = place + 1
+                if self._replayed is not None:  # or a request was made while the history was loaded
+                    self._replayed = place + 1
                 return True
         return False
 

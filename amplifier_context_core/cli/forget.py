@@ -60,7 +60,8 @@ def forget(name: str, marks: tuple[str, ...], containing: bool, forks: bool, yes
             if not forks:
                 for other, shared in sharing.items():
                     what = "--containing" if secret else " ".join(_in_order(shared))
-                    click.echo(f"{other} holds the same; to erase it there: `amplifier-context forget {other} {what}`")
+                    there = f"`amplifier-context forget {other} {what}`{' with the same --store' if address else ''}"
+                    click.echo(f"{other} holds the same; to erase it there: {there}")
             return erased
 
     if not carry_out(work()):

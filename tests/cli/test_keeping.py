@@ -248,9 +248,12 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
     run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
     said = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
     commands = {line.partition(" holds the same; to erase it there: ")[::2] for line in said.splitlines()[1:]}
-    assert commands == {(name, f"`amplifier-context forget {name} {' '.join(what)}`") for name in ("one", "grandchild")}
+    assert commands == {
+        (name, f"`amplifier-context forget {name} {' '.join(what)}` with the same --store")
+        for name in ("one", "grandchild")
+    }
     for _, command in commands:
-        run(*command.strip("`").split()[1:], "--yes", "--store", filled, stdin=stdin)
+        run(*command.split("`")[1].split()[1:], "--yes", "--store", filled, stdin=stdin)
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
     again = run("forget", "one", "m21", "--yes", "--store", filled).output

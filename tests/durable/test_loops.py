@@ -66,6 +66,73 @@ def test_nobody_waits_for_a_loop_that_stands_still_after_the_first_of_its_messag
         still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # told in the end, each of them
 
 
+class _Slow(MemoryStore):
+    """Takes its time."""
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        await asyncio.sleep(0.1)
+        await super().append(session_id, entries)
+
+
+async def test_what_is_added_when_all_is_cancelled_is_stored_though_its_carrier_was_cancelled_first() -> None:
+    """As a loop's end does it: an orchestrator that is cancelled adds a closing message."""
+    manager = manager_on(_Slow())
+    await manager.ready()
+
+    async def closing() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await manager.add_message(user("closing"))
+            raise
+
+    ours = [asyncio.create_task(manager.add_message(user("cut off"))), asyncio.create_task(closing())]
+    await asyncio.sleep(0.02)
+    carriers = [task for task in asyncio.all_tasks() if "_carry_all" in repr(task)]
+    for task in (*carriers, *ours):
+        task.cancel()
+    await asyncio.wait(ours)
+    assert [message["content"] for message in await manager.get_messages()][-1] == "closing"
+
+
+def test_a_message_is_stored_though_its_caller_was_cancelled_as_the_carrying_came_to_his_loop() -> None:
+    manager = manager_on(_Slow())
+    handed, cancelled = threading.Event(), threading.Event()
+
+    async def first() -> None:
+        await manager.add_message(user("one"))
+        handed.set()
+        cancelled.wait(10)
+
+    async def second() -> None:
+        while not manager.history._additions._taken:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        adding = asyncio.create_task(manager.add_message(user("two")))
+        await asyncio.sleep(0.01)
+        handed.wait(10)  # this loop stands still while it is handed the carrying
+        adding.cancel()
+        cancelled.set()
+        while len(manager.snapshot()) < 2:
+            await asyncio.sleep(0.01)
+
+    other = threading.Thread(target=asyncio.run, args=(first(),))
+    other.start()
+    asyncio.run(asyncio.wait_for(second(), 20))
+    other.join(20)
+    assert [entry.message["content"] for entry in manager.snapshot()] == ["one", "two"]
+
+
+async def test_closing_brings_in_what_nobody_waits_for_any_more() -> None:
+    store = _Slow()
+    manager = manager_on(store)
+    await manager.ready()
+    adding = asyncio.create_task(manager.add_message(user("left")))
+    await asyncio.sleep(0.02)
+    adding.cancel()
+    await manager.close()
+    assert [entry.message["content"] for entry in await store.read("s")] == ["left"]
+
+
 class _Lost(MemoryStore):
     """Another writer takes the session at its second append; the third one is stored, and never comes back."""
 

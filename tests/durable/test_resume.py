@@ -247,6 +247,15 @@ async def test_instructions_given_again_before_a_replay_double_nothing(place: Pl
         assert len(await manager.get_messages()) == len(history) + 1
 
 
+async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_again(place: Place) -> None:
+    reminder = {"role": "system", "content": "Be brief.", "metadata": {"source": "hook"}}
+    async with opened(place) as manager:
+        await feed(manager, [reminder, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])
+    async with opened(place) as manager:
+        await feed(manager, [{"role": "user", "content": "q2"}, reminder])
+        assert [m["content"] for m in await manager.get_messages()] == ["Be brief.", "q", "a", "q2", "Be brief."]
+
+
 async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)

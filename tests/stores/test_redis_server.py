@@ -18,6 +18,7 @@ import redis
 from click.testing import CliRunner
 from redis import crc, exceptions
 
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import main
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
@@ -591,6 +592,23 @@ class TestLostKeys:
         assert [one.seq for one in await store.find("s", [*seqs, 9, 10, 12])] == [*seqs, 9, 12]
         assert await store.load_checkpoint("s") == b"one"
         assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    async def test_a_manager_at_work_takes_over_what_is_left(self, store: Store, client: Any, prefix: str) -> None:
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
+        for number in range(3):
+            await manager.add_message({"role": "user", "content": f"question {number}"})
+            await manager.add_message({"role": "assistant", "content": f"answer {number}"})
+        key = f"{{{prefix}:s}}:entries"
+        client.lrem(key, 1, client.lindex(key, 1))
+        await manager.add_message({"role": "user", "content": "go on"})
+        call = {"id": "c1", "tool": "look", "arguments": {}}
+        await manager.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
+        await manager.interrupt()
+        held = [entry.seq for entry in await store.read("s")]
+        assert held == [1, 3, 4, 5, 6]
+        assert [entry.seq for entry in manager.snapshot()] == held
+        assert any("1 message lost" in text for text in manager.notices.texts)
+        await manager.close()
 
     @pytest.mark.parametrize("names", [("entries",), ("entries", "places"), ("entries", "checkpoint")])
     async def test_lost_entries_are_told_when_the_session_is_opened(

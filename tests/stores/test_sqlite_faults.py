@@ -22,7 +22,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import faults
+from amplifier_context_core.stores.sqlite import faults, watch
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_claims import assert_same
@@ -178,9 +178,16 @@ async def test_what_may_only_be_read_is_read(open_folder: Path, modes: tuple[int
 
     async def read() -> object:
         listed = [info.session_id for info in await reader.sessions()]
-        return listed, len(await reader.read("s")), len(await reader.find("s", [7])), await reader.verify("s")
+        found = await reader.search("s", "message 7", 3)
+        return (
+            listed,
+            len(await reader.read("s")),
+            len(await reader.find("s", [7])),
+            len(found),
+            await reader.verify("s"),
+        )
 
-    assert await asyncio.to_thread(as_nobody, read) == "(['s'], 1200, 1, [])"
+    assert await asyncio.to_thread(as_nobody, read) == "(['s'], [1200, 1, 3], [])"
     refused = await asyncio.to_thread(as_nobody, partial(reader.append, "s", entries(1_201, 1_201)))
     assert refused.startswith(f"StoreError: the database {path} cannot be ")
     assert sorted(file.name for file in open_folder.iterdir()) == ["sessions.db"]
@@ -307,3 +314,40 @@ async def test_who_is_told_of_repairs_may_fail(
     assert [one.seq for one in await store.read("s")] == [1, 3]
     assert "a listener for repairs failed (RuntimeError)" in caplog.text
     assert "1 damaged messages were put aside; 1 message lost; kept in" in caplog.text
+
+
+async def test_a_search_where_there_is_no_database_makes_none(path: Path, store: SqliteStore) -> None:
+    assert await store.search("s", "anything", 3) == []
+    assert not path.exists()
+
+
+async def test_a_log_that_was_replaced_is_noticed_by_every_writer(path: Path) -> None:
+    one, other = SqliteStore(path), SqliteStore(path)
+    await one.append("one", entries(1, 2))
+    await other.append("other", entries(1, 2))
+    log = Path(f"{path}-wal")
+    log.rename(f"{path}-away")
+    log.touch()
+    for store, session_id in ((one, "one"), (other, "other")):
+        with pytest.raises(StoreError, match=f"another program re(plac|mov)ed {log}, and nothing was written there"):
+            await store.append(session_id, entries(3, 3))
+    await one.close()
+    await other.close()
+
+
+async def test_a_file_that_cannot_be_looked_at_now_is_not_taken_for_removed(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", entries(1, 2))
+
+    def stale(_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch.os, "readlink", lambda _: "elsewhere")
+        patched.setattr(watch, "place_of", stale)
+        with pytest.raises(StoreError, match="ESTALE"):
+            await store.append("s", entries(3, 3))
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()

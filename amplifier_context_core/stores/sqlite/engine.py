@@ -26,14 +26,12 @@ from .leases import TTL, Leases
 from .salvage import finish, is_cut, pop_repairs, put_log_aside, salvage
 from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
 from .search import drop
+from .watch import Watch, place_of
 from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
 
 log = logging.getLogger(__name__)
 
 _FAULTS = (sqlite3.Error, OSError)
-Place = tuple[int, int]
-"""Of a file: its device and its number there."""
-
 _abandoned: list[sqlite3.Connection] = []  # of a process this one was forked from: closing them would disturb it
 
 
@@ -51,10 +49,10 @@ class Engine:
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._file: Place | None = None
+        self._file: Watch | None = None
         self._log_path = str(beside(path, "-wal"))  # a text is looked for faster than a path, and it is often
         self._file_path = str(path)
-        self._log: Place | None = None
+        self._log: Watch | None = None
         self._syncing = True
         self._told: dict[str, OnRepair | None] = {}
         self._untold: dict[str, list[Repair]] = {}
@@ -164,10 +162,12 @@ class Engine:
                 began = True
                 for job in jobs:
                     self._part(db, job, alone=len(jobs) == 1)
-                if self._look():
+                if self._look():  # others may have been waited for
                     raise moved("the file is not at its path any more")
                 if db.in_transaction:
                     db.execute("COMMIT")
+                if self._look():  # what is acknowledged stands at the path
+                    raise moved("the file is not at its path any more")
             self.leases.settle(True)
         except _FAULTS as problem:
             self._undo(problem)
@@ -291,21 +291,19 @@ class Engine:
         if not happened:
             return False
         log.warning("another program %s while it was in use", happened)
-        if _place(self._file_path) is not None:
-            former = self._log
-            self._put_log_aside(lambda: former is not None and _place(self._log_path) == former)
+        if place_of(self._file_path) is not None:
+            former = self._log.place if self._log is not None else None
+            self._put_log_aside(lambda: former is not None and place_of(self._log_path) == former)
         self._disconnect()
         self.leases.lose_all(happened)
         return True
 
     def _happened(self) -> str:
         """What became of the files that the connection has open; empty when they are where they were."""
-        place = _place(self._file_path)
-        if place != self._file:
-            return f"{'removed' if place is None else 'replaced'} {self.path}"
-        # Not `stat`: a file whose times were asked for takes longer to sync (Linux 6.13: multigrain timestamps).
-        if self._log is not None and not os.access(self._log_path, os.F_OK):
-            return f"removed {self._log_path}"
+        for watch, path in ((self._file, self._file_path), (self._log, self._log_path)):
+            happened = watch.happened() if watch is not None else ""
+            if happened:
+                return f"{happened} {path}"
         return ""
 
     def _put_log_aside(self, is_orphan: Callable[[], bool]) -> None:
@@ -318,10 +316,10 @@ class Engine:
             finish(self.path)
             self._put_log_aside(lambda: is_file(beside(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
-            self._file = _place(self._file_path)
+            self._file = Watch(self._file_path)
             self._db, self._syncing = open_database(self.path, self._durability, self._busy), True
-            self._log = _place(self._log_path)
-            if _place(self._file_path) != self._file:  # put aside by another process meanwhile
+            self._log = Watch(self._log_path)
+            if self._file.happened():  # put aside by another process meanwhile
                 self._disconnect()
             elif is_cut(self._db, self.path):
                 self._disconnect()
@@ -337,6 +335,9 @@ class Engine:
         if db is not None:
             with suppress(sqlite3.Error):
                 disconnect(db, self.path)
+        for watch in (self._file, self._log):
+            if watch is not None:
+                watch.close()
 
     def _mend(self, problem: Fault, session_id: str) -> bool:
         """After damage: have a database that is whole again. False if it was no damage.
@@ -358,7 +359,7 @@ class Engine:
             return False
         self._disconnect()
         try:
-            kept = salvage(self.path, self._file)
+            kept = salvage(self.path, self._file.place if self._file is not None else None)
         except _FAULTS as another:
             raise self._said(another) from problem
         log.warning(
@@ -433,7 +434,7 @@ class Engine:
         """This process was forked: threads, connection and claims are the parent's."""
         if self._db is not None:
             _abandoned.append(self._db)
-        self._db, self._file, self._later = None, None, []
+        self._db, self._file, self._log, self._later = None, None, None, []
         self.leases = Leases()
         self._begin()
 
@@ -458,11 +459,3 @@ class Engine:
         self._mend(problem, job.session_id)
         assert job.begin is not None  # noqa: S101 - seen by who calls
         return Then(*job.begin)
-
-
-def _place(path: str) -> Place | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

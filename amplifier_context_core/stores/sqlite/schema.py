@@ -112,6 +112,7 @@ def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
     db = connect(path, busy, how)
     try:
         _check_ours(db, path)
+        db.execute("PRAGMA query_only = ON")
     except BaseException:
         disconnect(db, path)
         raise
@@ -122,7 +123,13 @@ def _empty(path: Path) -> sqlite3.Connection:
     """A database without sessions, in memory; counted as one at a path."""
     db = connect(path, 0.0, "mode=memory")
     _migrate(db, path)
+    db.execute("PRAGMA query_only = ON")
     return db
+
+
+def only_reads(db: sqlite3.Connection) -> bool:
+    """Is it a connection of `open_to_read`?"""
+    return bool(db.execute("PRAGMA query_only").fetchone()[0])
 
 
 def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:

@@ -24,7 +24,7 @@ from .erasing import erase, is_erasing, note_erasing
 from .histories import Reading
 from .rows import Head
 from .salvage import pop_repairs
-from .schema import disconnect, has_fts5
+from .schema import disconnect, has_fts5, only_reads
 from .verify import check_pages, verify
 from .worker import Job, Then
 
@@ -226,14 +226,16 @@ class SqliteStore:
         check_session_id(session_id)
 
         def begin(job: Job) -> Then:
-            return Then(catch_up, "note") if has_fts5(job.db) else look(job)
+            return Then(catch_up, "note") if has_fts5(job.db) and not only_reads(job.db) else look(job)
 
         def catch_up(job: Job) -> Then:
             more = search.catch_up(job.db, session_id)
             return Then(catch_up, "note") if more else Then(look, "read")
 
         def look(job: Job) -> Then:
-            by_index = has_fts5(job.db)
+            by_index = has_fts5(job.db) and not only_reads(
+                job.db
+            )  # its index may be behind
             return self._elsewhere(
                 lambda db: (search.found if by_index else search.scanned)(db, session_id, query, limit)
             )
