@@ -233,9 +233,7 @@ class SqliteStore:
             return Then(catch_up, "note") if more else Then(look, "read")
 
         def look(job: Job) -> Then:
-            by_index = has_fts5(job.db) and not only_reads(
-                job.db
-            )  # its index may be behind
+            by_index = has_fts5(job.db) and not only_reads(job.db)  # its index may be behind
             return self._elsewhere(
                 lambda db: (search.found if by_index else search.scanned)(db, session_id, query, limit)
             )
