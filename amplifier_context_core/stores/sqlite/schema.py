@@ -123,13 +123,13 @@ def _empty(path: Path) -> sqlite3.Connection:
     """A database without sessions, in memory; counted as one at a path."""
     db = connect(path, 0.0, "mode=memory")
     _migrate(db, path)
-    db.execute("PRAGMA query_only = ON")
     return db
 
 
 def only_reads(db: sqlite3.Connection) -> bool:
-    """Is it a connection of `open_to_read`?"""
-    return bool(db.execute("PRAGMA query_only").fetchone()[0])
+    """Is it a connection of `open_to_read`: one that may not write, or to no file?"""
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    return not file or bool(db.execute("PRAGMA query_only").fetchone()[0])
 
 
 def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
