@@ -77,7 +77,7 @@ class Additions:
             await self._watched(addition.landed, here)
         return await addition.landed
 
-    def take_up(self) -> None:
+    def bring_in_left(self) -> None:
         """Bring in what was left waiting, if anything was: nobody waits for it any more, and nobody carries."""
         here = asyncio.get_running_loop()
         with self._guard:

@@ -215,7 +215,7 @@ class History:
 
     async def finish(self) -> None:
         """Wait for work that was begun and whose callers were cancelled."""
-        self._additions.take_up()
+        self._additions.bring_in_left()
         ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 

@@ -22,7 +22,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import faults, watch
+from amplifier_context_core.stores.sqlite import engine, faults, watch
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_claims import assert_same
@@ -309,6 +309,26 @@ async def test_who_is_told_of_repairs_may_fail(
     assert [one.seq for one in await store.read("s")] == [1, 3]
     assert "a listener for repairs failed (RuntimeError)" in caplog.text
     assert "1 damaged messages were put aside; 1 message lost; kept in" in caplog.text
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
+async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+
+    def fail(*_: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    async def left_open() -> int:
+        with pytest.raises(StoreError):
+            await store.append("s", entries(1, 1))
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "open_database", fail)
+        before = await left_open()
+        assert [await left_open() for _ in range(5)] == [before] * 5
+    await store.append("s", entries(1, 1))
+    await store.close()
 
 
 async def test_a_search_where_there_is_no_database_makes_none(path: Path, store: SqliteStore) -> None:

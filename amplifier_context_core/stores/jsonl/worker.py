@@ -183,6 +183,8 @@ def _answer(done: list[_Call], told: Sequence[Callable[[], None]]) -> None:
         except RuntimeError:  # that loop is closed: nobody waits there any more
             continue
         told = ()
+    for tell in told:  # nobody is left to be told there: then it is told here, rather than never
+        tell()
 
 
 def _resolve(calls: list[_Call], told: Sequence[Callable[[], None]]) -> None:

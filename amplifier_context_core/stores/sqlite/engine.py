@@ -313,6 +313,7 @@ class Engine:
 
     def _database(self) -> sqlite3.Connection:
         while self._db is None:
+            self._disconnect()  # an attempt that failed has left its watch
             finish(self.path)
             self._put_log_aside(lambda: is_file(beside(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
