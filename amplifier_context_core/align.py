@@ -90,10 +90,10 @@ def same_message(entry: Entry, message: Message, reading: Reading) -> bool:
 
 def timestamp_of(message: Message) -> str | None:
     """When it was made, as it says itself: in its metadata, or at the top (an older module's place)."""
-    for stamp in (metadata_of(message).get("timestamp"), message.get("timestamp")):
-        if isinstance(stamp, str) and stamp:
-            return stamp
-    return None
+    stamp = metadata_of(message).get("timestamp")
+    if not isinstance(stamp, str) or not stamp:
+        stamp = message.get("timestamp")
+    return stamp if isinstance(stamp, str) and stamp else None
 
 
 def _key_in(item: Incoming) -> Key:

@@ -30,8 +30,7 @@ def erased(entry: Entry, counter: TokenCounter) -> Entry:
         counter: text to tokens, for what is left.
     """
     message, reading = read_message(_left(entry))
-    return replace(
-        entry,
+    return entry._replace(
         message=message,
         human=reading.human,
         calls=reading.calls,

@@ -10,14 +10,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from .additions import Addition, Additions, land
 from .align import Alignment, Incoming, align, same_message, timestamp_of
 from .checkpoint import content_hash
+from .clock import utc_now
 from .erase import erased
 from .errors import InvalidMessage, NotLoaded, SessionInUse, SessionLost, StoreError
 from .gate import Gate
@@ -40,11 +39,6 @@ _TOLD = 50_000  # messages loaded in between two words in the log
 _AHEAD = 50  # messages a host may have left out when it replays a history
 _TURN = 0.0003  # seconds of drafting in one turn of the event loop
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
-
-
-def utc_now() -> str:
-    """The time as messages carry it: ISO 8601, UTC, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class History:
@@ -150,6 +144,11 @@ class History:
     def unchanged_since(self, revision: int) -> int:
         """Entries at the start that are as they were at a revision."""
         return self._transcript.unchanged_since(revision)
+
+    @property
+    def revision(self) -> int:
+        """Rises with every change that is not an append."""
+        return self._transcript.revision
 
     @property
     def last_seq(self) -> int:
@@ -411,7 +410,7 @@ class History:
         """Entries with their tokens: those another program wrote come uncounted, and are counted once."""
         new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
         for number, place in enumerate(new, 1):
-            entries[place] = replace(entries[place], tokens=await self._count(entries[place].message))
+            entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
             if number % _BREATHE == 0:
                 await asyncio.sleep(0)
         if new:

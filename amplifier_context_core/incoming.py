@@ -12,6 +12,10 @@ from .messages import INSTRUCTING, Message, metadata_of, read_message
 from .meter import usage_of
 from .transcript import Entry, Response, Snapshot
 
+# What a message may say of where it came from, whichever loop or provider wrote it.
+_PROVENANCE = frozenset(
+    ("usage", "model", "model_id", "provider", "provider_id", "finish_reason", "stop_reason", "error")
+)
 _BREATHE = 500  # messages compared in between two breaths of the event loop
 
 
@@ -65,6 +69,8 @@ def stamped_on_top(message: Message, now: str) -> Message:
 def response_of(message: Message, heard: Response | None) -> Response | None:
     """Provenance of an assistant message: what it says itself, and what the last response event told."""
     metadata = metadata_of(message)
+    if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
+        return heard
 
     def said(*names: str) -> str | None:
         for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import overload
 
 from .messages import copy_message
@@ -36,4 +35,4 @@ class Lent(Snapshot):
 
 def lent(entry: Entry) -> Entry:
     """An entry with a copy of its message."""
-    return replace(entry, message=copy_message(entry.message))
+    return entry._replace(message=copy_message(entry.message))

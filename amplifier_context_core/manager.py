@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from .budget import Budget, model_of, name_of, request_budget
+from .clock import utc_now
 from .config import Config
 from .errors import ConfigError, NotLoaded, PinRefused
 from .events import Hooks
 from .gate import Gate
-from .history import History, utc_now
+from .history import History
 from .incoming import stamped
 from .kin import forget as forget_kin
 from .ladder import build_ladder
@@ -482,7 +483,7 @@ class ContextManager:
         return [copy_message(message) for message in messages]
 
     def _settled_state(self) -> tuple[frozenset[int], int]:
-        return self.history.interrupted, self.history.snapshot().revision
+        return self.history.interrupted, self.history.revision
 
     async def _save(self) -> None:
         counter = await self.token_counter()

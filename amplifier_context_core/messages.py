@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -35,8 +34,7 @@ _UNCHANGING = frozenset({str, bool, type(None)})  # types of JSON data that need
 _REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One tool call as its message states it. `arguments` is a JSON string or an object, untouched."""
 
     id: str
@@ -44,8 +42,7 @@ class Call:
     arguments: str | dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """One tool result: the call it answers and its content (text, blocks or any JSON), untouched."""
 
     call_id: str
@@ -53,8 +50,7 @@ class Result:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a message says about itself.
 
     Attributes:
@@ -77,7 +73,7 @@ def read_message(raw: object) -> tuple[Message, Reading]:
         InvalidMessage: not an object, no or unknown role, content that is neither text, null nor blocks, a call or
             result without an id, or anything JSON cannot hold. The field is named.
     """
-    if not isinstance(raw, Mapping):
+    if raw.__class__ is not dict and not isinstance(raw, Mapping):
         raise InvalidMessage("message", f"must be an object, got {type(raw).__name__}")
     message = cast(Message, copy_checked(cast(object, raw)))
     role = message.get("role")
@@ -88,13 +84,16 @@ def read_message(raw: object) -> tuple[Message, Reading]:
     metadata = message.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidMessage("metadata", f"must be an object or null, got {_kind(metadata)}")
-    _check_content(message.get("content"), "content")
+    content = message.get("content")
+    _check_content(content, "content")
     _check_calls(message)
-    answers = tuple(result.call_id for result in results_of(message))
+    in_blocks = content.__class__ is list
+    answers = tuple(result.call_id for result in results_of(message)) if in_blocks or role == "tool" else ()
     if role == "tool" and not answers:
         raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
     # A call id may stand in a content block and in `tool_calls`: one call. Twice in one list: two calls.
-    return message, Reading(role, tuple(call.id for call in calls_of(message)), answers, is_human(message))
+    calls = tuple(call.id for call in calls_of(message)) if in_blocks or message.get("tool_calls") else ()
+    return message, Reading(role, calls, answers, is_human(message))
 
 
 def calls_of(message: Message) -> Iterator[Call]:
@@ -122,13 +121,13 @@ def arguments_text(call: Call) -> str:
 
 def results_of(message: Message) -> Iterator[Result]:
     """The tool results of a message: a ``role: tool`` message, or ``tool_result`` blocks (Anthropic's and kernel's)."""
-    blocks = [block for block in blocks_of(message) if block.get("type") == "tool_result"]
     if message["role"] == "tool" and _is_id(message.get("tool_call_id")):
         name = message.get("name")
         yield Result(message["tool_call_id"], message.get("content"), name if isinstance(name, str) else None)
         return
-    for block in blocks:
-        yield Result(block_answers(block), block.get("output", block.get("content")))
+    for block in blocks_of(message):
+        if block.get("type") == "tool_result":
+            yield Result(block_answers(block), block.get("output", block.get("content")))
 
 
 def block_answers(block: Mapping[str, Any]) -> str:
@@ -276,7 +275,7 @@ def _copy_checked(value: Any, depth: int) -> Any:
                 if not isinstance(key, str):
                     raise _NotJson(f"keys must be strings, got {type(key).__name__}")
                 key = str.__str__(key)
-            if item.__class__ is str:
+            if item.__class__ in _UNCHANGING:
                 copied[key] = item
                 continue
             try:

@@ -216,7 +216,7 @@ def count_tokens(
 
 async def measure(message: Message, counter: TokenCounter) -> int:
     """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
-    if size_of(message, _OFF_LOOP) < _OFF_LOOP or (_is_plain(message) and type(counter) is HeuristicTokenCounter):
+    if (type(counter) is HeuristicTokenCounter and _is_plain(message)) or size_of(message, _OFF_LOOP) < _OFF_LOOP:
         return count_message_tokens(message, counter)
     return await asyncio.to_thread(count_message_tokens, message, counter)
 
@@ -230,16 +230,17 @@ def _is_plain(message: Message) -> bool:
 def size_of(value: object, enough: int) -> int:
     """Characters of text in JSON data; stops adding up once there are `enough`."""
     total = 0
-    left: list[object] = [value]
-    while left and total < enough:
-        item = left.pop()
-        kind = item.__class__
-        if kind is str:
-            total += len(cast(str, item))
-        elif kind is dict:
-            left.extend(cast("dict[str, object]", item).values())
-        elif kind is list:
-            left.extend(cast("list[object]", item))
+    left: list[Any] = [(value,)]
+    while left:
+        inside = left.pop()
+        for item in inside.values() if inside.__class__ is dict else inside:
+            kind = item.__class__
+            if kind is str:
+                total += len(item)
+                if total >= enough:
+                    return total
+            elif kind is dict or kind is list:
+                left.append(item)
     return total
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 from .errors import NotLoaded
 from .messages import INSTRUCTING, Message, Reading
@@ -47,8 +47,7 @@ class Response:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One message in history. Immutable; `message` must never be mutated.
 
     Attributes:

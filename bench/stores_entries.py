@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amplifier_context_core.history import utc_now
+from amplifier_context_core.clock import utc_now
 from amplifier_context_core.incoming import stamped
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.tokens import HeuristicTokenCounter, count_message_tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace as but
 from typing import Any
 
 import pytest
@@ -85,7 +84,7 @@ class Appending(StoreFixtures):
         if not self.persistent:
             return
         await store.append("s", entries(1, 2))
-        unwritable = but(entry(4), message={"role": "user", "content": b"no JSON"})
+        unwritable = entry(4)._replace(message={"role": "user", "content": b"no JSON"})
         with pytest.raises((ContextError, TypeError, ValueError)):
             await store.append("s", [entry(3), unwritable, entry(5)], atomic=atomic)
         assert_same(await store.read("s"), entries(1, 2))
@@ -331,7 +330,7 @@ class Replacing(StoreFixtures):
         await store.append("s", entries(1, 4))
         await store.save_checkpoint("s", 3, b"three")
         before = await whole(store)
-        unwritable = but(entry(6), message={"role": "user", "content": b"no JSON"})
+        unwritable = entry(6)._replace(message={"role": "user", "content": b"no JSON"})
         with pytest.raises((ContextError, TypeError, ValueError)):
             await store.replace("s", 1, [entry(5), unwritable])
         assert not (await whole(store)).differs(before)
@@ -422,7 +421,7 @@ class Rewriting(StoreFixtures):
     async def test_where_only_tokens_differ_the_checkpoint_stays(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 5, b"five")
-        recounted = [but(one, tokens=one.tokens + 1_000) for one in entries(2, 4)]
+        recounted = [one._replace(tokens=one.tokens + 1_000) for one in entries(2, 4)]
         await store.rewrite("s", recounted)
         assert await store.load_checkpoint("s") == b"five"
         assert_same(await store.read("s", 1, 4), recounted)
@@ -450,7 +449,7 @@ class Rewriting(StoreFixtures):
 
     async def test_many_entries_are_rewritten_at_once(self, store: Store, further: MakeStore) -> None:
         await store.append("s", entries(1, 400))
-        recounted = [but(one, tokens=1) for one in entries(1, 400)]
+        recounted = [one._replace(tokens=1) for one in entries(1, 400)]
         await store.rewrite("s", recounted)
         assert_same(await store.read("s"), recounted)
         await store.close()

@@ -125,7 +125,7 @@ class Pair:
     def _changed(self, step: Step, kept: list[Entry]) -> list[Entry]:
         chosen = kept[:: 2 + step.share % 3]
         if step.what == "recount":
-            return [but(one, tokens=one.tokens + 1) for one in chosen]
+            return [one._replace(tokens=one.tokens + 1) for one in chosen]
         changed = {"role": "assistant", "content": "".join(step.texts).encode("utf-8", "replace").decode()}
         return [entry(one.seq, changed, session_id=one.session_id) for one in chosen]
 

@@ -17,9 +17,9 @@ from typing import Any, Self, cast
 import orjson
 
 from ..align import timestamp_of
+from ..clock import utc_now
 from ..errors import ConfigError, InvalidMessage, StoreError
 from ..gate import Gate
-from ..history import utc_now
 from ..incoming import response_of
 from ..messages import Message as Wire
 from ..messages import Reading

@@ -18,7 +18,7 @@ def check_session_id(session_id: str) -> str:
         problem = "must be text of at least one character"
     elif len(session_id) > _LONGEST_ID or len(session_id.encode("utf-8", "replace")) > _LONGEST_ID:
         problem = f"is longer than {_LONGEST_ID} bytes"
-    elif session_id.startswith(".") or any(mark in session_id for mark in "/\\"):
+    elif session_id.startswith(".") or "/" in session_id or "\\" in session_id:
         problem = f"{session_id!r} is a path, or begins with a dot"
     elif not session_id.isprintable():
         problem = f"{session_id!r} holds characters that cannot be printed"

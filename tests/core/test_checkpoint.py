@@ -74,7 +74,7 @@ def test_a_chain_of_hashes_knows_the_order_and_every_message() -> None:
 
 def test_a_chain_of_hashes_knows_by_which_marks_its_messages_go() -> None:
     entries = list(transcript(MESSAGES).snapshot())
-    assert chained([dataclasses.replace(entries[0], seq=9), *entries[1:]]) != chained(entries)
+    assert chained([entries[0]._replace(seq=9), *entries[1:]]) != chained(entries)
 
 
 def test_the_same_history_in_another_session_has_the_same_chain() -> None:

@@ -8,7 +8,6 @@ import resource
 import subprocess
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace as but
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ CHANGES: dict[str, Change] = {
     "replace into the checkpoint": lambda store: store.replace("s", 2, entries(20, 20)),
     "clear": lambda store: store.replace("s", 0, []),
     "rewrite": lambda store: store.rewrite("s", [entry(5, "anew"), entry(11, "anew")]),
-    "recount": lambda store: store.rewrite("s", [but(one, tokens=10**9) for one in entries(3, 5)]),
-    "recount in place": lambda store: store.rewrite("s", [but(one, tokens=1) for one in entries(3, 8)]),
+    "recount": lambda store: store.rewrite("s", [one._replace(tokens=10**9) for one in entries(3, 5)]),
+    "recount in place": lambda store: store.rewrite("s", [one._replace(tokens=1) for one in entries(3, 8)]),
     "checkpoint": lambda store: store.save_checkpoint("s", 7, b"seven"),
 }
 

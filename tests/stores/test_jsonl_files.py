@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError, SessionInUse, StoreError
 from amplifier_context_core.stores import Checkable, Extent, open_store
+from amplifier_context_core.stores.jsonl import desk as jsonl_desk
 from amplifier_context_core.stores.jsonl import disk as jsonl_disk
 from amplifier_context_core.stores.jsonl import history as jsonl_history
 from amplifier_context_core.stores.jsonl import index as jsonl_index
@@ -431,11 +434,65 @@ async def test_appends_at_the_same_time_share_an_fsync(root: Path, monkeypatch: 
     await store.close()
 
 
+@pytest.mark.parametrize(("sync_seconds", "at_once"), [(0.0, 1), (0.01, 15)], ids=["a quick disk", "a slow disk"])
+async def test_sessions_written_together_are_synced_in_a_row_on_a_quick_disk_and_at_once_on_a_slow_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sync_seconds: float, at_once: int
+) -> None:
+    monkeypatch.setattr(jsonl_desk, "_QUICK", 0.005)
+    store = JsonlStore(root)
+    names = [f"s{number}" for number in range(16)]
+    for name in names:
+        await store.append(name, entries(1, 1))
+    now = most = syncs = 0
+    counting = threading.Lock()
+
+    def sync(descriptor: int) -> None:
+        nonlocal now, most, syncs
+        with counting:
+            now, syncs = now + 1, syncs + 1
+            most = max(most, now)
+        time.sleep(sync_seconds)
+        with counting:
+            now -= 1
+
+    monkeypatch.setattr(jsonl_disk, "_sync", sync)
+    await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names))
+    assert syncs == 16
+    assert (most > at_once // 2) if at_once > 1 else most == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("quick", [0.0, 1.0], ids=["at once", "in a row"])
+async def test_of_sessions_synced_together_one_that_fails_stops_no_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch, quick: float
+) -> None:
+    monkeypatch.setattr(jsonl_desk, "_QUICK", quick)
+    store = JsonlStore(root)
+    names = [f"s{number}" for number in range(8)]
+    for name in names:
+        await store.append(name, entries(1, 1))
+    real = jsonl_disk._sync  # pyright: ignore[reportPrivateUsage]
+
+    def sync(descriptor: int) -> None:
+        if "/s3/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl_disk, "_sync", sync)
+        calls = [store.append(name, entries(2, 2)) for name in names]
+        came = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(one) for one in came] == [StoreError if name == "s3" else type(None) for name in names]
+    await store.close()
+    store = JsonlStore(root)
+    assert [(await store.extent(name)).length for name in names] == [1 if name == "s3" else 2 for name in names]
+    await store.close()
+
+
 async def test_of_appends_that_share_a_write_one_that_cannot_be_written_stops_no_other(root: Path) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 1))
-    bad = entry(3)
-    object.__setattr__(bad, "message", {"role": "user", "content": {1, 2}})
+    bad = entry(3)._replace(message={"role": "user", "content": {1, 2}})
     calls = [store.append("s", [one]) for one in (*entries(2, 2), bad, *entries(4, 5))]
     came = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in came] == [type(None), StoreError, type(None), type(None)]

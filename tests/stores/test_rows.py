@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace as but
 from typing import Any
 
 import pytest
@@ -83,7 +82,7 @@ def any_entries(draw: st.DrawFn) -> Entry:
         response=draw(RESPONSES),
     )
     created = draw(st.just(timestamp_of(made.message) or "") | STAMPS)
-    return but(made, created=created, completed=draw(st.just(created) | STAMPS))
+    return made._replace(created=created, completed=draw(st.just(created) | STAMPS))
 
 
 def written_down(given: Entry, session_id: str = "s") -> Entry:
@@ -195,3 +194,28 @@ def test_an_odd_extra_is_read_as_far_as_it_goes(extra: dict[str, Any]) -> None:
     read = entry_of("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert read.message == entry(7).message
     assert (read.session_id, read.created) == ("s", entry(7).created)
+
+
+LONG = 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LONG}",
+        f"-{LONG}",
+        f"[{LONG}]",
+        f"[1,{LONG}]",
+        f'{{"n":{LONG}}}',
+        f'{{"n": -{LONG}}}',
+        f'{{"n":\t{LONG}}}',
+        f'{{"n":\r\n{LONG}}}',
+        f'{{"id":"toolu_{LONG}","n":{LONG}}}',
+        f'{{"id":"{LONG}","n":[{LONG}]}}',
+        f'{{"id":"toolu_{LONG}"}}',
+        f'["{LONG}","a{LONG}"]',
+    ],
+)
+def test_integers_past_64_bits_are_read_as_they_are_wherever_they_stand(text: str) -> None:
+    assert loads(text) == json.loads(text)
+    assert loads(text.encode()) == json.loads(text)

@@ -6,7 +6,6 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import AsyncGenerator
-from dataclasses import replace as but
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,7 @@ async def test_of_pages_that_were_split_no_copies_remain(path: Path, store: Sqli
 async def test_rewriting_only_tokens_erases_nothing_and_keeps_the_checkpoint(path: Path, store: SqliteStore) -> None:
     await store.append("s", entries(1, 3))
     await store.save_checkpoint("s", 2, b"two")
-    await store.rewrite("s", [but(one, tokens=99) for one in entries(1, 3)])
+    await store.rewrite("s", [one._replace(tokens=99) for one in entries(1, 3)])
     assert await store.load_checkpoint("s") == b"two"
     assert [one.tokens for one in await store.read("s")] == [99, 99, 99]
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from time import perf_counter
 
 from ...errors import ConfigError, StoreError
 from ...transcript import Entry
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 5  # at a session that is being changed
 _SYNCS = 16  # sessions synced at the same time
+_QUICK = 0.001  # seconds a sync takes on a disk where nothing is won by syncing at the same time
 _CHANGING: tuple[Part, ...] = ("main", "archive", "checkpoint")  # files whose times tell when a session was changed
 
 
@@ -97,29 +99,39 @@ class Desk:
         return came
 
     def _append(self, together: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
-        """Append to each session once. All are written before the first one is synced: their fsyncs then take as long
-        as one, for they share what the file system has to write."""
+        """Append to each session once. All are written before the first one is synced: their syncs share what the file
+        system has to write."""
         problems = {
             session_id: self._try(session_id, partial(self._write, session_id, batches))
             for session_id, batches in together.items()
         }
         written = [self._open[session_id].tail for session_id, problem in problems.items() if problem is None]
-        if len(written) > 1 and self._durability == "fsync":
-            self._pool = self._pool or ThreadPoolExecutor(_SYNCS, "jsonl-sync")
-            synced = list(self._pool.map(Tail.sync, written))
-        else:
-            synced = [tail.sync() for tail in written]
-        for tail, problem in zip(written, synced, strict=True):
+        for tail, problem in zip(written, self._sync(written), strict=True):
             session_id = tail.lines.session_id
             problems[session_id] = self._try(session_id, partial(tail.settle, problem))
         return problems
 
+    def _sync(self, tails: Sequence[Tail]) -> list[OSError | None]:
+        """Have on disk what was written to these.
+
+        The first sync commits what the file system has of all of them, and little is left for the others: on a quick
+        disk they take less time one by one than threads would to begin. On a slow one they wait at the same time.
+        """
+        if len(tails) > 1:
+            for tail in tails:
+                tail.begin_sync()
+        began = perf_counter()
+        synced = [tail.sync() for tail in tails[:1]]
+        if len(tails) < 2 or perf_counter() - began < _QUICK:
+            return synced + [tail.sync() for tail in tails[1:]]
+        self._pool = self._pool or ThreadPoolExecutor(_SYNCS, "jsonl-sync")
+        return synced + list(self._pool.map(Tail.sync, tails[1:]))
+
     def _try(self, session_id: str, work: Callable[[], None]) -> BaseException | None:
         try:
-            with self._words(session_id):
-                work()
+            work()
         except Exception as problem:  # noqa: BLE001 - handed to the caller
-            return problem
+            return _in_words(session_id, problem)
         return None
 
     def _write(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
@@ -336,10 +348,20 @@ class Desk:
         """Say in words what the operating system says in numbers."""
         try:
             yield
-        except OSError as problem:
-            raise store_error(session_id, problem) from problem
-        except IndexDamaged as problem:
-            raise StoreError(f"session {session_id!r}: its index changes while it is read; try again") from problem
+        except (OSError, IndexDamaged) as problem:
+            raise _in_words(session_id, problem) from problem
+
+
+def _in_words(session_id: str, problem: Exception) -> Exception:
+    """What the operating system said, or what was found, as it leaves here."""
+    if isinstance(problem, OSError):
+        said = store_error(session_id, problem)
+    elif isinstance(problem, IndexDamaged):
+        said = StoreError(f"session {session_id!r}: its index changes while it is read; try again")
+    else:
+        return problem
+    said.__cause__ = problem
+    return said
 
 
 def _own(files: SessionFiles) -> str:

@@ -159,6 +159,13 @@ class Disk:
         if self.durable:
             _sync(descriptor)
 
+    def begin_sync(self, descriptor: int, offset: int, length: int) -> None:
+        """Have the system begin to write these bytes to disk: whoever syncs many files finds less to wait for."""
+        if self.durable and hasattr(os, "posix_fadvise"):
+            with suppress(OSError):  # it is but advice
+                # Linux: pages that are not needed are written, and written ones dropped, but those just written stay.
+                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
     def sync_folder(self, path: str) -> None:
         """Have on disk which files there are in a folder."""
         if self.durable:
@@ -264,5 +271,5 @@ def breathe() -> None:
     """Called in long work: now and then let other threads run, that wait for this one at the interpreter's lock."""
     global _rested
     if time.perf_counter() - _rested > 0.0004:
-        time.sleep(0.00005)  # 0 would most often give the lock back to this thread
+        time.sleep(0.000001)  # as short as there is, some 60 us on Linux; 0 may give the lock back to this thread
         _rested = time.perf_counter()

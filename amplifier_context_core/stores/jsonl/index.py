@@ -12,6 +12,7 @@ again, but for seqs, tokens and what stands in `extra`.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -81,6 +82,13 @@ def decode(line: bytes) -> Row | None:
         return row if row.encode().rstrip() == text else None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
+
+
+def _sound(line: bytes) -> Row:
+    row = decode(line)
+    if row is None:
+        raise IndexDamaged
+    return row
 
 
 def _check(figures: bytes) -> int:
@@ -213,7 +221,9 @@ class Index:
                 high = begin
             else:
                 low = end
-        return next((begin for begin, row in self.rows(low) if beyond(row)), self.size)
+        lines = read_at(self.descriptor, low, high - low).splitlines(keepends=True)
+        found = bisect_left(lines, True, key=lambda line: beyond(_sound(line)))
+        return low + sum(map(len, lines[:found]))
 
     def position(self, place: int) -> int:
         """Where the row of a place begins; the end for the place after the last."""
@@ -245,10 +255,7 @@ class Index:
             data = read_at(self.descriptor, begin, min(reach, self.size - begin))
             reach *= 8
         line = data[: data.index(b"\n") + 1]
-        row = decode(line)
-        if row is None:
-            raise IndexDamaged
-        return row, begin + len(line)
+        return _sound(line), begin + len(line)
 
     def _line_after(self, position: int, stop: int) -> int | None:
         reach = 256

@@ -132,6 +132,12 @@ class Tail:
         else:
             self._put([lines], whole=any(len(entries) > 1 for entries in batches))
 
+    def begin_sync(self) -> None:
+        """Have what was written begin to reach the disk, and not wait for it."""
+        if self._under_way is not None and self.main is not None:
+            begin = self._written[0]
+            self._disk.begin_sync(self.main, begin, self._under_way.sizes[0] - begin)
+
     def sync(self) -> OSError | None:
         """Have on disk what was written; what went wrong. Other threads may do this, for many sessions at once."""
         if self._under_way is None or self.main is None or self.index is None:
