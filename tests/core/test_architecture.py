@@ -246,7 +246,7 @@ def test_a_pure_room_opens_nothing_and_waits_for_nothing(name: str) -> None:
 
 
 def test_nothing_random_and_no_wall_clock_decides_what_a_view_looks_like() -> None:
-    """Clocks stamp history (clock), give turns to others (history), time compactions (views) and claims on stores, and no more."""
+    """Clocks stamp and pace history (clock, history), time compactions (views) and claims on stores, and no more."""
     clocked = {
         room(name)
         for name, path in CORE_MODULES.items()

@@ -33,8 +33,8 @@ from .worker import Append
 log = logging.getLogger(__name__)
 
 _LOOKS = 5  # at a session that is being changed
-_SYNCS = 16  # sessions synced at the same time
-_QUICK = 0.001  # seconds a sync takes on a disk where nothing is won by syncing at the same time
+_LANES, _LANES_OF_SLOW = 2, 16  # sessions synced at the same time, on a quick disk and on a slow one
+_SLOW = 0.001  # seconds a sync takes on a disk that is slow
 _CHANGING: tuple[Part, ...] = ("main", "archive", "checkpoint")  # files whose times tell when a session was changed
 
 
@@ -50,6 +50,7 @@ class Desk:
         self._changed: dict[str, int] = {}  # when, in ns: file systems' clocks are too coarse to order what we did
         self._to_tell: list[Callable[[], None]] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._is_slow = False  # the disk, when sessions were last synced together
 
     # -- one session ------------------------------------------------------------------------------------------------
 
@@ -114,18 +115,22 @@ class Desk:
     def _sync(self, tails: Sequence[Tail]) -> list[OSError | None]:
         """Have on disk what was written to these.
 
-        The first sync commits what the file system has of all of them, and little is left for the others: on a quick
-        disk they take less time one by one than threads would to begin. On a slow one they wait at the same time.
+        The first sync commits what the file system has of all of them, and little is left for the others. On a quick
+        disk two threads, one after another, are through with them before more threads have begun; on a slow one they
+        all wait at the same time. Which it is, the last time told.
         """
-        if len(tails) > 1:
-            for tail in tails:
-                tail.begin_sync()
+        if len(tails) < 2 or self._durability != "fsync":
+            return _sync_all(tails)
+        for tail in tails:
+            tail.begin_sync()
+        self._pool = self._pool or ThreadPoolExecutor(_LANES_OF_SLOW - 1, "jsonl-sync")
+        lanes = min(len(tails), _LANES_OF_SLOW if self._is_slow else _LANES)
+        others = [self._pool.submit(_sync_all, tails[lane::lanes]) for lane in range(1, lanes)]
         began = perf_counter()
-        synced = [tail.sync() for tail in tails[:1]]
-        if len(tails) < 2 or perf_counter() - began < _QUICK:
-            return synced + [tail.sync() for tail in tails[1:]]
-        self._pool = self._pool or ThreadPoolExecutor(_SYNCS, "jsonl-sync")
-        return synced + list(self._pool.map(Tail.sync, tails[1:]))
+        first = tails[0].sync()
+        self._is_slow = perf_counter() - began > _SLOW
+        came = [[first, *_sync_all(tails[lanes::lanes])], *(other.result() for other in others)]
+        return [came[place % lanes][place // lanes] for place in range(len(tails))]
 
     def _try(self, session_id: str, work: Callable[[], None]) -> BaseException | None:
         try:
@@ -350,6 +355,10 @@ class Desk:
             yield
         except (OSError, IndexDamaged) as problem:
             raise _in_words(session_id, problem) from problem
+
+
+def _sync_all(tails: Sequence[Tail]) -> list[OSError | None]:
+    return [tail.sync() for tail in tails]
 
 
 def _in_words(session_id: str, problem: Exception) -> Exception:
