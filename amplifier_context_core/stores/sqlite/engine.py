@@ -300,10 +300,10 @@ class Engine:
 
     def _happened(self) -> str:
         """What became of the files that the connection has open; empty when they are where they were."""
-        for watch, path in ((self._file, self._file_path), (self._log, self._log_path)):
-            happened = watch.happened() if watch is not None else ""
-            if happened:
-                return f"{happened} {path}"
+        if self._file is not None and (happened := self._file.happened()):
+            return f"{happened} {self._file_path}"
+        if self._log is not None and (happened := self._log.happened()):
+            return f"{happened} {self._log_path}"
         return ""
 
     def _put_log_aside(self, is_orphan: Callable[[], bool]) -> None:

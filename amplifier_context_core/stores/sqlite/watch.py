@@ -39,14 +39,12 @@ class Watch:
         self._path = path
         self.place = place_of(path)
         self._descriptor: int | None = None
-        self._name = ""
+        self._link = self._name = ""
         if hasattr(os, "O_PATH"):
             with suppress(OSError):
                 self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
-                self._name = self._now()
-
-    def _now(self) -> str:
-        return os.readlink(f"/proc/self/fd/{self._descriptor}")
+                self._link = f"/proc/self/fd/{self._descriptor}"
+                self._name = os.readlink(self._link)
 
     def happened(self) -> str:
         """What became of it: ``removed``, ``replaced``; empty when it is where it was, or never was.
@@ -54,7 +52,7 @@ class Watch:
         Raises:
             OSError: nobody can tell now.
         """
-        if self.place is None or (self._name and self._now() == self._name):
+        if self.place is None or (self._name and os.readlink(self._link) == self._name):
             return ""
         now = place_of(self._path)
         if now == self.place:
