@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript import Entry
+from ..watch import Watch
 from .disk import Disk, breathe, keep_private, open_file, open_if_there, size_of, write_all
 from .files import SessionFiles
 from .history import History, fits
@@ -26,8 +28,7 @@ _HELD = 64 * 1024  # bytes kept back at most where nothing is promised of them
 _FLAGS = os.O_RDWR | os.O_APPEND
 
 
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _UnderWay(NamedTuple):
     """What an append has written and is not part of the history yet."""
 
     lines: Lines
@@ -58,6 +59,7 @@ class Tail:
         self._written = (0, 0)  # bytes of the main file and of the index that are in the files
         self._held: list[Lines] = []
         self._under_way: _UnderWay | None = None
+        self._watch: Watch | None = None  # of the main file that is open
         self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
 
     @property
@@ -118,7 +120,7 @@ class Tail:
             os.close(self.main)
         if self.index is not None:
             os.close(self.index.descriptor)
-        self.main = self.index = None
+        self.main = self.index = self._watch = None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -194,8 +196,8 @@ class Tail:
         crcs = [crc for lines in parts for crc in lines.crcs]
         came = self._disk.durable and self._came_before(crcs)
         whole = whole or (came and len(crcs) > 1)  # or, cut off before their index lines, some may pass for the last's
-        main = b"".join(line for lines in parts for line in lines.main)
-        text = b"".join(line for lines in parts for line in lines.index)
+        main = b"".join(chain.from_iterable(lines.main for lines in parts))
+        text = b"".join(chain.from_iterable(lines.index for lines in parts))
         descriptor, index = self.make()
         self.check_alone()
         if whole:
@@ -261,14 +263,11 @@ class Tail:
         """Raise if somebody else changed the main file: what we add would not be where we think."""
         if self.main is None:
             return
-        ours = os.fstat(self.main)
-        try:
-            there = os.stat(self._files.main, follow_symlinks=False)
-        except FileNotFoundError:
-            raise self._changed("removed") from None
-        if (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
-            raise self._changed("replaced")
-        if ours.st_size != self._written[0]:
+        if self._watch is None:
+            self._watch = Watch(self._files.main, self.main)
+        if happened := self._watch.happened():
+            raise self._changed(happened)
+        if os.lseek(self.main, 0, os.SEEK_END) != self._written[0]:  # its size; where we are in it means nothing
             raise self._changed("wrote to")
 
     def _changed(self, did: str) -> StoreError:
