@@ -64,7 +64,7 @@ class History:
         self,
         session_id: str,
         store: Store,
-        counter: Callable[[], Any],
+        counter: Callable[[], Awaitable[TokenCounter]],
         plugins: Plugins,
         *,
         on_interrupt: OnInterrupt = "repair",
@@ -178,8 +178,7 @@ class History:
             StoreError: the store refused it; it is not part of the history.
         """
         message, reading = read_message(raw)
-        counter = cast(TokenCounter, await self._counter())
-        tokens = await measure(message, counter)
+        tokens = await measure(message, await self._counter())
         landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
         return await self._additions.add(Addition(message, reading, tokens, asked, heard, landed))
 
@@ -331,7 +330,7 @@ class History:
             self._forget_turns()
 
     async def _erase(self, seqs: frozenset[int]) -> list[Entry]:
-        counter = cast(TokenCounter, await self._counter())
+        counter = await self._counter()
         async with self._gate:
             await self._rejoin()
             await self._load()
@@ -527,7 +526,7 @@ class History:
                 await asyncio.sleep(0)
 
     async def _count(self, message: Message) -> int:
-        counter = cast(TokenCounter, await self._counter())
+        counter = await self._counter()
         known = known_count(repr(counter), content_hash(message)) if any_count() else None
         return await measure(message, counter) if known is None else known
 

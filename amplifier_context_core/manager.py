@@ -116,7 +116,8 @@ class ContextManager:
             InvalidMessage: it cannot be stored; the field is named, nothing was stored.
             StoreError: the store refused it; nothing was stored.
         """
-        await self.ready()
+        if not self._resumed:
+            await self.ready()
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":

@@ -75,7 +75,7 @@ def read_message(raw: object) -> tuple[Message, Reading]:
     """
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         raise InvalidMessage("message", f"must be an object, got {type(raw).__name__}")
-    message = cast(Message, copy_checked(cast(object, raw)))
+    message: Message = copy_checked(cast(object, raw))
     role = message.get("role")
     if role is None:
         raise InvalidMessage("role", "is missing")
@@ -248,7 +248,7 @@ class _NotJson(Exception):
         self.path: list[str] = []
 
 
-def copy_checked(raw: object) -> object:
+def copy_checked(raw: object) -> Any:
     """A deep copy of `raw` as plain JSON data.
 
     Raises:
@@ -270,7 +270,8 @@ def _copy_checked(value: Any, depth: int) -> Any:
         raise _NotJson(f"nests deeper than {MAX_DEPTH} levels")
     if kind is dict or isinstance(value, Mapping):
         copied: dict[str, Any] = {}
-        for key, item in cast("Mapping[Any, Any]", value).items():
+        mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast costs a call
+        for key, item in mapping.items():
             if key.__class__ is not str:
                 if not isinstance(key, str):
                     raise _NotJson(f"keys must be strings, got {type(key).__name__}")

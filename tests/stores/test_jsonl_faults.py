@@ -15,6 +15,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Store
+from amplifier_context_core.stores import watch
 from amplifier_context_core.stores.jsonl import archive as jsonl_archive
 from amplifier_context_core.stores.jsonl import claim as jsonl_claim
 from amplifier_context_core.stores.jsonl import desk as jsonl_desk
@@ -443,6 +444,63 @@ async def test_a_file_another_program_removed_is_not_made_again(root: Path) -> N
         await store.append("s", entries(4, 4))
     await store.release("s")
     assert (await store.open("s")).length == 0
+    await store.close()
+
+
+def _no_links(_: object) -> str:
+    raise FileNotFoundError(errno.ENOENT, "No /proc here")
+
+
+def _removed(main: Path) -> None:
+    main.unlink()
+
+
+def _moved(main: Path) -> None:
+    main.rename(main.with_name("elsewhere"))
+
+
+def _moved_with_its_folder(main: Path) -> None:
+    main.parent.rename(main.parent.with_name("elsewhere"))
+
+
+def _made_anew(main: Path) -> None:
+    data = main.read_bytes()
+    main.unlink()
+    main.write_bytes(data)
+
+
+def _linked(main: Path) -> None:
+    _moved(main)
+    main.symlink_to(main.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with /proc", "without /proc"])
+@pytest.mark.parametrize("happened", [_removed, _moved, _moved_with_its_folder, _made_anew, _linked])
+async def test_into_a_file_that_left_its_path_nothing_is_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch, happened: Callable[[Path], None], links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(watch.os, "readlink", _no_links)
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    descriptor = os.open(Files(root).main, os.O_RDONLY)
+    before = os.fstat(descriptor).st_size
+    happened(Files(root).main)
+    with pytest.raises(StoreError, match=r"another program re(mov|plac)ed"):
+        await store.append("s", entries(4, 4))
+    assert os.fstat(descriptor).st_size == before
+    os.close(descriptor)
+    await store.close()
+
+
+async def test_a_file_that_has_one_more_name_is_still_written_to(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    os.link(Files(root).main, root / "one more name")
+    await store.append("s", entries(4, 4))
+    (root / "one more name").unlink()
+    await store.append("s", entries(5, 5))
+    assert_same(await store.read("s"), entries(1, 5))
     await store.close()
 
 

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import engine, faults, watch
+from amplifier_context_core.stores import Extent, watch
+from amplifier_context_core.stores.sqlite import engine, faults
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_claims import assert_same
