@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Extent, MemoryStore, Store
-from amplifier_context_core.stores import watch
+from amplifier_context_core.stores import Extent, MemoryStore, Store, watch
 from amplifier_context_core.stores.jsonl import archive as jsonl_archive
 from amplifier_context_core.stores.jsonl import claim as jsonl_claim
 from amplifier_context_core.stores.jsonl import desk as jsonl_desk
