@@ -71,19 +71,14 @@ def _single_rows() -> list[Row]:
 def _many_rows(name: str) -> list[Row]:
     rows = [Row("floor, messages a second", text_of("{:,.0f}", "bare_rate"))] if name == "shared" else []
     due = _where_due(f"{name}_floors") if name == "spread" else None
-    # To be above the bare loop in total takes syncs that are shared; sessions in files of their own have none to share.
-    shares = name == "shared"
+    # Above the bare loop in total, by sharing syncs; sessions in files of their own have none to share.
+    key = f"{name}_floors"
+    in_total = Row("  of the floor's (JSONL)", _only_files(key), _of_files(key), "> 100 %", least=1.0)
     return [
         *rows,
         Row("messages a second", text_of("{:,.0f}", f"{name}_rate")),
         Row("  of the floor's", _percent(f"{name}_floors"), due, SHARE if due else "", least=1.0),
-        Row(
-            "  of the floor's (JSONL)",
-            _only_files(f"{name}_floors"),
-            _of_files(f"{name}_floors") if shares else None,
-            "> 100 %" if shares else "",
-            least=1.0,
-        ),
+        *([in_total] if name == "shared" else []),
         Row("  messages per sync", text_of("{:.1f}", f"{name}_per_sync")),
         Row(
             "  the same per sync paid",

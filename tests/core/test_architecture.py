@@ -32,7 +32,7 @@ ORDER = """
     shapes
     render prompt responses
     plugins
-    stores.protocol stores.checks stores.telling stores.watch stores.rows stores.slices stores.memory_store
+    stores.protocol stores.checks stores.telling stores.rows stores.slices stores.memory_store
     stores.servers stores.jsonl stores.sqlite stores.postgres stores.redis
     stores.addresses stores
     checkpoint notices incoming

@@ -25,6 +25,7 @@ from amplifier_context_core.stores.jsonl import desk as jsonl_desk
 from amplifier_context_core.stores.jsonl import disk as jsonl_disk
 from amplifier_context_core.stores.jsonl import history as jsonl_history
 from amplifier_context_core.stores.jsonl import index as jsonl_index
+from amplifier_context_core.stores.jsonl import look as jsonl_look
 from amplifier_context_core.stores.jsonl.files import SessionFiles
 from amplifier_context_core.stores.jsonl.pending import Edit, Pending, Step
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -470,6 +471,51 @@ async def test_sessions_written_together_are_synced_two_at_a_time_on_a_quick_dis
     await store.close()
 
 
+async def test_sessions_written_together_are_on_disk_though_there_is_no_thread_to_be_had(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = JsonlStore(root)
+    names = [f"s{number}" for number in range(4)]
+    await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
+    counted = Counted(monkeypatch)
+    monkeypatch.setattr(jsonl_desk.ThreadPoolExecutor, "submit", submit)
+    await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names))
+    assert counted.syncs == 4
+    await asyncio.gather(*(store.append(name, entries(3, 3)) for name in names))
+    assert [(await store.extent(name)).length for name in names] == [3] * 4
+    await store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
+@pytest.mark.parametrize("durability", ["fsync", "flush", "none"])
+async def test_what_is_written_for_many_begins_to_reach_the_disk_at_once_where_it_must(
+    root: Path, monkeypatch: pytest.MonkeyPatch, durability: Any
+) -> None:
+    store = JsonlStore(root, durability=durability)
+    names = [f"s{number}" for number in range(4)]
+    for name in names:
+        await store.append(name, entries(1, 1))
+    await asyncio.gather(*(store.extent(name) for name in names))
+    sizes = {name: Files(root, name).main.stat().st_size for name in names if durability == "fsync"}
+    begun: dict[str, tuple[int, int]] = {}
+
+    def advise(descriptor: int, offset: int, length: int, advice: int) -> None:
+        begun[Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.name] = (offset, length)
+        raise OSError(errno.EINVAL, "no such advice")
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names))
+    after = {name: Files(root, name).main.stat().st_size for name in sizes}
+    assert begun == {name: (size, after[name] - size) for name, size in sizes.items()}
+    assert [(await store.extent(name)).length for name in names] == [2] * 4
+    await store.append(names[0], entries(3, 3))
+    assert begun.get(names[0]) == ((begun and (sizes[names[0]], after[names[0]] - sizes[names[0]])) or None)
+    await store.close()
+
+
 @pytest.mark.parametrize("slow", [0.0, 1.0], ids=["all at once", "two at a time"])
 async def test_of_sessions_synced_together_one_that_fails_stops_no_other(
     root: Path, monkeypatch: pytest.MonkeyPatch, slow: float
@@ -775,4 +821,45 @@ async def test_a_session_that_cannot_be_opened_can_be_deleted(root: Path) -> Non
         await store.open("s")
     await store.delete("s")
     assert not (root / "s").exists()
+    await store.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 5, 39])
+def test_an_index_that_was_cut_while_it_is_looked_at_is_damaged(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "index"
+    lines = jsonl_index.Lines("s")
+    for one in entries(1, 40):
+        lines.add(one)
+    path.write_bytes(b"".join(lines.index))
+    with path.open("r+b") as file:
+        index = jsonl_index.Index(file.fileno(), path.stat().st_size)
+        assert index.position(39) < index.size
+        file.truncate(len(b"".join(lines.index[:left])))
+        for ask in (index.position, index.row):
+            with pytest.raises(jsonl_index.IndexDamaged):
+                ask(39)
+        with pytest.raises(jsonl_index.IndexDamaged):
+            index.row_at(len(b"".join(lines.index[:39])))
+
+
+@pytest.mark.parametrize("keep", [0, 5])
+async def test_who_looks_while_a_writer_shortens_the_history_finds_what_is_left(root: Path, keep: int) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 10))
+    with jsonl_look.looking(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
+        assert look.extent() == Extent(10, 10)
+        await store.replace("s", keep, [])
+        assert_same(look.read(min(keep, 3), None), entries(1 + min(keep, 3), keep))
+        assert look.read(7, None) == []
+        assert look.find([9]) == []
+    await store.close()
+
+
+async def test_a_claimed_session_whose_index_was_cut_is_mended(root: Path) -> None:
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 10))
+    os.truncate(Files(root).index, 0)
+    assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 10)]
+    await store.append("s", entries(11, 11))
+    assert (await store.extent("s")).length == 11
     await store.close()

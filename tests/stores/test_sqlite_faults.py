@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Extent, watch
-from amplifier_context_core.stores.sqlite import engine, faults
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.sqlite import engine, faults, watch
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_claims import assert_same
@@ -366,3 +366,31 @@ async def test_a_file_that_cannot_be_looked_at_now_is_not_taken_for_removed(
     await store.append("s", entries(3, 3))
     assert [one.seq for one in await store.read("s")] == [1, 2, 3]
     await store.close()
+
+
+def _no_links(_: object) -> str:
+    raise FileNotFoundError(errno.ENOENT, "no /proc here")
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with /proc", "without /proc by now"])
+async def test_nothing_is_acknowledged_behind_a_link_that_leads_elsewhere_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "now").symlink_to(tmp_path / "one")
+    store = SqliteStore(tmp_path / "now" / "sessions.db")
+    await store.append("s", entries(1, 3))
+    if not links:
+        monkeypatch.setattr(watch.os, "readlink", _no_links)
+    await store.append("s", entries(4, 4))
+    (tmp_path / "then").symlink_to(tmp_path / "other")
+    (tmp_path / "then").replace(tmp_path / "now")
+    with pytest.raises(StoreError, match="another program removed"):
+        await store.append("s", entries(5, 5))
+    await store.close()
+    (tmp_path / "then").symlink_to(tmp_path / "one")
+    (tmp_path / "then").replace(tmp_path / "now")
+    again = SqliteStore(tmp_path / "now" / "sessions.db")
+    assert [one.seq for one in await again.read("s")] == [1, 2, 3, 4]
+    await again.close()

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from ...errors import ConfigError, StoreError
 from ...transcript import Entry
@@ -30,6 +31,7 @@ from .tail import Tail
 from .verify import problems_of
 from .worker import Append
 
+_Answer = TypeVar("_Answer")
 log = logging.getLogger(__name__)
 
 _LOOKS = 5  # at a session that is being changed
@@ -116,21 +118,28 @@ class Desk:
         """Have on disk what was written to these.
 
         The first sync commits what the file system has of all of them, and little is left for the others. On a quick
-        disk two threads, one after another, are through with them before more threads have begun; on a slow one they
-        all wait at the same time. Which it is, the last time told.
+        disk two threads are through with them before more threads have begun; on a slow one they wait all at the same
+        time. Which it is, the last time told.
         """
         if len(tails) < 2 or self._durability != "fsync":
-            return _sync_all(tails)
+            return [tail.sync() for tail in tails]
         for tail in tails:
             tail.begin_sync()
-        self._pool = self._pool or ThreadPoolExecutor(_LANES_OF_SLOW - 1, "jsonl-sync")
         lanes = min(len(tails), _LANES_OF_SLOW if self._is_slow else _LANES)
-        others = [self._pool.submit(_sync_all, tails[lane::lanes]) for lane in range(1, lanes)]
-        began = perf_counter()
-        first = tails[0].sync()
-        self._is_slow = perf_counter() - began > _SLOW
-        came = [[first, *_sync_all(tails[lanes::lanes])], *(other.result() for other in others)]
-        return [came[place % lanes][place // lanes] for place in range(len(tails))]
+        others = [self._elsewhere(partial(_sync_all, tails[lane::lanes])) for lane in range(1, lanes)]
+        ours = _sync_all(tails[::lanes])
+        came = [ours, *(other() for other in others)]
+        self._is_slow = min(seconds for lane in came for _, seconds in lane) > _SLOW  # others may have been waited for
+        return [came[place % lanes][place // lanes][0] for place in range(len(tails))]
+
+    def _elsewhere(self, work: Callable[[], _Answer]) -> Callable[[], _Answer]:
+        """Have something done by another thread; gives what waits for it, or, if there is no thread to be had, does it
+        when it is called."""
+        self._pool = self._pool or ThreadPoolExecutor(_LANES_OF_SLOW - 1, "jsonl-sync")
+        try:
+            return self._pool.submit(work).result
+        except RuntimeError:
+            return work
 
     def _try(self, session_id: str, work: Callable[[], None]) -> BaseException | None:
         try:
@@ -357,8 +366,13 @@ class Desk:
             raise _in_words(session_id, problem) from problem
 
 
-def _sync_all(tails: Sequence[Tail]) -> list[OSError | None]:
-    return [tail.sync() for tail in tails]
+def _sync_all(tails: Sequence[Tail]) -> list[tuple[OSError | None, float]]:
+    """Sync one after another: what went wrong with each, and the seconds it took."""
+    came: list[tuple[OSError | None, float]] = []
+    for tail in tails:
+        began = perf_counter()
+        came.append((tail.sync(), perf_counter() - began))
+    return came
 
 
 def _in_words(session_id: str, problem: Exception) -> Exception:

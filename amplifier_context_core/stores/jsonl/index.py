@@ -221,7 +221,10 @@ class Index:
                 high = begin
             else:
                 low = end
-        lines = read_at(self.descriptor, low, high - low).splitlines(keepends=True)
+        data = read_at(self.descriptor, low, high - low)
+        if len(data) < high - low:  # cut meanwhile
+            raise IndexDamaged
+        lines = data.splitlines(keepends=True)
         found = bisect_left(lines, True, key=lambda line: beyond(_sound(line)))
         return low + sum(map(len, lines[:found]))
 
@@ -250,9 +253,9 @@ class Index:
         """The row whose line begins here, and where it ends."""
         data, reach = b"", 256
         while b"\n" not in data:
-            if len(data) >= self.size - begin:
+            known, data = data, read_at(self.descriptor, begin, min(reach, self.size - begin))
+            if len(data) <= len(known):
                 raise IndexDamaged
-            data = read_at(self.descriptor, begin, min(reach, self.size - begin))
             reach *= 8
         line = data[: data.index(b"\n") + 1]
         return _sound(line), begin + len(line)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript import Entry
-from ..watch import Watch
 from .disk import Disk, breathe, keep_private, open_file, open_if_there, size_of, write_all
 from .files import SessionFiles
 from .history import History, fits
@@ -59,7 +58,7 @@ class Tail:
         self._written = (0, 0)  # bytes of the main file and of the index that are in the files
         self._held: list[Lines] = []
         self._under_way: _UnderWay | None = None
-        self._watch: Watch | None = None  # of the main file that is open
+        self._place: tuple[int, int] | None = None  # of the main file that is open: its device, and its number there
         self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
 
     @property
@@ -120,7 +119,7 @@ class Tail:
             os.close(self.main)
         if self.index is not None:
             os.close(self.index.descriptor)
-        self.main = self.index = self._watch = None
+        self.main = self.index = self._place = None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -263,11 +262,15 @@ class Tail:
         """Raise if somebody else changed the main file: what we add would not be where we think."""
         if self.main is None:
             return
-        if self._watch is None:
-            self._watch = Watch(self._files.main, self.main)
-        if happened := self._watch.happened():
-            raise self._changed(happened)
-        if os.lseek(self.main, 0, os.SEEK_END) != self._written[0]:  # its size; where we are in it means nothing
+        if self._place is None:
+            self._place = _place(os.fstat(self.main))
+        try:
+            there = os.lstat(self._files.main)
+        except FileNotFoundError:
+            raise self._changed("removed") from None
+        if _place(there) != self._place:
+            raise self._changed("replaced")
+        if there.st_size != self._written[0]:
             raise self._changed("wrote to")
 
     def _changed(self, did: str) -> StoreError:
@@ -292,6 +295,10 @@ def encode_entries(lines: Lines, entries: Sequence[Entry]) -> None:
                 f"{entry.mark} of session {lines.session_id!r} cannot be written as JSON ({type(problem).__name__}); "
                 "nothing was stored"
             ) from None
+
+
+def _place(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def end_of(row: Row | None) -> int:

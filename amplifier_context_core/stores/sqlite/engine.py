@@ -20,13 +20,13 @@ from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
-from ..watch import Watch, place_of
 from .erasing import erase, is_erasing
 from .faults import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
 from .leases import TTL, Leases
 from .salvage import finish, is_cut, pop_repairs, put_log_aside, salvage
 from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
 from .search import drop
+from .watch import Watch, place_of
 from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
 
 log = logging.getLogger(__name__)

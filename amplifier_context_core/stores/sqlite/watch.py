@@ -2,14 +2,12 @@
 
 Where the system allows it, not by `stat`: a file whose times were asked for takes longer to sync (Linux 6.13:
 multigrain timestamps). A descriptor that opens nothing (O_PATH) is asked for its name instead: it changes when the file
-is moved or removed; so does that of any other descriptor. (To close one that opens nothing does not give up the locks
-SQLite has on the file.)
+is moved or removed. (To close such a one does not give up the locks SQLite has on the file, as any other would.)
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,13 +16,13 @@ Place = tuple[int, int]
 
 
 def place_of(path: str | Path) -> Place | None:
-    """Where a file, or link, is; None if there is none.
+    """Where a file is; None if there is none.
 
     Raises:
         OSError: nobody can tell now.
     """
     try:
-        status = os.lstat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
@@ -37,28 +35,22 @@ class Watch:
         place: where it is; None if there is no file.
     """
 
-    def __init__(self, path: str, descriptor: int | None = None) -> None:
-        """
-        Args:
-            path: of the file.
-            descriptor: of a file that is open, and was opened there; it stays its owner's. Otherwise, of what is there.
-        """
+    def __init__(self, path: str) -> None:
         self._path = path
+        self.place = place_of(path)
         self._descriptor: int | None = None
-        self._link = self._name = ""
-        with suppress(OSError):
-            if descriptor is None and hasattr(os, "O_PATH"):
-                descriptor = self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
-            if descriptor is not None and sys.platform == "linux":
-                self._link = f"/proc/self/fd/{descriptor}"
-                self._name = os.readlink(self._link)
-        if descriptor is None:
-            self.place = place_of(path)
-        else:
-            status = os.fstat(descriptor)
-            self.place = status.st_dev, status.st_ino
-            if self._name and place_of(path) != self.place:
-                self._name = ""  # it was moved before: its name says nothing of this path
+        self._link = ""
+        if hasattr(os, "O_PATH"):
+            with suppress(OSError):
+                self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+                self._link = f"/proc/self/fd/{self._descriptor}"
+
+    def _stands(self) -> bool:
+        """Is its name the path? Not where there is a link on the way, which may come to lead elsewhere."""
+        try:
+            return self._link != "" and os.readlink(self._link) == self._path
+        except OSError:  # no /proc, or none any more
+            return False
 
     def happened(self) -> str:
         """What became of it: ``removed``, ``replaced``; empty when it is where it was, or never was.
@@ -66,7 +58,7 @@ class Watch:
         Raises:
             OSError: nobody can tell now.
         """
-        if self.place is None or (self._name and os.readlink(self._link) == self._name):
+        if self.place is None or self._stands():
             return ""
         now = place_of(self._path)
         if now == self.place:
@@ -75,6 +67,6 @@ class Watch:
 
     def close(self) -> None:
         """Watch it no more."""
-        descriptor, self._descriptor, self._name = self._descriptor, None, ""
+        descriptor, self._descriptor, self._link = self._descriptor, None, ""
         if descriptor is not None:
             os.close(descriptor)
