@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,11 +153,14 @@ class Engine:
         try:
             if self._db is None:  # otherwise it is looked at before the commit: once is enough, and each look costs
                 self._look()
-            jobs = [job for job in jobs if job.kind in ("claim", "leave") or not self._is_apart(job)]
+            if self.leases.lost:
+                jobs = [job for job in jobs if job.kind in ("claim", "leave") or not self._is_apart(job)]
             if not jobs:
                 return
-            with self._connection(makes=any(job.kind != "leave" for job in jobs)) as db:
-                self._let_sync(db, any(job.kind == "write" for job in jobs))
+            kinds = {job.kind for job in jobs}
+            opened = nullcontext(self._db) if self._db else self._connection(makes=kinds != {"leave"})
+            with opened as db:
+                self._let_sync(db, "write" in kinds)
                 db.execute("BEGIN IMMEDIATE")
                 began = True
                 for job in jobs:
