@@ -138,14 +138,13 @@ def _together(first: _Call, calls: _Calls, company: int) -> tuple[list[_Call], _
     together = [first]
     patience = 2 * len(together) < company
     while len(together) < _TOGETHER:
-        try:
-            call = calls.get_nowait()
-        except queue.Empty:
+        if calls.empty():  # nobody else takes from it
             if not patience or 2 * len(together) >= company:
                 return together, _NOTHING
             patience = False
             time.sleep(_PATIENCE)
             continue
+        call = calls.get_nowait()
         if call is None or call.append is None:
             return together, call
         together.append(call)
