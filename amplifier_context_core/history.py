@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from .additions import Addition, Additions, land
-from .align import Alignment, Incoming, align, same_message, timestamp_of
+from .align import Alignment, Incoming, align, timestamp_of
 from .checkpoint import content_hash
 from .clock import utc_now
 from .erase import erased
@@ -23,8 +23,9 @@ from .gate import Gate
 from .incoming import echoed, response_of, stamped
 from .kin import any_count, known_count
 from .lent import lent
-from .messages import INSTRUCTING, Message, Reading, read_message
+from .messages import Message, read_message
 from .plugins import Plugins
+from .replay import Replay
 from .stores import UNCOUNTED, Extent, Repair, Store, slices
 from .stores.checks import named_after
 from .tokens import TokenCounter, measure
@@ -36,7 +37,6 @@ OnInterrupt = Literal["keep", "discard", "repair"]
 OnConflict = Literal["error", "fork"]
 _T = TypeVar("_T")
 _TOLD = 50_000  # messages loaded in between two words in the log
-_AHEAD = 50  # messages a host may have left out when it replays a history
 _TURN = 0.0003  # seconds of drafting in one turn of the event loop
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
@@ -88,8 +88,7 @@ class History:
         self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
         self._work: set[asyncio.Task[Any]] = set()
         self._apart = False  # a call was broken off in the store: it may hold more than the transcript
-        self._replayed: int | None = None  # how far a replay of the history through `add` has come
-        self._resumed = False  # and nothing was asked of it yet
+        self._replay = Replay(self.snapshot, self._load)
         self._cancelled = False
         self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
@@ -108,8 +107,9 @@ class History:
         """Begin with what the store holds."""
         self._transcript = transcript
         self.interrupted = interrupted
-        self._replayed = 0 if len(transcript) else None
-        self._resumed = len(transcript) > 0
+        self._replay.end()
+        if len(transcript):
+            self._replay.resumed()
         self._cancelled = False
         self._settled_at = transcript.last_seq  # the turns of another process are over
 
@@ -224,8 +224,7 @@ class History:
 
     def asked(self) -> None:
         """Note that a request was made: whoever replays a history has done so by now."""
-        self._replayed = None
-        self._resumed = False
+        self._replay.end()
 
     def cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
@@ -267,7 +266,7 @@ class History:
                     self._landed((addition,))
                     continue
                 addition.entry = None
-            if self._replayed is not None and await self._is_replay(addition.message, addition.reading):
+            if self._replay.is_expected and await self._replay.has(addition.message, addition.reading):
                 land((addition,))
                 continue
             if addition.reading.human and self._cancelled:
@@ -275,7 +274,7 @@ class History:
                 drafted = []
                 await self._settle()
             if addition.reading.human:
-                self._resumed = False  # at work: from now on, instructions are meant
+                self._replay.worked()
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
             drafted.append(addition)
@@ -426,7 +425,7 @@ class History:
             await self._load()
             stored = self._transcript.snapshot()
             same, heard = await echoed(stored, incoming)
-            self._replayed = 0
+            self._replay.listed()
             if same == len(stored) and heard == len(incoming):
                 return False
             rest = await self._read_all(incoming, heard)
@@ -530,30 +529,6 @@ class History:
         known = known_count(repr(counter), content_hash(message)) if any_count() else None
         return await measure(message, counter) if known is None else known
 
-    async def _is_replay(self, message: Message, reading: Reading) -> bool:
-        """Is it one of the history's next messages, coming once more (a resumed sub-agent's transcript)?
-
-        Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one. But for
-        the instructions a history begins with: whoever resumes it gives them again, as they were at first.
-        """
-        stamp = timestamp_of(message)
-        history = self._transcript.snapshot()
-        if stamp is None:
-            return self._resumed and reading.role in INSTRUCTING and _begins_with(history, message, reading)
-        first = self._replayed or 0
-        for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
-            if place in history.gap:
-                if not self._replayed:
-                    return False  # nothing was recognised yet: a new message must not make a session load everything
-                await self._load()  # the host replays all of it, so all of it is needed
-                history = self._transcript.snapshot()
-            entry = history[place]
-            if stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
-                if self._replayed is not None:  # or a request was made while the history was loaded
-                    self._replayed = place + 1
-                return True
-        return False
-
     def _tell_appended(self, entry: Entry) -> None:
         if self._plugins.listens("amplifier_context_appended"):
             # Lent, for an observer watches: it may not rewrite history.
@@ -561,16 +536,5 @@ class History:
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()
-        self._cancelled = self._resumed = False
-        self._replayed = None
-
-
-def _begins_with(history: Snapshot, message: Message, reading: Reading) -> bool:
-    """Does a history begin with instructions that say this?"""
-    for place in range(history.gap.start if history.gap else len(history)):
-        entry = history[place]
-        if entry.role not in INSTRUCTING:
-            return False
-        if same_message(entry, message, reading):
-            return True
-    return False
+        self._cancelled = False
+        self._replay.end()

@@ -35,7 +35,7 @@ ORDER = """
     stores.protocol stores.checks stores.telling stores.rows stores.slices stores.memory_store
     stores.servers stores.jsonl stores.sqlite stores.postgres stores.redis
     stores.addresses stores
-    checkpoint notices incoming
+    checkpoint notices incoming replay
     digest kin
     strategies.base strategies.outputs strategies.folding strategies.windows strategies
     floor
