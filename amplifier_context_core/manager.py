@@ -122,10 +122,10 @@ class ContextManager:
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             heard, asked = self._response_heard(), self._responses.asked
-        before = self._settled_state()
+        interrupted, revision = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
-        if self._settled_state() != before:  # a cancelled turn was settled on the way
-            await self._save()
+        if self.history.interrupted is not interrupted or self.history.revision != revision:
+            await self._save()  # a cancelled turn was settled on the way
         if entry is None:
             return
         for call_id in entry.answers:

@@ -146,8 +146,9 @@ class _Appends:
         bare = await self._singles()
         before = await self._bare_many()
         for name, work in (("shared", self._shared), ("spread", self._spread)):
-            seconds, stall, syncs = await self._sixteen(work)
+            seconds, syncs = await self._timed(work())
             after = await self._bare_many()
+            stall = await self._stalled(work())
             reference = 2 / (1 / before + 1 / after)
             rate = _MANY / seconds
             self._note(f"{name}_rate", rate)
@@ -243,22 +244,29 @@ class _Appends:
     async def _bare_many(self) -> float:
         """Messages a second of the floor."""
         lines = self._feed.take(_MANY)[1]
-        if isinstance(self._floor, FileFloor):  # it has the loop to itself
-            started = perf_counter()
-            await self._floor.many(lines)
-            return _MANY / (perf_counter() - started)
-        async with Stall() as stall:
-            await self._floor.many(lines)
-        self._note("bare_stall", stall.longest * 1000)
-        self._note("bare_callback", stall.callback * 1000)
-        return _MANY / stall.seconds
-
-    async def _sixteen(self, prepared: Callable[[], Sequence[Awaitable[object]]]) -> tuple[float, Stall, Syncs]:
-        tasks, syncs = prepared(), Syncs()
-        with syncs.counted():
+        started = perf_counter()
+        await self._floor.many(lines)
+        seconds = perf_counter() - started
+        if not isinstance(self._floor, FileFloor):  # that has the loop to itself
             async with Stall() as stall:
-                await asyncio.gather(*tasks)
-        return stall.seconds, stall, syncs
+                await self._floor.many(lines)
+            self._note("bare_stall", stall.longest * 1000)
+            self._note("bare_callback", stall.callback * 1000)
+        return _MANY / seconds
+
+    async def _timed(self, tasks: Sequence[Awaitable[object]]) -> tuple[float, Syncs]:
+        """Seconds they take together, and the syncs there were meanwhile."""
+        syncs = Syncs()
+        with syncs.counted():
+            started = perf_counter()
+            await asyncio.gather(*tasks)
+            return perf_counter() - started, syncs
+
+    async def _stalled(self, tasks: Sequence[Awaitable[object]]) -> Stall:
+        """The same once more, for the loop's stalls: to time every callback would cost what is timed above."""
+        async with Stall() as stall:
+            await asyncio.gather(*tasks)
+        return stall
 
     def _shared(self) -> Sequence[Awaitable[object]]:
         """Sixteen tasks add to one session through its manager."""
