@@ -146,9 +146,9 @@ class _Appends:
         bare = await self._singles()
         before = await self._bare_many()
         for name, work in (("shared", self._shared), ("spread", self._spread)):
-            seconds, syncs = await self._timed(work())
+            seconds = await self._timed(work())
             after = await self._bare_many()
-            stall = await self._stalled(work())
+            stall, syncs = await self._watched(work())
             reference = 2 / (1 / before + 1 / after)
             rate = _MANY / seconds
             self._note(f"{name}_rate", rate)
@@ -161,7 +161,7 @@ class _Appends:
                 self._note(f"{name}_per_sync", per_sync)
                 self._note(f"{name}_paid_floors", rate * per_sync / reference)
                 self._note(f"{name}_sync_rate", syncs.count / seconds / reference)
-                self._note(f"{name}_busy", syncs.seconds / seconds)
+                self._note(f"{name}_busy", syncs.seconds / stall.seconds)
             before = after
         self._note("bare_us", bare * 1e6)
         self._note("bare_rate", before)
@@ -254,19 +254,19 @@ class _Appends:
             self._note("bare_callback", stall.callback * 1000)
         return _MANY / seconds
 
-    async def _timed(self, tasks: Sequence[Awaitable[object]]) -> tuple[float, Syncs]:
-        """Seconds they take together, and the syncs there were meanwhile."""
+    async def _timed(self, tasks: Sequence[Awaitable[object]]) -> float:
+        """Seconds they take together."""
+        started = perf_counter()
+        await asyncio.gather(*tasks)
+        return perf_counter() - started
+
+    async def _watched(self, tasks: Sequence[Awaitable[object]]) -> tuple[Stall, Syncs]:
+        """The same once more, for stalls and syncs: to time each of them costs part of what is timed above."""
         syncs = Syncs()
         with syncs.counted():
-            started = perf_counter()
-            await asyncio.gather(*tasks)
-            return perf_counter() - started, syncs
-
-    async def _stalled(self, tasks: Sequence[Awaitable[object]]) -> Stall:
-        """The same once more, for the loop's stalls: to time every callback would cost what is timed above."""
-        async with Stall() as stall:
-            await asyncio.gather(*tasks)
-        return stall
+            async with Stall() as stall:
+                await asyncio.gather(*tasks)
+        return stall, syncs
 
     def _shared(self) -> Sequence[Awaitable[object]]:
         """Sixteen tasks add to one session through its manager."""
