@@ -310,10 +310,9 @@ class History:
 
     def _landed(self, additions: Sequence[Addition]) -> None:
         land(additions)
-        if self._plugins.listens("amplifier_context_appended"):
-            for addition in additions:
-                if addition.entry:
-                    self._tell_appended(addition.entry)
+        for addition in additions:
+            if addition.entry:
+                self._tell_appended(addition.entry)
 
     def _holds(self, entry: Entry) -> bool:
         try:

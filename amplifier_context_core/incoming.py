@@ -13,9 +13,9 @@ from .meter import usage_of
 from .transcript import Entry, Response, Snapshot
 
 # What a message may say of where it came from, whichever loop or provider wrote it.
-_PROVENANCE = frozenset(
-    ("usage", "model", "model_id", "provider", "provider_id", "finish_reason", "stop_reason", "error")
-)
+_MODEL, _PROVIDER = ("model", "model_id"), ("provider", "provider_id")
+_FINISH, _ERROR, _USAGE = ("finish_reason", "stop_reason"), ("error",), "usage"
+_PROVENANCE = frozenset((*_MODEL, *_PROVIDER, *_FINISH, *_ERROR, _USAGE))
 _BREATHE = 500  # messages compared in between two breaths of the event loop
 
 
@@ -72,7 +72,7 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
     if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
         return heard
 
-    def said(*names: str) -> str | None:
+    def said(names: tuple[str, ...]) -> str | None:
         for name in names:
             for place in (message, metadata):
                 value = place.get(name)
@@ -80,9 +80,8 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
                     return value
         return None
 
-    usage = usage_of(message.get("usage")) or usage_of(metadata.get("usage"))
-    model, provider = said("model", "model_id"), said("provider", "provider_id")
-    finish, error = said("finish_reason", "stop_reason"), said("error")
+    usage = usage_of(message.get(_USAGE)) or usage_of(metadata.get(_USAGE))
+    model, provider, finish, error = said(_MODEL), said(_PROVIDER), said(_FINISH), said(_ERROR)
     if heard is None:
         if not (usage or model or provider or finish or error):
             return None

@@ -116,16 +116,15 @@ class ContextManager:
             InvalidMessage: it cannot be stored; the field is named, nothing was stored.
             StoreError: the store refused it; nothing was stored.
         """
-        if not self._resumed:
-            await self.ready()
+        await self.ready()
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             heard, asked = self._response_heard(), self._responses.asked
-        interrupted, revision = self._settled_state()
+        before = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
-        if self.history.interrupted is not interrupted or self.history.revision != revision:
-            await self._save()  # a cancelled turn was settled on the way
+        if self._settled_state() != before:  # a cancelled turn was settled on the way
+            await self._save()
         if entry is None:
             return
         for call_id in entry.answers:

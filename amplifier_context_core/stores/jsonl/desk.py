@@ -82,9 +82,6 @@ class Desk:
 
     def append_all(self, appends: Sequence[Append]) -> list[BaseException | None]:
         """Append to sessions, those of one session together; what became of each append."""
-        if len(appends) == 1:
-            ((session_id, batches),) = appends
-            return [self._append({session_id: batches})[session_id]]
         by_session: dict[str, list[int]] = {}
         for number, (session_id, _) in enumerate(appends):
             by_session.setdefault(session_id, []).append(number)

@@ -133,24 +133,14 @@ class Lines:
 
     def add_line(self, data: bytes, seq: int, turn: int, tokens: int, extra: dict[str, Any] | None) -> None:
         """Add a message as JSON."""
-        crc = zlib.crc32(data)
+        row = self.placed(Row(self.place, seq, self.offset, len(data) + 1, zlib.crc32(data), turn, tokens, extra))
         self.main.append(data + b"\n")
-        self.crcs.append(crc)
-        self.index.append(self._next(seq, self.offset, len(data) + 1, crc, turn, tokens, extra).encode())
-
-    def add_row(self, row: Row) -> None:
-        """Add the index line of a message that stands in the main file already."""
+        self.index.append(row.encode())
         self.crcs.append(row.crc)
-        self.index.append(self.placed(row).encode())
 
     def placed(self, row: Row) -> Row:
         """A row as the next one: with its place, and the highest seq if it needs to say it."""
         _, seq, offset, length, crc, turn, tokens, extra, _ = row
-        return self._next(seq, offset, length, crc, turn, tokens, extra)
-
-    def _next(
-        self, seq: int, offset: int, length: int, crc: int, turn: int, tokens: int, extra: dict[str, Any] | None
-    ) -> Row:
         self.rising = self.rising and seq > self.top
         self.top = max(self.top, seq)
         self.place += 1
