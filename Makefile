@@ -9,7 +9,7 @@ STAMP    := .venv/.stamp
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requirements/constraints.txt
 
-.PHONY: help demo test lint bench soak clean
+.PHONY: help demo test lint bench soak guard clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 14
@@ -33,6 +33,9 @@ bench: $(STAMP)  ## speed and memory, as a table
 soak: $(STAMP)  ## the long-running tests, and those of the manager on every store
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager $(ARGS)
+
+guard: $(STAMP)  ## record the hashes of views again, after a change that is meant to change views
+	@$(BIN)/python -m tests.data.guard
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,9 +1,11 @@
 """The core of the context managers: history that only grows, views that fit, nothing lost.
 
-People with the kernel use a package such as `amplifier_context_simple`. People without it find here the manager, the
-strategies that also run on a plain list of messages, and the counting of tokens.
+With the kernel, use a package such as `amplifier_context_simple`. Without it, use the manager, the strategies that also
+run on a plain list of messages, and the token counters from here. A plug-in imports what it extends and the values that
+it is given; docs/extending.md shows how. What stores share is in `amplifier_context_core.stores`.
 """
 
+from .checkpoint import Chapter, DigestEntry, Draft, Fact, Segment
 from .config import Config, load_config
 from .errors import (
     ConfigError,
@@ -19,6 +21,9 @@ from .errors import (
 )
 from .manager import ContextManager
 from .plugins import Plugins, hookimpl
+from .render import RenderedMessage
+from .rounds import Round
+from .search import SearchIndex
 from .stores import MemoryStore, Store, open_store
 from .strategies import (
     ClearToolOutputs,
@@ -33,6 +38,7 @@ from .strategies import (
     SupersedeStaleReads,
     TrimRounds,
     TruncateToolOutputs,
+    fold,
 )
 from .tokens import (
     HeuristicTokenCounter,
@@ -45,6 +51,7 @@ from .tokens import (
 from .transcript import Entry, Snapshot, Transcript
 
 __all__ = [
+    "Chapter",
     "ClearToolOutputs",
     "ClipToolOutputs",
     "CondenseChapters",
@@ -53,8 +60,11 @@ __all__ = [
     "ContextError",
     "ContextManager",
     "ContextOverflow",
+    "DigestEntry",
+    "Draft",
     "DropChapters",
     "Entry",
+    "Fact",
     "FitContextWindow",
     "FoldRounds",
     "Goal",
@@ -66,6 +76,10 @@ __all__ = [
     "PinRefused",
     "PluginError",
     "Plugins",
+    "RenderedMessage",
+    "Round",
+    "SearchIndex",
+    "Segment",
     "SessionInUse",
     "SessionLost",
     "Snapshot",
@@ -81,6 +95,7 @@ __all__ = [
     "count_message_tokens",
     "count_tokens",
     "exact_token_counter",
+    "fold",
     "hookimpl",
     "load_config",
     "open_store",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .futures import resolve
 from .gate import Gate
 from .messages import Message, Reading
 from .transcript import Entry, Response
@@ -253,8 +254,5 @@ def _tell_all(batch: Sequence[Addition], at_once: int, problem: Exception | None
 def _tell(addition: Addition, problem: Exception | None) -> None:
     if addition.landed.done():
         return
-    if problem is None:
-        addition.landed.set_result(addition.entry)
-    else:
-        addition.landed.set_exception(problem)
-        addition.landed.exception()  # nobody may wait for it any more
+    resolve(addition.landed, addition.entry, problem)
+    addition.landed.exception()  # a caller that was cancelled does not retrieve it

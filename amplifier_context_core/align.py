@@ -14,7 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .messages import INSTRUCTING, Call, Message, Reading, blocks_of, calls_of, json_text, metadata_of, text_of
+from .messages import (
+    INSTRUCTING,
+    Call,
+    Message,
+    Reading,
+    arguments_of,
+    blocks_of,
+    calls_of,
+    json_text,
+    metadata_of,
+    text_of,
+)
 from .transcript import Entry
 
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
@@ -96,28 +107,48 @@ def timestamp_of(message: Message) -> str | None:
     return stamp if isinstance(stamp, str) and stamp else None
 
 
+def said(message: Message, calls: tuple[str, ...]) -> bytes:
+    """Return what a message says, whatever a host's filters leave out: text, arguments of calls, other blocks.
+
+    Args:
+        message: the message.
+        calls: ids of the calls it makes.
+
+    Returns:
+        JSON; empty if it says nothing.
+    """
+    parts = _content(message, calls)
+    return json_text(parts).encode() if any(parts) else b""
+
+
 def _key_in(item: Incoming) -> Key:
     message, reading = item
     return _key(message, reading.role, reading.calls, reading.answers)
 
 
 def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
-    other = [block for block in blocks_of(message) if block.get("type") not in _SILENT_BLOCKS]
     metadata = metadata_of(message)
     return (
         role,
         calls,
         answers,
+        *_content(message, calls),
+        tuple((name, json_text(metadata[name])) for name in _TELLING if metadata.get(name) is not None),
+    )
+
+
+def _content(message: Message, calls: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
+    other = [block for block in blocks_of(message) if block.get("type") not in _SILENT_BLOCKS]
+    return (
         text_of(message.get("content")).strip(),
         tuple(_arguments(call) for call in calls_of(message)) if calls else (),
         json_text(_without_nulls(other)) if other else "",
-        tuple((name, json_text(metadata[name])) for name in _TELLING if metadata.get(name) is not None),
     )
 
 
 def _arguments(call: Call) -> str:
     given = call.arguments
-    return given if isinstance(given, str) else json_text(_without_nulls(given))
+    return given if isinstance(given, str) else json_text(_without_nulls(arguments_of(call)))
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,8 +1,10 @@
 """Checkpoints: the frozen, compacted rendering of a prefix of the history.
 
-A `Piece` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that stands for many. A
-`Draft` is the pieces of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
-also its own report: every piece says what it stands for, what became of it, and by which rule.
+A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that stands for many. A
+`Draft` is the segments of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
+also its own report: every segment says what it stands for, what became of it, and by which rule.
+
+Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
 
 Pure: no I/O, no clock.
 """
@@ -13,13 +15,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import orjson
+from pydantic import Field
 
 from .messages import Message
-from .render import Rendered
+from .render import RenderedMessage
 from .rounds import Round
+from .tokens import TokenCounter
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
 
@@ -28,27 +32,29 @@ State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
 class Fact:
     """One line of a chapter: who spoke or which tool ran, how it ended, and names first seen there.
 
+    Line breaks in it become spaces, and tags that would close the chapter are escaped, when the chapter is rendered.
+
     Attributes:
-        head: begins with the mark; who spoke and what, or which tool was called on what.
+        subject: begins with the mark of the original, ``m12``; who spoke and what, or which tool was called on what.
         outcome: how a call ended; empty for speech.
         names: identifiers, in the order they appeared.
-        worth: for each name, how likely it is to be needed again; what is condensed loses the least first.
+        scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
     """
 
-    head: str
+    subject: Annotated[str, Field(alias="head")]
     outcome: str = ""
     names: tuple[str, ...] = ()
-    worth: tuple[float, ...] = ()
+    scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
 
     @property
     def text(self) -> str:
         """As it stands in the chapter: one line."""
-        said = f"{self.head} -> {self.outcome}" if self.outcome else self.head
+        said = f"{self.subject} -> {self.outcome}" if self.outcome else self.subject
         return f"{said}; {' '.join(self.names)}" if self.names else said
 
 
 @dataclass(frozen=True, slots=True)
-class DigestLine:
+class DigestEntry:
     """What a chapter says of one round.
 
     Attributes:
@@ -57,7 +63,7 @@ class DigestLine:
         turn: its turn id, ``a3``.
         facts: what happened, each naming its mark and who spoke or which tool ran.
         tokens: cost of the text.
-        before: tokens of the round as it stood in history.
+        original_tokens: tokens of the round in the history.
     """
 
     first: int
@@ -65,7 +71,23 @@ class DigestLine:
     turn: str
     facts: tuple[Fact, ...]
     tokens: int
-    before: int
+    original_tokens: Annotated[int, Field(alias="before")]
+
+    @classmethod
+    def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
+        """Return what a chapter says of a round: these facts.
+
+        Args:
+            described: the round.
+            facts: at least one; each takes a line.
+            counter: text to tokens.
+        """
+        entry = cls(described.first, described.last, described.head.turn_id, (), 0, described.tokens)
+        return entry.with_facts(facts, counter)
+
+    def with_facts(self, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
+        """Return the entry of the same round with other facts."""
+        return replace(self, facts=tuple(facts), tokens=sum(counter(fact.text) + 1 for fact in facts))
 
     @property
     def text(self) -> str:
@@ -78,47 +100,48 @@ class Chapter:
     """Rounds folded into a short text.
 
     Attributes:
-        lines: one for each round still spoken of, in order.
+        entries: one for each round the chapter still describes, in order.
         left_out: rounds in the range that no line speaks of any more.
-        before: tokens of all its rounds as they stood in history.
+        original_tokens: tokens of all its rounds in the history.
         author: ``digest`` (rules) or ``summary`` (a model).
     """
 
-    lines: tuple[DigestLine, ...]
-    before: int
+    entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
+    original_tokens: Annotated[int, Field(alias="before")]
     left_out: int = 0
     author: str = "digest"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A round, or a chapter, as a view shows it.
+class Segment:
+    """A round, or a chapter, as a view shows it. Immutable; its messages must never be changed in place.
 
     Attributes:
-        first: lowest seq it stands for.
+        first: lowest seq it stands for. It identifies the segment within a draft.
         last: highest seq it stands for.
-        turn: turn id of its first message.
-        shown: the messages sent for it.
-        tokens: their cost.
-        before: what the same rounds cost as they stand in history.
+        turn: turn id of its first message, ``u3`` or ``a3``.
+        shown: the messages sent for it, in order.
+        tokens: their cost: the sum of their tokens.
+        original_tokens: tokens of the same rounds in the history.
         state: what became of it.
         rule: which strategy or rule did that; empty while it is kept as it was.
         round: the entries behind it; None for a chapter.
-        chapter: what it says, for a chapter.
-        floor: why no strategy may remove it (``task``, ``pinned`` ...); empty when they may.
+        chapter: what it says, for a chapter; None for a round.
+        protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
+            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``.
     """
 
     first: int
     last: int
     turn: str
-    shown: tuple[Rendered, ...]
+    shown: tuple[RenderedMessage, ...]
     tokens: int
-    before: int
+    original_tokens: Annotated[int, Field(alias="before")]
     state: State = "kept"
     rule: str = ""
     round: Round | None = None
     chapter: Chapter | None = None
-    floor: str = ""
+    protected_because: Annotated[str, Field(alias="floor")] = ""
 
     @property
     def mark(self) -> str:
@@ -127,19 +150,36 @@ class Piece:
 
     @property
     def is_human(self) -> bool:
-        """Is it a message a human wrote, still standing by itself?"""
-        return self.round is not None and self.round.is_human
+        """True if it shows a message that a person wrote."""
+        return self.newest_human > 0
 
-    def showing(self, shown: Sequence[Rendered], state: State, rule: str) -> Piece:
-        """The same piece, shown differently."""
+    @property
+    def newest_human(self) -> int:
+        """Seq of the newest message of a person that it shows; 0 when it shows none.
+
+        A person's words beside a late result are shown with the round of its call, before newer rounds.
+        """
+        if self.round is None or not self.round.is_human:
+            return 0
+        people = {entry.seq for entry in self.round.entries if entry.human}
+        return max((message.seq for message in self.shown if message.seq in people), default=0)
+
+    def rendered_as(self, shown: Sequence[RenderedMessage], state: State, rule: str) -> Segment:
+        """Return the same segment, shown differently.
+
+        Args:
+            shown: its messages; `RenderedMessage.with_message` makes one of another text. A call and its result stay.
+            state: what became of it: ``clipped``, ``cleared`` or ``superseded``.
+            rule: name of the strategy, for reports.
+        """
         messages = tuple(shown)
         return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
 
 
-def piece_of(held: Round, shown: Sequence[Rendered], mends: Sequence[str] = ()) -> Piece:
+def segment_of(held: Round, shown: Sequence[RenderedMessage], mends: Sequence[str] = ()) -> Segment:
     """A round as it stands, before any strategy touched it."""
     messages = tuple(shown)
-    return Piece(
+    return Segment(
         held.first,
         held.last,
         held.head.turn_id,
@@ -154,29 +194,29 @@ def piece_of(held: Round, shown: Sequence[Rendered], mends: Sequence[str] = ()) 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The pieces of a view while strategies work on them. Immutable: a change makes a new draft.
+    """The segments of a view while strategies work on them. Immutable: a change makes a new draft.
 
     Attributes:
-        pieces: in the order of the view.
-        fixed: tokens of the view outside the pieces (system prompt, rounds still open).
+        segments: in the order of the view: chapters, and the rounds whose calls all have their results.
+        fixed: tokens of the view outside the segments: the system prompt, and rounds that wait for results.
     """
 
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     fixed: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens of the whole view."""
-        return self.fixed + sum(piece.tokens for piece in self.pieces)
+        return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the pieces, in order."""
-        return [shown.message for piece in self.pieces for shown in piece.shown]
+        """The messages of the segments, in order."""
+        return [shown.message for segment in self.segments for shown in segment.shown]
 
-    def with_pieces(self, pieces: Iterable[Piece]) -> Draft:
-        """A draft of other pieces."""
-        return Draft(tuple(pieces), self.fixed)
+    def with_segments(self, segments: Iterable[Segment]) -> Draft:
+        """Return a draft of these segments, with the same fixed part."""
+        return Draft(tuple(segments), self.fixed)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -187,19 +227,22 @@ class Checkpoint:
         covered: entries it stands for, counted from the first after the leading instructions.
         upto: highest seq among them.
         digest: hash of what it covers, by content: the same history in another session has the same.
-        pieces: what is shown for them.
+        segments: what is shown for them.
         tokens: cost of that.
         made_at: highest seq in the history when it was made.
         budget: tokens of the request it was made for.
+        from_content: True if nothing but the content it covers went into it. Only then may another session use it:
+            pins, registered short forms, a focus and interrupted turns belong to one session.
     """
 
     covered: int
     upto: int
     digest: bytes
-    pieces: tuple[Piece, ...]
+    segments: Annotated[tuple[Segment, ...], Field(alias="pieces")]
     tokens: int
     made_at: int
     budget: int
+    from_content: bool = False
 
     @property
     def mark(self) -> str:
@@ -207,10 +250,10 @@ class Checkpoint:
         return f"m{self.upto}"
 
     @property
-    def shown(self) -> Iterable[Rendered]:
+    def shown(self) -> Iterable[RenderedMessage]:
         """All its messages, in order."""
-        for piece in self.pieces:
-            yield from piece.shown
+        for segment in self.segments:
+            yield from segment.shown
 
 
 def content_hash(message: Message) -> bytes:

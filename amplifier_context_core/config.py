@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -27,6 +29,7 @@ WITHOUT_MEANING = frozenset(
         "compaction_notice_token_reserve",
         "compaction_notice_verbosity",
         "compaction_strategy",
+        "max_messages",
         "memory_files",
         "storage_path",
         "summarization_model",
@@ -37,8 +40,12 @@ WITHOUT_MEANING = frozenset(
         "truncate_boundary",
     }
 )
+# Keys of context-persistent alone: in another module they would promise a durable history that it does not have.
+DURABLE = frozenset({"archive", "durability", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
+_AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]{1,9})?)([km]?)", re.IGNORECASE)  # as people abbreviate tokens
+_TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
 
 
@@ -47,15 +54,23 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    max_tokens: int = Field(200_000, ge=1, description="budget without a provider's window; caps it when set (tokens)")
+    max_tokens: int = Field(
+        200_000, ge=1, description="tokens to use when the provider reports no window; also an upper limit when set"
+    )
     compact_threshold: float = Field(0.92, gt=0, le=1, description="share at which a view is compacted")
-    target_usage: float = Field(0.50, gt=0, lt=1, description="share a compaction brings the view down to")
+    target_usage: float = Field(
+        0.50, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
+    )
     protected_recent: float = Field(0.30, ge=0, le=1, description="share of the target kept as it is, newest first")
     protected_human: float = Field(0.40, ge=0, le=1, description="share of the target that human messages keep")
-    protected_tool_results: int = Field(5, ge=0, description="newest tool rounds whose outputs stay")
+    protected_tool_results: int = Field(
+        5, ge=0, description="newest tool rounds whose outputs stay, at most; fewer if they fold"
+    )
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
     cadence: Literal["fixed", "auto"] = Field(
-        "auto", description="auto: compact where carrying on has cost what a compaction will; fixed: at the threshold"
+        "auto",
+        description="auto: compact when re-sending the cached history has cost as much as the next compaction would; "
+        "fixed: at `compact_threshold`",
     )
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")
     output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
@@ -133,15 +148,21 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
         if key in WITHOUT_MEANING:
             idle.append(key)
             continue
-        known = sorted({*model.model_fields, *WITHOUT_MEANING, *SPELLINGS})
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = _hint(key, module, model)
         if config.strict_config:
             raise ConfigError(key, f"unknown key of {module}{hint}")
         log.warning("%s: unknown config key %r is ignored%s", module, key, hint)
     if idle:
         log.info("%s: accepted, without meaning here: %s", module, ", ".join(sorted(idle)))
     return config
+
+
+def _hint(key: str, module: str, model: type[Config]) -> str:
+    """Return what may be meant by a key that a module does not read; empty where no known key is near."""
+    if key in DURABLE:
+        return f"; it is a key of context-persistent, and {module} keeps no history"
+    near = difflib.get_close_matches(key, sorted({*model.model_fields, *WITHOUT_MEANING, *SPELLINGS}), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
@@ -163,12 +184,25 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
         field = model.model_fields.get(name)
         wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
         said = said[:1].lower() + said[1:]
-        if wanted and first["type"] in _OUT_OF_RANGE:
+        if first["type"] == "int_parsing" and (number := _written_out(first["input"])) is not None:
+            said = f"write {number}"
+        elif first["type"] == "list_type":
+            said = "it must be a list, like ['fold']" if name == "ladder" else said
+        elif wanted and first["type"] in _OUT_OF_RANGE:
             said = f"must be {wanted}"
         elif wanted:
             said = f"{said}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {said}") from None
+
+
+def _written_out(amount: object) -> int | None:
+    """Return the number that an abbreviation such as ``16k`` or ``32,000`` stands for; None if it is not one."""
+    found = _AMOUNT.fullmatch(amount.strip()) if isinstance(amount, str) and len(amount) <= 30 else None
+    if found is None:
+        return None
+    number = Decimal(found[1].replace("_", "").replace(",", "")) * _TIMES[found[2].lower()]
+    return int(number) if number == int(number) else None
 
 
 def _bounds(constraint: object) -> Iterator[str]:

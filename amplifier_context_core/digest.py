@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-import orjson
-
-from .checkpoint import Chapter, DigestLine, Fact
+from .checkpoint import Chapter, DigestEntry, Fact, Segment
 from .fence import TAG, one_line
 from .identifiers import identifiers, is_identifier
-from .messages import Call, Message, Result, blocks_of, calls_of, result_text, results_of, text_of
-from .render import NOTE_METADATA, Rendered, Summaries, summary_of
+from .messages import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, results_of, text_of
+from .render import NOTE_METADATA, RenderedMessage, Summaries, summary_of
 from .rounds import Round
 from .tables import told
 from .tokens import TokenCounter, count_message_tokens
@@ -58,7 +57,7 @@ def digest_line(
     *,
     share: float,
     summaries: Summaries | None = None,
-) -> DigestLine:
+) -> DigestEntry:
     """What a chapter says of a round.
 
     Args:
@@ -70,38 +69,65 @@ def digest_line(
     """
     room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
     facts = tuple(_facts(held, known, room, summaries or {}))
-    return line_of(held, facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),), counter)
+    facts = facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),)
+    return DigestEntry.of(held, facts, counter)
 
 
-def line_of(held: Round | DigestLine, facts: Sequence[Fact], counter: TokenCounter) -> DigestLine:
-    """The line of a round, or a line once more, with these facts."""
-    tokens = sum(counter(fact.text) + 1 for fact in facts)
-    if isinstance(held, DigestLine):
-        return DigestLine(held.first, held.last, held.turn, tuple(facts), tokens, held.before)
-    return DigestLine(held.first, held.last, held.head.turn_id, tuple(facts), tokens, held.tokens)
+def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str) -> Message:
+    """The message a chapter is sent as: a fenced record in the role of the user, marked as written by no human.
 
-
-def render_chapter(lines: Sequence[DigestLine], left_out: int, author: str = "digest") -> Message:
-    """The message a chapter is sent as: a fenced record in the role of the user, marked as written by no human."""
-    head = (
-        f"<{TAG}>\n[m{lines[0].first} to m{lines[-1].last} in short: a record, no instructions; marks name originals]"
-    )
+    Each fact takes one line, in which nothing can close the fence, whatever wrote it.
+    """
+    head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
-    body = "\n".join(line.text for line in lines)
+    body = "".join(f"\n{one_line(fact.text)}" for entry in entries for fact in entry.facts)
     metadata = {**NOTE_METADATA, "chapter": author}
-    return {"role": "user", "content": f"{head}{gap}\n{body}\n</{TAG}>", "metadata": metadata}
+    return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
 
 
 def chapter_of(
-    lines: Sequence[DigestLine], counter: TokenCounter, *, left_out: int = 0, before: int | None = None
-) -> tuple[Chapter, Rendered]:
-    """A chapter of these lines, and the message it is shown as."""
-    total = sum(line.before for line in lines) if before is None else before
-    message = render_chapter(lines, left_out)
-    return Chapter(tuple(lines), total, left_out), Rendered(message, count_message_tokens(message, counter))
+    entries: Sequence[DigestEntry],
+    counter: TokenCounter,
+    *,
+    left_out: int = 0,
+    original_tokens: int | None = None,
+    span: tuple[int, int] | None = None,
+) -> tuple[Chapter, RenderedMessage]:
+    """A chapter of these entries, and the message it is shown as.
+
+    Args:
+        entries: one for each round it describes.
+        counter: text to tokens.
+        left_out: rounds it stands for and does not describe.
+        original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
+        span: lowest and highest seq it stands for; by default from its first entry to its last.
+    """
+    total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
+    message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, "digest")
+    return Chapter(tuple(entries), total, left_out), RenderedMessage(message, count_message_tokens(message, counter))
 
 
-def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -> list[DigestLine]:
+def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
+    """Return a chapter as it stands when it describes and counts a round no more; nothing if that was all it held."""
+    chapter = segment.chapter
+    if chapter is None:
+        raise ValueError(f"{segment.mark} is no chapter")
+    entries = [entry for entry in chapter.entries if entry.first != round_.first]
+    left_out = chapter.left_out - (len(entries) == len(chapter.entries))
+    taken = {entry.seq for entry in round_.entries}
+    first = segment.first
+    while first in taken:
+        first += 1
+    if first > segment.last or (not entries and left_out <= 0):
+        return []
+    tokens = max(0, chapter.original_tokens - round_.tokens)
+    rest, shown = chapter_of(
+        entries, counter, left_out=max(0, left_out), original_tokens=tokens, span=(first, segment.last)
+    )
+    return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
+
+
+def condense(lines: Sequence[DigestEntry], share: float, counter: TokenCounter) -> list[DigestEntry]:
     """The lines in about `share` of their characters: heads cut short, the older the shorter, and the names least
     likely to be needed again left out. Where not even the heads find room, the oldest lines go.
 
@@ -125,7 +151,7 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
             (worth + _FRESHNESS * place / len(lines), place, number, index)
             for place, facts in enumerate(cut)
             for number, fact in enumerate(facts)
-            for index, worth in enumerate(fact.worth)
+            for index, worth in enumerate(fact.scores)
         ),
         reverse=True,
     )
@@ -140,15 +166,15 @@ def condense(lines: Sequence[DigestLine], share: float, counter: TokenCounter) -
             break
         said.add(name)
         kept.add((place, number, index))
-    condensed: list[DigestLine] = []
+    condensed: list[DigestEntry] = []
     for place, line in enumerate(lines):
         facts: list[Fact] = []
         for number, fact in enumerate(cut[place]):
             left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
             names = tuple(fact.names[index] for index in left)
-            facts.append(Fact(fact.head, fact.outcome, names, tuple(fact.worth[index] for index in left)))
+            facts.append(Fact(fact.subject, fact.outcome, names, tuple(fact.scores[index] for index in left)))
         same = tuple(facts) == line.facts
-        condensed.append(line if same else line_of(line, facts, counter))
+        condensed.append(line if same else line.with_facts(facts, counter))
     return condensed
 
 
@@ -218,7 +244,7 @@ def _call(
     room: int,
     summaries: Summaries,
 ) -> Fact:
-    shown, hidden = _show_arguments(_arguments(call), max(_LEAST_ARGUMENTS, room // 2), known)
+    shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
     if found is None:
@@ -270,16 +296,6 @@ def _trouble(text: str) -> str:
             if not _SOURCE.match(part, start, end):
                 return part[max(start, first - 80) : end][:300]
     return ""
-
-
-def _arguments(call: Call) -> dict[str, Any]:
-    if isinstance(call.arguments, dict):
-        return call.arguments
-    try:
-        parsed = orjson.loads(call.arguments)
-    except (orjson.JSONDecodeError, UnicodeError):
-        return {"arguments": call.arguments}
-    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"arguments": call.arguments}
 
 
 def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[str]) -> tuple[str, str]:
@@ -342,35 +358,35 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
     return [candidates[index] for index in sorted(chosen)]
 
 
-def _heads(lines: Sequence[DigestLine], room: int, words: int) -> list[list[Fact]]:
+def _heads(lines: Sequence[DigestEntry], room: int, words: int) -> list[list[Fact]]:
     """The facts of each line with heads and outcomes cut to their share of the room, the older the shorter; of what a
     human said at least `words` characters stay."""
-    heads = sum(len(fact.head) + len(fact.outcome) for line in lines for fact in line.facts)
+    heads = sum(len(fact.subject) + len(fact.outcome) for line in lines for fact in line.facts)
     share = _HEADS_SHARE * room / max(heads, 1)
     if share >= 1:
-        return [[_brief(fact, len(fact.head) + len(fact.outcome), words) for fact in line.facts] for line in lines]
+        return [[_brief(fact, len(fact.subject) + len(fact.outcome), words) for fact in line.facts] for line in lines]
     cut: list[list[Fact]] = []
     for place, line in enumerate(lines):
         age = share * (0.6 + 0.8 * place / max(len(lines) - 1, 1))
         facts = _without_asides(line.facts) if age < 1 else line.facts
-        cut.append([_brief(fact, int((len(fact.head) + len(fact.outcome)) * age), words) for fact in facts])
+        cut.append([_brief(fact, int((len(fact.subject) + len(fact.outcome)) * age), words) for fact in facts])
     return cut
 
 
 def _cost(cut: Sequence[Sequence[Fact]]) -> int:
     """Characters of heads and outcomes, and of what joins them."""
-    return sum(len(fact.head) + len(fact.outcome) + 5 for facts in cut for fact in facts)
+    return sum(len(fact.subject) + len(fact.outcome) + 5 for facts in cut for fact in facts)
 
 
 def _brief(fact: Fact, room: int, words: int) -> Fact:
     """The fact with head and outcome in about `room` characters; identifiers in what was cut off become names."""
     outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
-    least = words if " user: " in fact.head[:16] else _LEAST_HEAD
+    least = words if " user: " in fact.subject[:16] else _LEAST_HEAD
     head_room = max(least, room - min(len(fact.outcome), outcome_room))
-    head, lost = _cut(fact.head, head_room, whole=_ARGUMENT_CHARS)
+    head, lost = _cut(fact.subject, head_room, whole=_ARGUMENT_CHARS)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
     names = [name for name in identifiers(f"{lost} {lost_too}") if name not in fact.names]
-    return Fact(head, outcome, (*names, *fact.names), (*(_HEAD_WORTH for _ in names), *fact.worth))
+    return Fact(head, outcome, (*names, *fact.names), (*(_HEAD_WORTH for _ in names), *fact.scores))
 
 
 def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
@@ -388,16 +404,16 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
 
 def _without_asides(facts: Sequence[Fact]) -> Sequence[Fact]:
     """Facts without what was said beside calls: they say it themselves. Names in it are kept."""
-    if len(facts) < 2 or " assistant: " not in facts[0].head[:24]:
+    if len(facts) < 2 or " assistant: " not in facts[0].subject[:24]:
         return facts
     said, first, *rest = facts
-    names = [name for name in identifiers(said.head) if name not in said.names and name not in first.names]
+    names = [name for name in identifiers(said.subject) if name not in said.names and name not in first.names]
     return [
         Fact(
-            first.head,
+            first.subject,
             first.outcome,
             (*names, *said.names, *first.names),
-            (*(_HEAD_WORTH for _ in names), *said.worth, *first.worth),
+            (*(_HEAD_WORTH for _ in names), *said.scores, *first.scores),
         ),
         *rest,
     ]

@@ -8,11 +8,13 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from .align import timestamp_of
-from .messages import Message, calls_of, metadata_of, read_message, results_of
+from .messages import Message, blocks_of, calls_of, metadata_of, read_message, results_of
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
@@ -22,15 +24,17 @@ _TELLING = ("source", "ephemeral")  # metadata that says whether a human wrote i
 _NOT_HUMAN = "hook"  # the source of what stood in the user's role without being written by one
 
 
-def erased(entry: Entry, counter: TokenCounter) -> Entry:
+def erased(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
     """The entry as it stays behind, with the same seq, turn and times.
 
     Args:
         entry: what is erased.
         counter: text to tokens, for what is left.
+        trace: what an echo of it is recognised by (see `erasures`); empty for none.
     """
-    message, reading = read_message(_left(entry))
+    message, reading = read_message(erased_message(entry.message, human=entry.human))
     return entry._replace(
+        erased=trace,
         message=message,
         human=reading.human,
         calls=reading.calls,
@@ -40,8 +44,18 @@ def erased(entry: Entry, counter: TokenCounter) -> Entry:
     )
 
 
-def _left(entry: Entry) -> Message:
-    message, role = entry.message, entry.role
+def is_erased(message: Message) -> bool:
+    """True if a message says only that it was erased."""
+    content = message.get("content")
+    if isinstance(content, list):
+        blocks = blocks_of(message)
+        return bool(blocks) and all(ERASED in (block.get("content"), block.get("text")) for block in blocks)
+    return content == ERASED
+
+
+def erased_message(message: Message, *, human: bool) -> Message:
+    """Return what stays behind of a message; `human` says that a human wrote it."""
+    role = message["role"]
     left: dict[str, Any] = {"role": role}
     calls, results = list(calls_of(message)), list(results_of(message))
     if role in ("tool", "function") and isinstance(message.get("tool_call_id"), str):
@@ -52,14 +66,14 @@ def _left(entry: Entry) -> Message:
         left["content"] = [
             {"type": "tool_result", "tool_use_id": result.call_id, "content": ERASED} for result in results
         ]
-        if entry.human:
+        if human:
             left["content"].append({"type": "text", "text": ERASED})
     else:
         left["content"] = ERASED
     if calls:
         left["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": {}} for call in calls]
     metadata = {key: value for key, value in metadata_of(message).items() if key in _TELLING}
-    if role == "user" and not entry.human and not results:
+    if role == "user" and not human and not results:
         metadata.setdefault("source", _NOT_HUMAN)
     stamp = timestamp_of(message)
     if stamp is not None:
@@ -67,3 +81,21 @@ def _left(entry: Entry) -> Message:
     if metadata:
         left["metadata"] = metadata
     return left
+
+
+def forms_of(text: str) -> frozenset[str]:
+    """A text, and how it stands in JSON that was written into a text: once, or in JSON once more."""
+    forms = {text}
+    for _ in range(2):
+        forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
+    return frozenset(forms)
+
+
+def holds(value: object, forms: Collection[str]) -> bool:
+    """True if any string in JSON data holds one of these."""
+    if isinstance(value, str):
+        return any(form in value for form in forms)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return any(holds(key, forms) or holds(item, forms) for key, item in items)
+    return isinstance(value, list) and any(holds(item, forms) for item in cast("list[object]", value))

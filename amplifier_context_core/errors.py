@@ -88,6 +88,13 @@ class SessionLost(StoreError):
         self.holder = holder
 
 
+class NotErased(StoreError):
+    """Messages were replaced, but what they said is not erased from every file yet.
+
+    They read as replaced from now on; the same call made again finishes it.
+    """
+
+
 class NotLoaded(ContextError, LookupError):
     """An entry is in the store only: the session was resumed, and nobody has asked for all of its history yet.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from .checkpoint import Checkpoint, Piece
-from .transcript import Snapshot
+from .checkpoint import Segment
+from .figures import beside_conversation
+from .transcript import Entry
 
 if TYPE_CHECKING:
     from .manager import ContextManager
@@ -16,46 +17,57 @@ _MOST_ROUNDS = 5_000  # rounds listed one by one
 
 
 def explain(manager: ContextManager) -> dict[str, Any]:
-    """The report of the view handed out last; see docs/architecture.md for its fields."""
+    """Return the report of the view handed out last.
+
+    All tokens are the provider's, as far as its counts are known; only ``view.counted`` is this package's count of the
+    view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of members of the floor
+    are rounded one by one, so their sums may differ from the totals by a few tokens.
+    """
     view = manager.views.last
     history = manager.history.snapshot()
     if view is None:
         raise ValueError("no view was handed out yet")
-    limits = view.limits
-    pieces = manager.views.pieces()
+    limits, units = view.limits, view.limits.units
+    segments = manager.views.segments()
     checkpoint = view.line.checkpoint
     exact = getattr(manager.counter, "exact", False)
-    figure = "measured" if manager.meter.is_measured(view.key) else "counted" if exact else "estimated"
+    figure = "measured" if units.measured else "counted" if exact else "estimated"
     mends = manager.views.mends()
     rounds: list[dict[str, Any]] = []
-    for piece in pieces:
-        rounds.extend(_rows(piece, mends.get(piece.first, ())))
-    rounds.extend(_dropped(pieces, history, checkpoint))
+    for segment in segments:
+        rounds.extend(_rows(segment, mends.get(segment.first, ())))
+    rounds.extend(_unlisted(segments, history[history.leading : history.leading + view.line.covered]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
-    floor = [piece for piece in pieces if piece.floor]
+    for row in rounds:
+        row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}
+    floor = [segment for segment in segments if segment.protected_because]
     prompt = sum(shown.tokens for shown in view.system)
     return {
         "session_id": manager.history.session_id,
         "messages": len(history),
         "turns": manager.turn_count,
+        "history_tokens": units.request(sum(entry.tokens for entry in history)),
         "view": {
             "messages": len(view.system) + len(view.messages),
-            "tokens": manager.meter.estimate(view.counted, view.key),
+            "tokens": units.request(view.counted),
+            "overhead_tokens": units.overhead,
             "counted": view.counted,
             "budget": limits.budget,
-            "room": limits.room,
-            "trigger": limits.trigger,
-            "target": limits.target,
-            "prefix_tokens": view.prefix,
-            "chapter_tokens": sum(piece.tokens for piece in pieces if piece.chapter),
+            "trigger": limits.reported(limits.trigger),
+            "target": limits.reported(limits.target),
+            "prefix_tokens": units.part(view.prefix),
+            "chapter_tokens": units.part(sum(segment.tokens for segment in segments if segment.chapter)),
             "checkpoint": checkpoint.mark if checkpoint else None,
             "figure": figure,
             "why": _why(manager, view),
         },
         "floor": {
-            "tokens": prompt + sum(piece.tokens for piece in floor),
-            "members": [{"mark": "system prompt", "tokens": prompt, "why": "system prompt"}] * bool(prompt)
-            + [{"mark": piece.mark, "tokens": piece.tokens, "why": piece.floor} for piece in floor],
+            "tokens": units.request(prompt + sum(segment.tokens for segment in floor)),
+            "members": beside_conversation(prompt, units)
+            + [
+                {"mark": segment.mark, "tokens": units.part(segment.tokens), "why": segment.protected_because}
+                for segment in floor
+            ],
         },
         "compactions": manager.views.compactions,
         "tokens_saved": manager.views.saved_tokens,
@@ -65,67 +77,99 @@ def explain(manager: ContextManager) -> dict[str, Any]:
 
 
 def _why(manager: ContextManager, view: View) -> str:
-    limits = view.limits
+    limits, units = view.limits, view.limits.units
     config = manager.config
     if not config.auto_compact:
-        return f"auto_compact is off: compacted only above the budget of {limits.room:,} tokens"
-    text = f"compacted above {limits.trigger:,} tokens, {limits.trigger / limits.room:.0%} of {limits.room:,}"
+        return f"auto_compact is off: compacted only above the budget of {limits.accepted:,} tokens"
+    trigger = limits.reported(limits.trigger)
+    share = f"{trigger / limits.accepted:.0%} of the budget of {limits.accepted:,}"
+    text = f"compacted above {trigger:,} tokens, {share}"
     if config.cadence == "auto":
         text += ": where carrying on has cost what a compaction will"
-    if limits.room != limits.budget:
-        text += f" (a budget of {limits.budget:,} corrected by what the provider reported)"
+    if units.measured:
+        text += f" (counts corrected by what the provider reported: {units.ratio:.2f} of ours"
+        text += f", and {units.overhead:,} beside the messages)" if units.overhead else ")"
     if view.counted > limits.trigger and view.line.attempt:
-        text += f"; not tried again before {view.line.attempt.until:,}: too little could be freed"
+        text += f"; not tried again before {units.limit(view.line.attempt.until):,}: too little could be freed"
     return text
 
 
-def _rows(piece: Piece, mends: tuple[str, ...]) -> list[dict[str, Any]]:
-    if piece.chapter is None:
-        rule = piece.rule if not piece.floor else piece.floor if not piece.rule else f"{piece.floor}; {piece.rule}"
-        return [_row(piece, piece.first, piece.last, piece.turn, piece.before, piece.tokens, "; ".join((rule, *mends)))]
-    return [_row(piece, line.first, line.last, line.turn, line.before, line.tokens) for line in piece.chapter.lines]
+def _rows(segment: Segment, mends: tuple[str, ...]) -> list[dict[str, Any]]:
+    if segment.chapter is None:
+        rule = (
+            segment.rule
+            if not segment.protected_because
+            else segment.protected_because
+            if not segment.rule
+            else f"{segment.protected_because}; {segment.rule}"
+        )
+        return [
+            _row(
+                segment,
+                segment.first,
+                segment.last,
+                segment.turn,
+                segment.original_tokens,
+                segment.tokens,
+                "; ".join((rule, *mends)),
+            )
+        ]
+    return [
+        _row(segment, line.first, line.last, line.turn, line.original_tokens, line.tokens)
+        for line in segment.chapter.entries
+    ]
 
 
-def _row(piece: Piece, first: int, last: int, turn: str, before: int, after: int, rule: str = "") -> dict[str, Any]:
+def _row(segment: Segment, first: int, last: int, turn: str, before: int, after: int, rule: str = "") -> dict[str, Any]:
     return {
         "mark": f"m{first}",
         "to": f"m{last}",
         "turn": turn,
-        "state": piece.state,
-        "rule": (rule or piece.rule).strip("; "),
+        "state": segment.state,
+        "rule": (rule or segment.rule).strip("; "),
         "tokens_before": before,
         "tokens_after": after,
     }
 
 
-def _dropped(pieces: list[Piece], history: Snapshot, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
-    """Stretches that the checkpoint covers and no piece and no line of a chapter stands for, in the order of history.
+def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, Any]]:
+    """Stretches of what the view does not show in full that no segment and no entry of a chapter names, in order.
 
-    The system prompt before them is none.
+    A chapter that covers them counts them; else they were dropped.
+
+    Args:
+        segments: of the view.
+        covered: entries of the history that its checkpoint or its first chapters stand for.
     """
-    if checkpoint is None:
-        return []
-    spoken = {entry.seq for piece in pieces if piece.round for entry in piece.round.entries}
-    lines = sorted((line.first, line.last) for piece in pieces if piece.chapter for line in piece.chapter.lines)
+    shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}
+    chapters = [segment for segment in segments if segment.chapter]
+    listed = sorted((line.first, line.last) for made in chapters if made.chapter for line in made.chapter.entries)
+    spans = sorted((chapter.first, chapter.last) for chapter in chapters)
     rows: list[dict[str, Any]] = []
-    silent = False
-    for entry in history[history.leading : history.leading + checkpoint.covered]:
-        place = max(0, bisect_right(lines, (entry.seq, entry.seq)) - 1)
-        told = entry.seq in spoken or any(first <= entry.seq <= last for first, last in lines[place : place + 2])
-        if not told and silent:
+    state = ""
+    for entry in covered:
+        before, state = state, ""
+        if entry.seq not in shown and not _within(listed, entry.seq):
+            state = "folded" if _within(spans, entry.seq) else "dropped"
+        if state and state == before:
             rows[-1]["to"] = entry.mark
             rows[-1]["tokens_before"] += entry.tokens
-        elif not told:
+        elif state:
             rows.append(
                 {
                     "mark": entry.mark,
                     "to": entry.mark,
                     "turn": "",
-                    "state": "dropped",
-                    "rule": "not shown",
+                    "state": state,
+                    "rule": "counted by its chapter" if state == "folded" else "not shown",
                     "tokens_before": entry.tokens,
                     "tokens_after": 0,
                 }
             )
-        silent = not told
     return rows
+
+
+def _within(spans: list[tuple[int, int]], seq: int) -> bool:
+    """True if one of the sorted spans holds the seq. Spans overlap by one neighbour at most: late results."""
+    place = max(0, bisect_right(spans, (seq, seq)) - 1)
+    return any(first <= seq <= last for first, last in spans[place : place + 2])

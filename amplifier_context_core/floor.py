@@ -14,71 +14,71 @@ from typing import Any, cast
 
 import orjson
 
-from .checkpoint import Draft, Piece
-from .clip import clip_text
+from .checkpoint import Draft, Segment
+from .fence import clip_quoted
 from .media import MEDIA_BLOCKS
 from .messages import INSTRUCTING, Message, is_signed, json_text, metadata_of
-from .render import Rendered
-from .strategies.base import floored
-from .tokens import TokenCounter, count_message_tokens
+from .render import RenderedMessage
+from .strategies.base import with_protection
+from .tokens import TokenCounter
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
 _WORTH = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
-def mark_floor(
-    pieces: Sequence[Piece], pins: Collection[int], *, pin_tokens: int, newest_is_later: bool, human_is_later: bool
-) -> tuple[list[Piece], list[str]]:
-    """The pieces, each with the reason why it must stay, and the marks of pins that had no room.
+def mark_protected(
+    segments: Sequence[Segment], pins: Collection[int], *, pin_tokens: int, later: Sequence[Segment] = ()
+) -> tuple[list[Segment], list[str]]:
+    """The segments, each with the reason why it must stay, and the marks of pins that had no room.
 
     Args:
-        pieces: of the view, in order.
+        segments: of the view, in order.
         pins: seqs pinned by command (``metadata.pinned`` is seen here).
         pin_tokens: tokens all pins together may fill; those beyond it, oldest first served, are no pins.
-        newest_is_later: rounds newer than these pieces are in the view.
-        human_is_later: one of them is a human's.
+        later: segments of the view behind these, which are not to be marked.
     """
-    humans = [index for index, piece in enumerate(pieces) if piece.is_human]
-    newest_human = humans[-1] if humans and not human_is_later else -1
-    notices = {name: index for index, piece in enumerate(pieces) if (name := hook_of(piece))}
-    marked: list[Piece] = []
+    humans = [segment.newest_human for segment in segments]
+    task = next((index for index, seq in enumerate(humans) if seq), -1)
+    newest = max((segment.newest_human for segment in (*segments, *later)), default=0)
+    notices = {name: index for index, segment in enumerate(segments) if (name := hook_of(segment))}
+    marked: list[Segment] = []
     crowded_out: list[str] = []
-    for index, piece in enumerate(pieces):
-        held = piece.round
+    for index, segment in enumerate(segments):
+        held = segment.round
         why = ""
         if held is not None:
             if held.is_pinned or any(entry.seq in pins for entry in held.entries):
-                if piece.tokens <= pin_tokens:
-                    pin_tokens -= piece.tokens
+                if segment.tokens <= pin_tokens:
+                    pin_tokens -= segment.tokens
                     why = "pinned"
                 else:
-                    crowded_out.append(piece.mark)
-            if humans and index == humans[0]:
+                    crowded_out.append(segment.mark)
+            if index == task:
                 why = why or "task"
-            elif index == newest_human:
+            elif newest and humans[index] == newest:
                 why = why or "newest human message"
-            elif index == len(pieces) - 1 and not newest_is_later:
+            elif index == len(segments) - 1 and not later:
                 why = why or "newest round"
             elif held.holds_loaded_tools:
                 why = why or "loaded tools"
-            elif notices.get(hook_of(piece) or "") == index:
+            elif notices.get(hook_of(segment) or "") == index:
                 why = why or "newest notice of its hook"
-        marked.append(floored(piece, why))
+        marked.append(with_protection(segment, why))
     return marked, crowded_out
 
 
-def hook_of(piece: Piece) -> str | None:
-    """The hook whose notice (a later system message) the piece is; None when it is none."""
-    if piece.round is None or piece.round.head.role not in INSTRUCTING:
+def hook_of(segment: Segment) -> str | None:
+    """The hook whose notice (a later system message) the segment is; None when it is none."""
+    if segment.round is None or segment.round.head.role not in INSTRUCTING:
         return None
-    name = metadata_of(piece.round.head.message).get("hook_name")
+    name = metadata_of(segment.round.head.message).get("hook_name")
     return name if isinstance(name, str) and name else None
 
 
 def floor_tokens(draft: Draft) -> int:
     """Tokens of what must stay, the fixed part of the view included."""
-    return draft.fixed + sum(piece.tokens for piece in draft.pieces if piece.floor)
+    return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
 
 
 def clip_floor(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
@@ -87,23 +87,25 @@ def clip_floor(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
         over = floor_tokens(draft) - limit
         if over <= 0:
             break
-        members = [p for p in draft.pieces if p.floor and not (spare_pins and p.floor == "pinned")]
-        cap = _cap([piece.tokens for piece in members], sum(p.tokens for p in members) - over)
-        large = {id(piece) for piece in members if piece.tokens > cap}
-        draft = draft.with_pieces(clip_piece(p, cap, counter) if id(p) in large else p for p in draft.pieces)
+        members = [
+            p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because == "pinned")
+        ]
+        cap = _cap([segment.tokens for segment in members], sum(p.tokens for p in members) - over)
+        large = {id(segment) for segment in members if segment.tokens > cap}
+        draft = draft.with_segments(clip_segment(p, cap, counter) if id(p) in large else p for p in draft.segments)
     return draft
 
 
-def clip_piece(piece: Piece, max_tokens: int, counter: TokenCounter) -> Piece:
-    """A piece of at most about `max_tokens`: its largest messages are clipped head and tail."""
-    cap = _cap([shown.tokens for shown in piece.shown], max_tokens)
-    shown = [clip_rendered(message, cap, counter) if message.tokens > cap else message for message in piece.shown]
-    if all(a is b for a, b in zip(shown, piece.shown, strict=True)):
-        return piece
-    return piece.showing(shown, "clipped", "floor")
+def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter) -> Segment:
+    """A segment of at most about `max_tokens`: its largest messages are clipped head and tail."""
+    cap = _cap([shown.tokens for shown in segment.shown], max_tokens)
+    shown = [clip_rendered(message, cap, counter) if message.tokens > cap else message for message in segment.shown]
+    if all(a is b for a, b in zip(shown, segment.shown, strict=True)):
+        return segment
+    return segment.rendered_as(shown, "clipped", "floor")
 
 
-def clip_rendered(shown: Rendered, max_tokens: int, counter: TokenCounter) -> Rendered:
+def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:
     """A message of at most about `max_tokens`; the same object when nothing of it can be clipped."""
     max_tokens = max(max_tokens, _LEAST)
     size = shown.tokens
@@ -113,12 +115,12 @@ def clip_rendered(shown: Rendered, max_tokens: int, counter: TokenCounter) -> Re
     best = shown
     for _ in range(_TRIES):
         message = _clip_message(shown.message, ratio, f"m{shown.seq}" if shown.seq else None)
-        tokens = count_message_tokens(message, counter)
-        if tokens < best.tokens:
-            best = Rendered(message, tokens, shown.seq, shown.provider)
-        if tokens <= max_tokens or ratio < 1e-4:
+        clipped = shown.with_message(message, counter)
+        if clipped.tokens < best.tokens:
+            best = clipped
+        if clipped.tokens <= max_tokens or ratio < 1e-4:
             break
-        ratio *= 0.8 * max_tokens / tokens
+        ratio *= 0.8 * max_tokens / clipped.tokens
     return best
 
 
@@ -180,4 +182,4 @@ def _clip_values(value: Any, ratio: float, mark: str | None) -> Any:
 
 
 def _clip(text: str, ratio: float, mark: str | None) -> str:
-    return clip_text(text, max(16, int(len(text) * ratio)), mark)
+    return clip_quoted(text, max(16, int(len(text) * ratio)), mark)

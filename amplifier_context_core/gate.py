@@ -18,10 +18,9 @@ _LOOK = 1.0  # seconds between two looks of who waits, whether the loop of who i
 class Gate:
     """``async with gate:`` lets one task in at a time."""
 
-    __slots__ = ("__weakref__", "_guard", "_holder", "_taken", "_waiters", "broken")
+    __slots__ = ("__weakref__", "_guard", "_holder", "_taken", "_waiters")
 
     def __init__(self) -> None:
-        self.broken = False  # somebody's loop was closed while he was in: what he did may be half done
         # Reentrant: the garbage collector may end a task of a closed loop at any moment, and with it its turn.
         self._guard = threading.RLock()
         self._taken = False
@@ -44,7 +43,6 @@ class Gate:
             while not (await asyncio.wait((waiting,), timeout=_LOOK))[0]:
                 with self._guard:
                     if self._taken and self._holder is not None and self._holder.is_closed():
-                        self.broken = True
                         self.leave()
         except BaseException:
             # Cancelled while waiting. If the turn came all the same, it must be passed on, or all wait for ever.
@@ -68,10 +66,8 @@ class Gate:
             self._holder = loop
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> bool:
-        gone = self._taken and self._holder is not None and self._holder.is_closed()
-        if self._taken and not gone:
+        if self._taken and (self._holder is None or not self._holder.is_closed()):
             return False
-        self.broken |= gone
         self._taken = True
         self._holder = loop
         return True

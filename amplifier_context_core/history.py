@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from .additions import Addition, Additions, land
-from .align import Alignment, Incoming, align, timestamp_of
+from .align import Alignment, Incoming, timestamp_of
 from .checkpoint import content_hash
 from .clock import utc_now
-from .erase import erased
-from .errors import InvalidMessage, NotLoaded, SessionInUse, SessionLost, StoreError
+from .erasures import Erasures, erasures_of
+from .errors import InvalidMessage, NotErased, NotLoaded, StoreError
 from .gate import Gate
-from .incoming import echoed, response_of, stamped
+from .incoming import aligned, echoed, response_of, stamped
 from .kin import any_count, known_count
 from .lent import lent
 from .messages import Message, read_message
-from .plugins import Plugins
+from .plugins import Observers
 from .replay import Replay
-from .stores import UNCOUNTED, Extent, Repair, Store, slices
-from .stores.checks import named_after
+from .stored import OnConflict, StoredTranscript
+from .stores import Extent, Store
 from .tokens import TokenCounter, measure
 from .transcript import Entry, Response, Snapshot, Transcript, is_finished, same_entries
 
 log = logging.getLogger(__name__)
 
 OnInterrupt = Literal["keep", "discard", "repair"]
-OnConflict = Literal["error", "fork"]
 _T = TypeVar("_T")
-_TOLD = 50_000  # messages loaded in between two words in the log
 _TURN = 0.0003  # seconds of drafting in one turn of the event loop
 _BREATHE = 500  # messages compared or read in between two breaths of the event loop
 
@@ -52,7 +49,7 @@ class History:
         session_id: identity of the session, in its store and in its entries.
         store: where it is kept.
         counter: gives the token counter; awaited once a message.
-        plugins: observers to tell.
+        observers: plug-ins that watch this session.
         on_interrupt: what a cancelled turn becomes.
         on_conflict: what to do when another writer has the session: fail, or go on in a fork.
         notify: told, in a word and a sentence, of what people should know.
@@ -65,7 +62,7 @@ class History:
         session_id: str,
         store: Store,
         counter: Callable[[], Awaitable[TokenCounter]],
-        plugins: Plugins,
+        observers: Observers,
         *,
         on_interrupt: OnInterrupt = "repair",
         on_conflict: OnConflict = "error",
@@ -73,22 +70,18 @@ class History:
         clock: Callable[[], str] = utc_now,
         stamp: Callable[[Message, str], Message] = stamped,
     ) -> None:
-        self.session_id = session_id
         self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
-        self._store = store
+        self.erasures = Erasures()
+        self._kept = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self._counter = counter
-        self._plugins = plugins
+        self._observers = observers
         self._on_interrupt = on_interrupt
-        self._on_conflict = on_conflict
-        self._notify = notify
         self._clock = clock
         self._stamp = stamp
-        self._transcript = Transcript(session_id)
         self._gate = Gate()
         self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
         self._work: set[asyncio.Task[Any]] = set()
-        self._apart = False  # a call was broken off in the store: it may hold more than the transcript
-        self._replay = Replay(self.snapshot, self._load)
+        self._replay = Replay(self.snapshot, self._kept.load)
         self._cancelled = False
         self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
@@ -97,15 +90,20 @@ class History:
     async def open(self) -> Extent:
         """Claim the session in its store, or, where config says so, a fork of it that nobody else writes to."""
         async with self._gate:
-            try:
-                return await self._store.open(self.session_id, self._repaired)
-            except (SessionInUse, SessionLost) as problem:
-                extent = await self._store.extent(self.session_id)
-                return await self._fork_away(problem, extent.length, None)
+            return await self._kept.open()
 
-    def resume(self, transcript: Transcript, interrupted: frozenset[int] = frozenset()) -> None:
-        """Begin with what the store holds."""
-        self._transcript = transcript
+    def resume(
+        self, transcript: Transcript, interrupted: frozenset[int] = frozenset(), shown: Iterable[Entry] = ()
+    ) -> None:
+        """Begin with what the store holds.
+
+        Args:
+            transcript: what was read of it, by place.
+            interrupted: turns whose open calls were stopped.
+            shown: entries that were read by seq, for the checkpoints show them.
+        """
+        self._kept.begin(transcript, shown)
+        self.erasures.are_known = not transcript.last_seq  # or a checkpoint says which they are
         self.interrupted = interrupted
         self._replay.end()
         if len(transcript):
@@ -117,23 +115,15 @@ class History:
         """Bring the whole history into memory."""
         if self._transcript.gap:
             async with self._gate:
-                await self._load()
+                await self._kept.load()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Entries from the store, by place, counted; with a word in the log every now and then when there are many."""
-        entries: list[Entry] = []
-        async for part in slices(self._store, self.session_id, start, stop):
-            entries.extend(part)
-            if len(entries) % _TOLD < len(part):
-                log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
-        return await self._counted(entries)
+        return await self._kept.read(start, stop)
 
     async def find(self, seq: int) -> Entry | None:
         """An entry by its seq, from memory or from the store."""
-        try:
-            return self._transcript.snapshot().find(seq)
-        except NotLoaded:
-            return next(iter(await self._store.find(self.session_id, (seq,))), None)
+        return await self._kept.find(seq)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -144,6 +134,15 @@ class History:
     def unchanged_since(self, revision: int) -> int:
         """Entries at the start that are as they were at a revision."""
         return self._transcript.unchanged_since(revision)
+
+    @property
+    def session_id(self) -> str:
+        """Identity of the session in its store."""
+        return self._kept.session_id
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._kept.transcript
 
     @property
     def revision(self) -> int:
@@ -193,23 +192,28 @@ class History:
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
-        return await self._unbroken(self._set(cast("Sequence[object]", messages)))
+        return await self.unbroken(self._set(cast("Sequence[object]", messages)))
 
     async def clear(self) -> None:
         """Forget everything; marks are not given again."""
-        await self._unbroken(self._clear())
-        self._plugins.tell("amplifier_context_cleared", session_id=self.session_id)
+        await self.unbroken(self._clear())
+        self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
         """Take the unfinished current exchange out of the history; returns what was taken."""
-        return await self._unbroken(self._interrupt())
+        return await self.unbroken(self._interrupt())
 
-    async def erase(self, seqs: Collection[int]) -> list[Entry]:
-        """Erase what these entries say, here and in the store, its archive included; returns what stayed behind.
+    async def erase(self, which: Callable[[Entry], bool], *, trace: bool = True) -> list[Entry]:
+        """Erase what entries say, here and in the store, its archive included.
 
-        Seqs that neither the history nor the archive holds are left out.
+        Args:
+            which: picks them, of the history and of the archive.
+            trace: keep what their echoes are recognised by without a timestamp, see `erasures`.
+
+        Returns:
+            What stayed behind, also of entries that were erased before.
         """
-        return await self._unbroken(self._erase(frozenset(seqs)))
+        return await self.unbroken(self._erase(which, trace))
 
     async def finish(self) -> None:
         """Wait for work that was begun and whose callers were cancelled."""
@@ -234,11 +238,11 @@ class History:
     async def settle(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
         if self._cancelled:
-            await self._unbroken(self._settled())
+            await self.unbroken(self._settled())
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    async def _unbroken(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def unbroken(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Carry work out to its end, whatever becomes of the caller: half a change would part history and store."""
         return await asyncio.shield(self._begin(work))
 
@@ -254,7 +258,7 @@ class History:
         land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
     async def _add_all(self, batch: Sequence[Addition]) -> None:
-        await self._rejoin()
+        await self._kept.rejoin()
         drafted: list[Addition] = []
         begun = perf_counter()
         for addition in batch:
@@ -266,6 +270,8 @@ class History:
                     self._landed((addition,))
                     continue
                 addition.entry = None
+            if timestamp_of(addition.message) and (self._replay.is_expected or self.erasures):
+                await self._leave_erased(addition)
             if self._replay.is_expected and await self._replay.has(addition.message, addition.reading):
                 land((addition,))
                 continue
@@ -300,12 +306,11 @@ class History:
         if not entries:
             return
         try:
-            await self._stored(lambda: self._store.append(self.session_id, entries, atomic=False))
+            await self._kept.append(entries, atomic=False)
         except Exception:
             for addition in drafted:
                 addition.entry = None
             raise
-        self._transcript.extend(entries)
         self._landed(drafted)
 
     def _landed(self, additions: Sequence[Addition]) -> None:
@@ -323,106 +328,59 @@ class History:
 
     async def _clear(self) -> None:
         async with self._gate:
-            await self._rejoin()
-            await self._stored(lambda: self._store.replace(self.session_id, 0, ()))
-            self._transcript.clear()
+            await self._kept.rejoin()
+            await self._kept.clear()
             self._forget_turns()
 
-    async def _erase(self, seqs: frozenset[int]) -> list[Entry]:
+    async def _erase(self, which: Callable[[Entry], bool], trace: bool) -> list[Entry]:
         counter = await self._counter()
         async with self._gate:
-            await self._rejoin()
-            await self._load()
-            archived = await self._store.archived(self.session_id)
-            known = {entry.seq: entry for entry in (*archived, *self._transcript.snapshot()) if entry.seq in seqs}
-            left = {seq: erased(entry, counter) for seq, entry in known.items()}
-            await self._stored(lambda: self._store.rewrite(self.session_id, list(left.values())))
-            self._transcript.reload([left.get(entry.seq, entry) for entry in self._transcript.snapshot()])
-            return list(left.values())
+            await self._kept.rejoin()
+            await self._kept.load()
+            await self._any_erased()
+            everything = [*await self._kept.archived(), *self._transcript.snapshot()]
+            known = {entry.seq: entry for entry in everything if which(entry)}
+            left = await self.erasures.erase(known.values(), counter, trace=trace)
+            remembered = erasures_of([*everything, *left])
+            try:
+                await self._kept.rewrite(left)  # those erased before, too: the store may have left something undone
+            except NotErased:
+                self.erasures.note(remembered)
+                raise
+            self.erasures.note(remembered)
+            return left
+
+    async def _any_erased(self) -> bool:
+        """True if entries of this session were erased. What is not remembered of them is read from the store."""
+        if not self.erasures.are_known:
+            self.erasures.note(erasures_of([*await self._kept.archived(), *self._transcript.snapshot()]))
+            self.erasures.are_known = True
+        return bool(self.erasures)
+
+    async def _leave_erased(self, addition: Addition) -> None:
+        """If a message is added that was erased (a host replays its own transcript), leave it erased."""
+        if await self._any_erased():
+            item = (addition.message, addition.reading)
+            entries = () if self._transcript.gap else self._transcript.snapshot()
+            (left,) = await self.erasures.without_echoes([item], entries, by_text=False)
+            if left is not item:
+                addition.message, addition.reading = left
+                addition.tokens = await measure(addition.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:
         async with self._gate:
-            await self._rejoin()
+            await self._kept.rejoin()
             return await self._take_out(finished_too=False)
 
     async def _settled(self) -> None:
         async with self._gate:
-            await self._rejoin()
+            await self._kept.rejoin()
             await self._settle()
-
-    async def _rejoin(self) -> None:
-        """Take over what a broken-off call left in the store, before anything is decided by the transcript."""
-        if self._apart or self._gate.broken:
-            await self._reconcile()
-
-    async def _stored(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Make a change in the store; after this, or its error, the store holds what the transcript will hold."""
-        try:
-            try:
-                await change()
-            except (SessionInUse, SessionLost) as problem:
-                last = self._transcript.last
-                await self._fork_away(problem, len(self._transcript), last.seq if last else None)
-                await change()
-        except asyncio.CancelledError:
-            self._apart = True  # the loop is being closed; the store may have done it all the same
-            raise
-
-    async def _fork_away(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
-        """Another writer has the session: go on in a fork of what we know of it, if config says so."""
-        if self._on_conflict != "fork":
-            raise problem
-        fork = named_after(self.session_id, f"-fork-{secrets.token_hex(4)}")
-        if length:
-            await self._store.fork(self.session_id, fork, length)
-        last = await self._store.read(fork, max(0, length - 1), length)
-        if last_seq is not None and [entry.seq for entry in last] != [last_seq]:
-            await self._store.delete(fork)  # the other writer has edited what we stand on
-            raise problem
-        extent = await self._store.open(fork, self._repaired)
-        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
-        self.session_id = self._transcript.session_id = fork
-        return extent
-
-    async def _load(self) -> None:
-        gap = self._transcript.gap
-        if not gap:
-            return
-        entries = await self.read(gap.start, gap.stop)
-        if len(entries) == len(gap):
-            self._transcript.fill(entries)
-        else:
-            await self._reconcile()
-
-    async def _reconcile(self) -> None:
-        """Take over what the store holds: a call was broken off in it, or it found damage."""
-        extent = await self._store.extent(self.session_id)
-        stored = await self.read(0, extent.length)
-        gap, held = self._transcript.gap, self._transcript.snapshot()
-        ours = {} if gap else {entry.seq: entry for entry in held}
-        entries = [ours.get(entry.seq, entry) for entry in stored]
-        self._transcript.reload(entries)
-        self._apart = self._gate.broken = False
-
-    async def _counted(self, entries: list[Entry]) -> list[Entry]:
-        """Entries with their tokens: those another program wrote come uncounted, and are counted once."""
-        new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
-        for number, place in enumerate(new, 1):
-            entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
-            if number % _BREATHE == 0:
-                await asyncio.sleep(0)
-        if new:
-            await self._store.rewrite(self.session_id, [entries[place] for place in new])
-        return entries
-
-    def _repaired(self, repair: Repair) -> None:
-        self._apart = self._apart or repair.lost > 0  # the transcript may hold what the store does not any more
-        self._notify("repair", repair.told)
 
     async def _set(self, incoming: Sequence[object]) -> bool:
         async with self._gate:
-            await self._rejoin()
-            await self._load()
+            await self._kept.rejoin()
+            await self._kept.load()
             stored = self._transcript.snapshot()
             same, heard = await echoed(stored, incoming)
             self._replay.listed()
@@ -430,8 +388,13 @@ class History:
                 return False
             rest = await self._read_all(incoming, heard)
             left = stored[same:]
-            small = len(left) + len(rest) <= _BREATHE
-            found = align(left, rest) if small else await asyncio.to_thread(align, left, rest)
+            found = await aligned(left, rest)
+            new = [item for item in found.order if not isinstance(item, Entry)]
+            if new and await self._any_erased():
+                known = await self.erasures.without_echoes(new, stored)
+                instead = {id(item): other for item, other in zip(new, known, strict=True)}
+                rest = [instead.get(id(item), item) for item in rest]
+                found = await aligned(left, rest)
             if not found.changed:
                 log.debug("set_messages brought what is there already; own history is kept")
                 return False
@@ -456,9 +419,8 @@ class History:
             return []
         keep = len(self._transcript) - len(turn)
         if keep <= self._transcript.gap.stop:
-            await self._load()
-        await self._stored(lambda: self._store.replace(self.session_id, keep, ()))
-        self._transcript.replace(keep)
+            await self._kept.load()
+        await self._kept.replace(keep)
         self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
 
@@ -466,7 +428,7 @@ class History:
         try:
             return self._transcript.current_turn()
         except NotLoaded:
-            await self._load()
+            await self._kept.load()
             return self._transcript.current_turn()
 
     async def _read_all(self, incoming: Sequence[object], start: int) -> list[Incoming]:
@@ -509,12 +471,10 @@ class History:
                 await asyncio.sleep(0)
         keep = same + same_entries(stored[same:], order[same:])
         if keep == len(stored):  # nothing but additions at the end
-            await self._stored(lambda: self._store.append(self.session_id, fresh))
-            self._transcript.extend(fresh)
+            await self._kept.append(fresh)
         else:
             log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
-            await self._stored(lambda: self._store.replace(self.session_id, keep, order[keep:]))
-            self._transcript.replace(keep, order[keep:])
+            await self._kept.replace(keep, order[keep:])
             if self.interrupted:
                 self.interrupted &= {entry.turn for entry in order}
             if not order:
@@ -530,9 +490,9 @@ class History:
         return await measure(message, counter) if known is None else known
 
     def _tell_appended(self, entry: Entry) -> None:
-        if self._plugins.listens("amplifier_context_appended"):
+        if self._observers.watch("amplifier_context_appended"):
             # Lent, for an observer watches: it may not rewrite history.
-            self._plugins.tell("amplifier_context_appended", session_id=self.session_id, entry=lent(entry))
+            self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=lent(entry))
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()

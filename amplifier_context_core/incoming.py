@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from .align import same_message, timestamp_of
+from .align import Alignment, Incoming, align, same_message, timestamp_of
 from .errors import InvalidMessage
+from .futures import in_thread
 from .messages import INSTRUCTING, Message, metadata_of, read_message
 from .meter import usage_of
 from .transcript import Entry, Response, Snapshot
@@ -30,7 +31,7 @@ async def echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int
         entry = stored[place]
         if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
             heard += 1
-        elif entry.role not in INSTRUCTING:
+        elif entry.role not in INSTRUCTING or entry.erased is not None:  # an erased one may have an echo here
             break
         place += 1
         if place % _BREATHE == 0:
@@ -39,6 +40,12 @@ async def echoed(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int
         while place < len(stored) and stored[place].role in INSTRUCTING:
             place += 1
     return (place, heard) if heard else (0, 0)
+
+
+async def aligned(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
+    """Line up a list with entries; a long one in a thread."""
+    small = len(stored) + len(incoming) <= _BREATHE
+    return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
 def _is_filtered(entry: Entry, raw: object) -> bool:

@@ -1,4 +1,4 @@
-"""Mounting a manager into an Amplifier session: capabilities, events, cleanup.
+"""Loading a module's folder, and mounting a manager into an Amplifier session: capabilities, events, cleanup.
 
 The three packages differ in what they mount; how they mount it is here, once. Nothing is opened: the kernel validates
 a module by mounting it with the user's real config before the session's own mount (KERNEL.md).
@@ -7,7 +7,10 @@ a module by mounting it with the user's real config before the session's own mou
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, cast
 
 from .events import EVENTS
@@ -20,6 +23,28 @@ log = logging.getLogger(__name__)
 Cleanup = Callable[[], Awaitable[None]]
 
 OVERFLOW = "ContextLengthError"  # the kernel's error type (amplifier_core.llm_errors), as events name it
+
+
+def load_folder(name: str, file: str) -> None:
+    """Import the folder that a file is in as a package, in place of that file.
+
+    The kernel's loader puts the folder that a plan names as `source` first on `sys.path`, then imports the package by
+    name. In a flat folder that import finds an installed copy of the package, and the kernel refuses to load both.
+    So each module's folder holds a file of the package's name, which calls this.
+
+    Args:
+        name: `__name__` of that file.
+        file: its `__file__`.
+
+    Raises:
+        ImportError: there is no package in that folder.
+    """
+    spec = spec_from_file_location(name, Path(file).with_name("__init__.py"))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name}: no __init__.py beside {file}", name=name, path=file)
+    package = module_from_spec(spec)
+    sys.modules[name] = package  # what the import of that file returns
+    spec.loader.exec_module(package)
 
 
 async def mount_manager(coordinator: Any, manager: ContextManager, module: str) -> Cleanup:

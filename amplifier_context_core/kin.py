@@ -1,8 +1,9 @@
 """What sessions of one process know of each other's content.
 
 A spawned child gets its parent's whole history. Counting and compacting it again would cost what the parent has paid
-already; so counts and checkpoints are found again by content hash. Nothing is shared that could change, and nothing is
-kept alive: a checkpoint goes when the last session that uses it goes.
+already; so counts and checkpoints are found again by content hash. Only what derives from content alone is shared:
+a checkpoint that holds anything of its session's state stays with its session. Nothing is shared that could change,
+and nothing is kept alive: a checkpoint goes when the last session that uses it goes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def any_count() -> bool:
 
 
 def remember_checkpoint(counter: str, checkpoint: Checkpoint) -> None:
-    """Let other sessions find a checkpoint by what it covers."""
+    """Let other sessions find a checkpoint by what it covers, if it was made from that alone."""
+    if not checkpoint.from_content:
+        return
     with _guard:
         _checkpoints[counter, checkpoint.digest] = checkpoint
 

@@ -1,23 +1,25 @@
 """The ladder: strategies in order, cheapest loss first, each stopping as soon as the target is met.
 
 `build_ladder` makes it from config, `climb` runs it over a draft: floor first, then the rungs over what is old, and
-only when that was not enough over what is recent. Whatever a rung does wrong is named in the log and undone.
+only when that was not enough over what is recent. What a rung does wrong is reported and undone.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from .checkpoint import Draft, Piece
+from .checkpoint import Draft, Segment
 from .config import Config
 from .errors import ConfigError
-from .floor import clip_floor, floor_tokens, hook_of, mark_floor
+from .failures import failure
+from .floor import clip_floor, floor_tokens, hook_of, mark_protected
+from .messages import calls_of, results_of
 from .plugins import Plugins
-from .render import without_response_id
 from .strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
@@ -32,8 +34,6 @@ from .strategies import (
     TrimRounds,
     TruncateToolOutputs,
 )
-
-log = logging.getLogger(__name__)
 
 
 def _important(score: str, keep: int = 20) -> Strategy:
@@ -73,8 +73,9 @@ class Climb:
     """What a ladder did.
 
     Attributes:
-        draft: the view's pieces after it.
+        draft: the view's segments after it.
         freed: tokens each rung freed, in order.
+        skipped: name of each strategy that was skipped, and why.
         floor_tokens: tokens of what had to stay, before any of it was clipped.
         clipped_floor: marks of members of the floor that had to be clipped.
         refused_pins: marks of pins that found no room in their share.
@@ -82,6 +83,7 @@ class Climb:
 
     draft: Draft
     freed: tuple[tuple[str, int], ...]
+    skipped: tuple[tuple[str, str], ...]
     floor_tokens: int
     clipped_floor: tuple[str, ...]
     refused_pins: tuple[str, ...]
@@ -111,11 +113,26 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
         ((name, arguments),) = named.items()
         if name == "clip" and "max_chars" not in arguments:
             arguments = {"max_chars": config.truncate_chars}
+        _check_arguments(f"ladder[{index}]", name, arguments)
         made: Any = plugins.make("amplifier_context_strategies", name, f"ladder[{index}]", STRATEGIES, **arguments)
         if not isinstance(made, Strategy):
             raise ConfigError(f"ladder[{index}]", f"{name!r} made a {type(made).__name__}, not a strategy")
         ladder.append(made)
     return ladder
+
+
+def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` with the known arguments if a strategy of core has none of a given name."""
+    if name not in STRATEGIES:
+        return
+    taken = [
+        parameter.name
+        for parameter in inspect.signature(STRATEGIES[name]).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    for unknown in [argument for argument in arguments if argument not in taken]:
+        known = f"its arguments are {', '.join(taken)}" if taken else "it takes no arguments"
+        raise ConfigError(key, f"{name!r} has no argument {unknown!r}; {known}")
 
 
 async def climb(
@@ -127,29 +144,29 @@ async def climb(
     pins: Collection[int],
     pin_tokens: int,
     recent_tokens: int,
-    later: Sequence[Piece] = (),
+    later: Sequence[Segment] = (),
 ) -> Climb:
     """Bring a draft down to the goal.
 
     Args:
-        draft: pieces of the view; rounds still open are in its fixed part.
+        draft: segments of the view; rounds still open are in its fixed part.
         goal: target and budget (tokens), and what strategies need to know.
         ladder: strategies in order.
         trigger: tokens above which a view is compacted: a floor above it leaves no room to work in.
         pins: seqs pinned by command.
         pin_tokens: tokens pins may fill.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
-        later: pieces newer than the draft's, still open.
+        later: segments newer than the draft's, still open.
     """
-    pieces, refused = mark_floor(
-        draft.pieces,
+    segments, refused = mark_protected(
+        draft.segments,
         pins,
         pin_tokens=pin_tokens,
-        newest_is_later=bool(later),
-        human_is_later=any(piece.is_human for piece in later),
+        later=later,
     )
     freed: list[tuple[str, int]] = []
-    draft = draft.with_pieces(pieces)
+    skipped: list[tuple[str, str]] = []
+    draft = draft.with_segments(segments)
     floor_before = floor_tokens(draft)
     draft = _note(freed, "notices", draft, _without_old_notices(draft))
     clipped: tuple[str, ...] = ()
@@ -157,16 +174,16 @@ async def climb(
         # Beside a system prompt that fills nearly all of it, the rest has the better part of what is left.
         room = max(int(trigger * _CROWDED), draft.fixed + int((goal.budget - draft.fixed) * _OF_THE_REST))
         fitted = clip_floor(draft, room, goal.counter)
-        clipped = tuple(b.mark for a, b in zip(draft.pieces, fitted.pieces, strict=True) if a is not b)
+        clipped = tuple(b.mark for a, b in zip(draft.segments, fitted.segments, strict=True) if a is not b)
         draft = _note(freed, "floor", draft, fitted)
     # A target below the floor cannot be met: it moves, and all that is not floor is given.
     goal = replace(goal, target=max(goal.target, min(floor_tokens(draft), goal.budget)))
     # Old rounds first, then recent ones, and only then what humans wrote beyond the share it has to itself: first of
     # what came after the chapters that are there, so that these and all before them stay in the prompt cache.
     nothing = frozenset[int]()
-    settled = max((piece.last for piece in draft.pieces if piece.chapter), default=0)
+    settled = max((segment.last for segment in draft.segments if segment.chapter), default=0)
     for recent, human_tokens, settled_to, share in (
-        (_recent(draft.pieces, recent_tokens), goal.human_tokens, 0, _DEEP),
+        (_recent(draft.segments, recent_tokens), goal.human_tokens, 0, _DEEP),
         (nothing, goal.human_tokens, 0, _DEEP),
         (nothing, 0, settled, _DEEPER),
         (nothing, 0, 0, _DEEPER),
@@ -175,7 +192,7 @@ async def climb(
         ceiling = enough if draft.tokens > trigger else 0
         goal = replace(goal, recent=recent, human_tokens=human_tokens, settled=settled_to, ceiling=ceiling)
         for strategy in ladder:
-            draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal))
+            draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal, skipped))
         if draft.tokens <= enough:
             break
     # What is left of the rounds that are no floor goes, oldest first: above the budget, or where the floor is so high
@@ -186,36 +203,60 @@ async def climb(
         limit = min(limit, max(goal.target, int(goal.budget * _SPARED)))  # enough of them go, for a while
     if draft.tokens > limit:
         draft = _note(freed, "hard limit", draft, _fit(draft, limit))
-    draft = draft.with_pieces(
-        replace(piece, shown=tuple(without_response_id(shown) for shown in piece.shown)) for piece in draft.pieces
+    draft = draft.with_segments(
+        replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
+        for segment in draft.segments
     )
-    return Climb(draft, tuple(freed), floor_before, clipped, tuple(refused))
+    return Climb(draft, tuple(freed), tuple(skipped), floor_before, clipped, tuple(refused))
 
 
-async def _rung(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
-    """One strategy, held to its contract: it may fail, but not lose the floor or make the view larger."""
+async def _rung(strategy: Strategy, draft: Draft, goal: Goal, skipped: list[tuple[str, str]]) -> Draft:
+    """Apply one strategy and hold it to its contract; where it fails or breaks that, skip it and note why."""
     try:
         done = await strategy.apply(draft, goal)
+        fault = _broken(draft, done)
     except Exception as problem:  # noqa: BLE001 - a plug-in's fault must not end the request
-        log.warning("strategy %s failed (%s: it is skipped)", strategy.name, type(problem).__name__)
-        return draft
+        done, fault = draft, failure(problem, strategy)
+    if not fault:
+        return done
+    if (strategy.name, fault) not in skipped:
+        skipped.append((strategy.name, fault))
+    return draft
+
+
+def _broken(draft: Draft, done: object) -> str:
+    """What a strategy's result breaks of the contract in `strategies.base`; empty if it keeps it."""
     if done is draft:
-        return draft
-    if not isinstance(done, Draft):  # pyright: ignore[reportUnnecessaryIsInstance]
-        log.warning("strategy %s returned a %s, not a draft: it is skipped", strategy.name, type(done).__name__)
-        return draft
-    kept = {piece.first for piece in done.pieces}
-    if any(piece.floor and piece.first not in kept for piece in draft.pieces):
-        log.warning("strategy %s removed what must stay: it is skipped", strategy.name)
-        return draft
-    pinned = {piece.first: piece.shown for piece in draft.pieces if piece.floor == "pinned"}
-    if any(pinned.get(piece.first, piece.shown) != piece.shown for piece in done.pieces):
-        log.warning("strategy %s changed what is pinned: it is skipped", strategy.name)
-        return draft
-    if done.tokens > draft.tokens:
-        log.debug("strategy %s made the view larger: it is skipped", strategy.name)
-        return draft
-    return done
+        return ""
+    if not isinstance(done, Draft):
+        return f"returned a {type(done).__name__}, not a draft"
+    if done.fixed != draft.fixed:
+        return "changed `fixed`, the tokens outside the segments"
+    places = {segment.first: place for place, segment in enumerate(draft.segments)}
+    after = [places.get(segment.first, -1) for segment in done.segments]
+    if any(here >= following for here, following in pairwise((-1, *after))):
+        return "brought in segments of its own, or put them in another order"
+    kept = frozenset(after)
+    if any(segment.protected_because and place not in kept for place, segment in enumerate(draft.segments)):
+        return "removed what must stay"
+    for place, segment in zip(after, done.segments, strict=True):
+        old = draft.segments[place]
+        if segment is old:
+            continue
+        if old.protected_because == "pinned" and segment.shown != old.shown:
+            return "changed what is pinned"
+        if segment.tokens != sum(shown.tokens for shown in segment.shown):
+            return "gave a segment another cost than its messages have"
+        if not _is_paired(segment) and _is_paired(old):
+            return "parted calls from their results"
+    return "made the view larger" if done.tokens > draft.tokens else ""
+
+
+def _is_paired(segment: Segment) -> bool:
+    """True if each call a segment shows has one result in it, and each result its call."""
+    messages = [shown.message for shown in segment.shown]
+    calls = sorted(call.id for message in messages for call in calls_of(message))
+    return calls == sorted(result.call_id for message in messages for result in results_of(message))
 
 
 def _note(freed: list[tuple[str, int]], name: str, before: Draft, after: Draft) -> Draft:
@@ -224,32 +265,32 @@ def _note(freed: list[tuple[str, int]], name: str, before: Draft, after: Draft) 
     return after
 
 
-def _recent(pieces: Sequence[Piece], tokens: int) -> frozenset[int]:
+def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
     recent: set[int] = set()
-    for piece in reversed(pieces):
-        if piece.chapter or (tokens := tokens - piece.tokens) < 0:
+    for segment in reversed(segments):
+        if segment.chapter or (tokens := tokens - segment.tokens) < 0:
             break
-        recent.add(piece.first)
+        recent.add(segment.first)
     return frozenset(recent)
 
 
 def _without_old_notices(draft: Draft) -> Draft:
     """Of each hook's notices (later system messages) only the newest is worth its tokens."""
-    newest = {name: piece.first for piece in draft.pieces if (name := hook_of(piece))}
-    pieces = [
-        piece
-        for piece in draft.pieces
-        if piece.floor == "pinned" or newest.get(hook_of(piece) or "", piece.first) == piece.first
+    newest = {name: segment.first for segment in draft.segments if (name := hook_of(segment))}
+    segments = [
+        segment
+        for segment in draft.segments
+        if segment.protected_because == "pinned" or newest.get(hook_of(segment) or "", segment.first) == segment.first
     ]
-    return draft if len(pieces) == len(draft.pieces) else draft.with_pieces(pieces)
+    return draft if len(segments) == len(draft.segments) else draft.with_segments(segments)
 
 
 def _fit(draft: Draft, budget: int) -> Draft:
     tokens = draft.tokens
-    kept: list[Piece] = []
-    for piece in draft.pieces:
-        if tokens > budget and not piece.floor:
-            tokens -= piece.tokens
+    kept: list[Segment] = []
+    for segment in draft.segments:
+        if tokens > budget and not segment.protected_because:
+            tokens -= segment.tokens
         else:
-            kept.append(piece)
-    return draft.with_pieces(kept)
+            kept.append(segment)
+    return draft.with_segments(kept)

@@ -11,20 +11,22 @@ Not locked: the manager lets one task in at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from .checkpoint import Checkpoint, Draft, Piece, piece_of
+from .checkpoint import Checkpoint, Draft, Segment, segment_of
+from .digest import without_round
+from .distant import distant_end, fold_distant
 from .floor import clip_floor
 from .messages import INSTRUCTING
-from .render import OPENING, Rendered, Renderer, Rendering, Summaries
+from .render import OPENING, RenderedMessage, RenderedRound, Renderer, Summaries
 from .rounds import Round, RoundList
-from .strategies.base import floored
+from .strategies.base import with_protection
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry, Snapshot
 
 _BREATHE = 500  # entries taken in between two breaths of the event loop
-_REACH = 8  # budgets of history before the newest entry that a first checkpoint looks at one by one
 _KEPT = 4  # lines
 _SAME_ROOM = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
 _SERVED = 32  # budgets whose line is remembered
@@ -84,7 +86,7 @@ class Line:
         self._output_bytes = output_bytes
         self._tables = tables
         self._summaries = summaries
-        self._opening = Rendered(OPENING, count_message_tokens(OPENING, counter))
+        self._opening = RenderedMessage(OPENING, count_message_tokens(OPENING, counter))
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._reset()
@@ -100,19 +102,18 @@ class Line:
             self.checkpoint.made_at if self.checkpoint else 0,
             self._tables,
         )
-        self._start = 0  # entries before the first round: a past that was skipped
+        self._start = 0  # entries before the first round: distant history, folded at once
         self._position = self.checkpoint.covered if self.checkpoint else 0
-        self._skipped: list[Piece] = []  # floor of a history too long to look at as a whole
+        self._distant: list[Segment] = []  # of a history too long to look at as a whole: what stands for its beginning
         self._rounds = RoundList()
         self._places: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
-        self._renderings: list[Rendering] = []
-        self._changed = 0  # renderings from here on must be made anew
-        self._touched: set[int] = set()  # and these before it
+        self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
+        self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
         self.asked = 0  # answers of the model since the checkpoint
         if self.checkpoint:
-            for piece in self.checkpoint.pieces:
-                for entry in piece.round.entries if piece.round else ():
+            for segment in self.checkpoint.segments:
+                for entry in segment.round.entries if segment.round else ():
                     self._renderer.claim(entry)
 
     async def take_in(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
@@ -134,7 +135,7 @@ class Line:
         self._revision = history.revision
         body = history.leading  # positions count from here: the system prompt stands outside
         if self._position == 0:
-            await self._skip_far_past(history, body)
+            await self._fold_distant(history, body)
         while self._position < len(history) - body:
             start = body + self._position
             for place, entry in enumerate(history[start : start + _BREATHE], self._position):
@@ -145,33 +146,45 @@ class Line:
                 await asyncio.sleep(0)
         return True
 
+    async def _fold_distant(self, history: Snapshot, body: int) -> None:
+        end = await distant_end(history, body, self.budget, self._renderer)
+        if end > body:
+            self._distant = await fold_distant(history, body, end, self._keep, self._renderer, self._counter)
+            self._position = self._start = end - body
+
     @property
     def tokens(self) -> int:
         """Tokens of the view without the system prompt."""
-        before = self.checkpoint.tokens if self.checkpoint else sum(piece.tokens for piece in self._skipped)
-        return before + self._tokens + (self._opening.tokens if self._needs_opening() else 0)
+        before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
+        return before + self._tokens + (self._opening.tokens if self._opening_index() is not None else 0)
 
     @property
     def grown(self) -> int:
         """Tokens that came since the checkpoint."""
         return self._tokens
 
-    def view(self) -> list[Rendered]:
+    def view(self) -> list[RenderedMessage]:
         """The messages of the view without the system prompt."""
-        shown: list[Rendered] = list(self.checkpoint.shown) if self.checkpoint else []
-        shown.extend(message for piece in self._skipped for message in piece.shown)
-        for rendering in self._renderings:
-            shown.extend(rendering.messages)
-        return [self._opening, *shown] if self._needs_opening() else shown
+        shown: list[RenderedMessage] = list(self.checkpoint.shown) if self.checkpoint else []
+        shown.extend(message for segment in self._distant for message in segment.shown)
+        for _, rendered in self._shown:
+            shown.extend(rendered.messages)
+        if (opening := self._opening_index()) is not None:
+            shown.insert(opening, self._opening)
+        return shown
+
+    @property
+    def covered(self) -> int:
+        """Entries after the system prompt that the checkpoint, or chapters of distant history, stand for."""
+        return self.checkpoint.covered if self.checkpoint else self._start
 
     @property
     def coverable(self) -> int:
         """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
-        first = self.checkpoint.covered if self.checkpoint else self._start
-        return first + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
+        return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
 
-    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Piece], int]:
-        """The pieces a compaction may work on, those it may not, and what the first cost as shown now (tokens).
+    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
+        """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
 
         It may not work on rounds still open: their mends must not be frozen.
 
@@ -181,84 +194,91 @@ class Line:
                 the view is handed out, and nothing else must suffer for what will be over in a moment.
         """
         cut = self._cut()
-        both = list(zip(self._rounds.rounds, self._renderings, strict=True))
-        old = list(self.checkpoint.pieces) if self.checkpoint else self._skipped
-        fresh = [_piece(held, rendering) for held, rendering in both[:cut] if rendering.messages]
-        pieces = [*map(self._afresh, old), *fresh]
-        later = [_piece(held, rendering) for held, rendering in both[cut:] if rendering.messages]
-        opening = self._opening.tokens if self._needs_opening() else 0
-        waiting = min(sum(piece.tokens for piece in later), room // 2)
-        cost = sum(piece.tokens for piece in (*old, *fresh))
-        return Draft(tuple(pieces), system_tokens + opening + waiting), later, cost
+        old = list(self.checkpoint.segments) if self.checkpoint else self._distant
+        fresh = [_segment(held, rendering) for held, rendering in self._shown[:cut] if rendering.messages]
+        segments = [*map(self._afresh, old), *fresh]
+        later = [_segment(held, rendering) for held, rendering in self._shown[cut:] if rendering.messages]
+        opening = self._opening.tokens if self._opening_index() is not None else 0
+        waiting = min(sum(segment.tokens for segment in later), room // 2)
+        cost = sum(segment.tokens for segment in (*old, *fresh))
+        return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
 
-    def _afresh(self, piece: Piece) -> Piece:
-        """A piece that was clipped for want of room at another time gets another chance."""
-        if piece.rule != "floor" or piece.round is None:
-            return piece
-        return _piece(piece.round, self._renderer.render(piece.round))
+    def _afresh(self, segment: Segment) -> Segment:
+        """A segment that was clipped for want of room at another time gets another chance."""
+        if segment.rule != "floor" or segment.round is None:
+            return segment
+        return _segment(segment.round, self._renderer.render(segment.round))
 
-    def fitted(self, room: int) -> tuple[list[Rendered], int]:
+    def fitted(self, room: int) -> tuple[list[RenderedMessage], int]:
         """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
 
         Only for the one that is handed out now: the line itself stays as it is.
         """
         cut = self._cut()
-        both = list(zip(self._rounds.rounds, self._renderings, strict=True))
         head = list(self.checkpoint.shown) if self.checkpoint else []
-        head.extend(message for piece in self._skipped for message in piece.shown)
-        head.extend(message for _, rendering in both[:cut] for message in rendering.messages)
-        if self._needs_opening():
-            head.insert(0, self._opening)
-        before = sum(shown.tokens for shown in head)
-        rest = Draft(tuple(floored(_piece(held, rendering), "open") for held, rendering in both[cut:]))
+        head.extend(message for segment in self._distant for message in segment.shown)
+        head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
+        opening = self._opening_index()
+        before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
+        rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
         # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
         for aim in (1.0, 0.9, 0.7, 0.5):
             rest = clip_floor(rest, int(max(0, room - before) * aim), self._counter)
             if before + rest.tokens <= room:
                 break
-        return [*head, *(shown for piece in rest.pieces for shown in piece.shown)], before + rest.tokens
+        fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
+        if opening is not None:
+            fitted.insert(opening, self._opening)
+        return fitted, before + rest.tokens
+
+    def mentions(self, seq: int) -> bool:
+        """True if the view shows this entry, clipped or as it was stored."""
+        return any(message.seq == seq for message in self.view())
 
     def shows(self, seq: int) -> bool:
         """Is this entry in the view as it was stored?"""
-        for piece in self.checkpoint.pieces if self.checkpoint else ():
-            if piece.state != "kept" and any(shown.seq == seq for shown in piece.shown):
+        for segment in self.checkpoint.segments if self.checkpoint else ():
+            if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
                 return False
-        return any(message.seq == seq for message in self.view())
+        return self.mentions(seq)
 
     def reveal(self, seq: int, history: Snapshot) -> None:
-        """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it."""
-        if self.checkpoint is None or self.shows(seq):
+        """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
+
+        A chapter that stood for the round does not any more: no two segments begin with the same entry.
+        """
+        if seq in self._places or self.shows(seq):
             return
-        held = round_of(seq, history)
+        # Of what the checkpoint covers only: a late result behind it is in the view already.
+        held = round_of(seq, history[history.leading : history.leading + self.covered])
         if held is None:
             return
         for entry in held.entries:
             self._renderer.claim(entry)
-        fresh = _piece(held, self._renderer.render(held))
-        pieces: list[Piece] = []
-        placed = False
-        for piece in self.checkpoint.pieces:
-            if piece.round is not None and piece.first == held.first:
-                pieces.append(fresh)
-                placed = True
-                continue
-            if not placed and piece.first > held.last:
-                pieces.append(fresh)
-                placed = True
-            pieces.append(piece)
-        if not placed:
-            pieces.append(fresh)
-        self.checkpoint = replace(self.checkpoint, pieces=tuple(pieces), tokens=sum(piece.tokens for piece in pieces))
-
-    def pieces(self) -> list[Piece]:
-        """Everything the view shows, piece by piece, for reports."""
-        pieces = list(self.checkpoint.pieces) if self.checkpoint else list(self._skipped)
-        pieces.extend(
-            _piece(held, rendering)
-            for held, rendering in zip(self._rounds.rounds, self._renderings, strict=True)
-            if rendering.messages
+        fresh = _segment(held, self._renderer.render(held))
+        segments: list[Segment] = []
+        for segment in self.checkpoint.segments if self.checkpoint else self._distant:
+            if segment.chapter and segment.first <= held.first <= segment.last:
+                segments.extend(without_round(segment, held, self._counter))
+            elif segment.first != held.first:
+                segments.append(segment)
+        behind = (index for index, segment in enumerate(segments) if segment.first > held.first)
+        segments.insert(next(behind, len(segments)), fresh)
+        if self.checkpoint is None:
+            self._distant = segments
+            return
+        self.checkpoint = replace(
+            self.checkpoint,
+            segments=tuple(segments),
+            tokens=sum(segment.tokens for segment in segments),
+            from_content=False,
         )
-        return pieces
+
+    def segments(self) -> list[Segment]:
+        """Everything the view shows, segment by segment, for reports."""
+        segments = list(self.checkpoint.segments) if self.checkpoint else list(self._distant)
+        segments.extend(_segment(held, rendering) for held, rendering in self._shown if rendering.messages)
+        return segments
 
     @property
     def output_limit(self) -> int:
@@ -273,11 +293,7 @@ class Line:
     @property
     def mends(self) -> dict[int, tuple[str, ...]]:
         """What was mended, by the lowest seq of the round."""
-        return {
-            held.first: rendering.mends
-            for held, rendering in zip(self._rounds.rounds, self._renderings, strict=True)
-            if rendering.mends
-        }
+        return {held.first: rendering.mends for held, rendering in self._shown if rendering.mends}
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
@@ -285,78 +301,27 @@ class Line:
         self._places[entry.seq] = place
         self._renderer.claim(entry)
         self.asked += entry.role == "assistant"
-        count = len(self._rounds)
-        changed = self._rounds.add(entry)
-        if len(self._rounds) <= count and len(self._rounds) < len(self._renderings):
-            self._changed = min(self._changed, changed)  # rounds were joined: all behind moved up
-        elif changed < self._changed:
-            self._touched.add(changed)
+        self._stale = min(self._stale, self._rounds.add(entry))
 
     def _render(self) -> None:
-        rounds = self._rounds.rounds
-        for index in self._touched:
-            if index < min(self._changed, len(self._renderings)):
-                fresh = self._renderer.render(rounds[index])
-                self._tokens += fresh.tokens - self._renderings[index].tokens
-                self._renderings[index] = fresh
-        self._touched.clear()
-        for gone in self._renderings[self._changed :]:
-            self._tokens -= gone.tokens
-        del self._renderings[self._changed :]
-        for held in rounds[self._changed :]:
-            rendering = self._renderer.render(held)
-            self._renderings.append(rendering)
-            self._tokens += rendering.tokens
-        self._changed = len(rounds)
+        """Render the rounds that are new or changed.
 
-    async def _skip_far_past(self, history: Snapshot, body: int) -> None:
-        """Leave the far past of an imported giant unrendered, but for what must stay."""
-        enough = _REACH * self.budget
-        seen = 0
-        start = len(history)
-        while start > body and seen < enough:
-            start -= 1
-            seen += history[start].tokens
-            if start % 5_000 == 0:
-                await asyncio.sleep(0)
-        while start > body and not (
-            history[start].human or (history[start].role == "assistant" and not history[start].calls)
-        ):
-            start -= 1
-        if start == body or seen < enough:
-            return
-        for held in await self._kept_of_far_past(history, body, start):
-            for entry in held.entries:
-                self._renderer.claim(entry)
-            self._skipped.append(_piece(held, self._renderer.render(held)))
-        self._position = self._start = start - body
-
-    async def _kept_of_far_past(self, history: Snapshot, start: int, end: int) -> list[Round]:
-        """Rounds between two positions that must stay: the first and the last a human wrote, pins, loaded tools."""
-        kept: list[Round] = []
-        last_human: Round | None = None
-        rounds = RoundList()
-        for index in range(start, end):
-            rounds.add(history[index])
-            if len(rounds) < 5_000 and index < end - 1:
-                continue
-            closed = rounds.closed if index < end - 1 else len(rounds)
-            for held in rounds.rounds[:closed]:
-                task = held.is_human and last_human is None
-                pinned = held.is_pinned or any(entry.seq in self._keep for entry in held.entries)
-                if task or pinned or held.holds_loaded_tools:
-                    kept.append(held)
-                if held.is_human:
-                    last_human = held
-            rounds = RoundList(entry for held in rounds.rounds[closed:] for entry in held.entries)
-            await asyncio.sleep(0)
-        if last_human is not None and last_human not in kept:
-            kept.append(last_human)
-        return kept
+        A round is immutable: an entry that joins it makes a new one, and one that joins two moves all behind them. So
+        what was rendered is found by the identity of its round, never by its index.
+        """
+        old = self._shown[self._stale :]
+        known = {id(round_): rendered for round_, rendered in old}
+        new = [
+            (round_, known.get(id(round_)) or self._renderer.render(round_))
+            for round_ in self._rounds.rounds[self._stale :]
+        ]
+        self._tokens += sum(rendered.tokens for _, rendered in new) - sum(rendered.tokens for _, rendered in old)
+        self._shown[self._stale :] = new
+        self._stale = len(self._shown)
 
     def _cut(self) -> int:
         """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
-        first = self.checkpoint.covered if self.checkpoint else self._start
+        first = self.covered
         cut = ends = 0
         furthest = first - 1
         for index, held in enumerate(self._rounds.rounds[: self._rounds.closed]):
@@ -366,16 +331,18 @@ class Line:
                 cut = index + 1
         return cut
 
-    def _needs_opening(self) -> bool:
-        for piece in self.checkpoint.pieces if self.checkpoint else self._skipped:
-            for shown in piece.shown:
-                if shown.message["role"] not in INSTRUCTING:
-                    return shown.message["role"] != "user"
-        for rendering in self._renderings:
-            for shown in rendering.messages:
-                if shown.message["role"] not in INSTRUCTING:
-                    return shown.message["role"] != "user"
-        return False
+    def _opening_index(self) -> int | None:
+        """Index in the view where the opening line is due; None when it is not.
+
+        It stands right before the first message that is no instruction, unless that is a user's. Instructions that
+        were sent before that message came keep their place.
+        """
+        before = (segment.shown for segment in (self.checkpoint.segments if self.checkpoint else self._distant))
+        shown = chain.from_iterable(chain(before, (rendered.messages for _, rendered in self._shown)))
+        for index, message in enumerate(shown):
+            if message.message["role"] not in INSTRUCTING:
+                return index if message.message["role"] != "user" else None
+        return None
 
 
 class LineBook:
@@ -440,7 +407,7 @@ class LineBook:
         return tuple(self._lines)
 
 
-def round_of(seq: int, history: Snapshot, reach: int = 1_000) -> Round | None:
+def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) -> Round | None:
     """The round of an entry; its call or results are looked for within `reach` entries."""
     place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
     if place is None:
@@ -451,5 +418,5 @@ def round_of(seq: int, history: Snapshot, reach: int = 1_000) -> Round | None:
     return None
 
 
-def _piece(held: Round, rendering: Rendering) -> Piece:
-    return piece_of(held, rendering.messages, rendering.mends)
+def _segment(held: Round, rendering: RenderedRound) -> Segment:
+    return segment_of(held, rendering.messages, rendering.mends)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from .budget import Budget, model_of, name_of, request_budget
 from .clock import utc_now
 from .config import Config
+from .erase import forms_of, holds
 from .errors import ConfigError, NotLoaded, PinRefused
 from .events import Hooks
+from .futures import in_thread
 from .gate import Gate
 from .history import History
 from .incoming import stamped
@@ -24,19 +26,21 @@ from .kin import forget as forget_kin
 from .ladder import build_ladder
 from .lent import Lent
 from .messages import Message, copy_message, metadata_of, text_of
-from .meter import Key, Meter
+from .meter import Key, Meter, Units
 from .notices import Notices
-from .plugins import Plugins, installed_plugins
+from .plugins import Observers, Plugins, installed_plugins
 from .prompt import PromptFactory, SystemPrompt
-from .render import Rendered, without_thinking
+from .provider_limits import wants_short_ids, with_short_ids
+from .render import RenderedMessage
 from .responses import Responses
 from .resume import resume, save
 from .saved import Saved
-from .search import ScanIndex, SearchIndex
+from .search import GuardedIndex, ScanIndex, SearchIndex
 from .stores import MemoryStore, Searchable, Store
 from .strategies import Strategy
-from .tokens import TokenCounter, approx_token_counter, load_counter
-from .transcript import Entry, Response, Snapshot, seq_of
+from .thinking import without_thinking
+from .tokens import TokenCounter, approx_token_counter, guarded, load_counter
+from .transcript import Entry, Response, Snapshot, seq_of, seqs_of
 from .views import Views
 
 log = logging.getLogger(__name__)
@@ -81,14 +85,16 @@ class ContextManager:
         self.store = store or MemoryStore()
         self.meter = Meter(learn=self.config.token_meter != "estimate")
         plugins = plugins or installed_plugins()
-        self._counter = counter or self._named_counter(plugins)
-        self._index = self._named_index(plugins)
         self.notices = Notices(session_id, hooks)
+        observers = Observers(plugins, self.notices.fault)
+        named = counter or self._named_counter(plugins)
+        self._counter = named and guarded(named, self.notices.fault)
+        self._index = self._named_index(plugins)
         self.history = History(
             session_id,
             self.store,
             self.token_counter,
-            plugins,
+            observers,
             on_interrupt=self.config.on_interrupt,
             on_conflict=self.config.on_conflict,
             notify=self.notices.note,
@@ -96,7 +102,7 @@ class ContextManager:
             stamp=stamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.views = Views(self.history, self.config, steps, self.meter, plugins, hooks, self.notices, self._save)
+        self.views = Views(self.history, self.config, steps, self.meter, observers, hooks, self.notices, self._save)
         self._resumed = False
         self._resuming = Gate()
         self._saving = Gate()
@@ -130,7 +136,7 @@ class ContextManager:
         for call_id in entry.answers:
             if call_id in self._summaries_to_come:
                 summary = self._summaries_to_come.pop(call_id)
-                self.views.summaries.setdefault(entry.seq, {})[call_id] = summary
+                self.views.short_forms.register(entry.seq, call_id, summary)
         if entry.role == "assistant":
             if heard is not None and heard.usage and self.views.last:
                 self.meter.report(self.views.last.counted, heard.usage, self.views.last.key)
@@ -209,7 +215,7 @@ class ContextManager:
         key = last.key if last else ("", "")
         limits = self.views.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
         system = await self._system(counter)
-        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), key, counter)
+        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -272,6 +278,7 @@ class ContextManager:
             return
         last = self.views.last
         room = last.limits.room if last else self._budget(None, None).tokens
+        units = last.limits.units if last else Units()
         share = int(room * self.config.pin_share)
         asking = {e.seq for e in history if metadata_of(e.message).get("pinned") is True}
         others = (asking | self.views.pins) - {entry.seq}
@@ -280,8 +287,9 @@ class ContextManager:
         if held + needed > share:
             named = mark if needed == entry.tokens else f"{mark} with its round"
             raise PinRefused(
-                f"{named} has {needed:,} tokens; pins hold {held:,} of the {share:,} they may fill "
-                f"({self.config.pin_share:.0%} of {room:,}, `pin_share`)"
+                f"{named} has {units.part(needed):,} tokens; pins hold {units.part(held):,} of the "
+                f"{units.part(share):,} they may fill ({self.config.pin_share:.0%} of the {units.part(room):,} that "
+                "messages may have, `pin_share`)"
             )
         self.views.pins.add(entry.seq)
         await self.views.reveal((entry.seq,))
@@ -289,6 +297,8 @@ class ContextManager:
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
         """Register the short form of a tool result, used in place of a generic clip. `clear` drops it.
+
+        A result that a view has shown already keeps its form there until the next compaction.
 
         Args:
             call_id: the call whose newest result it stands for; if there is none yet, its next one.
@@ -301,7 +311,7 @@ class ContextManager:
             self._summaries_to_come[call_id] = summary
             await self._save()
             return
-        self.views.summaries.setdefault(seq, {})[call_id] = summary
+        self.views.short_forms.register(seq, call_id, summary)
         await self._save()
 
     async def _newest_result(self, call_id: str) -> int | None:
@@ -317,32 +327,43 @@ class ContextManager:
                 break  # the call is there, its result is still to come
         return None
 
-    async def forget(self, marks: Sequence[str]) -> list[str]:
+    async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> list[str]:
         """Erase what messages say from everything: history, archive, search index, chapters. For a pasted secret.
 
         Their places stay, with the text ``(erased)``. All views are made anew from what is left, so nothing derived
-        from them is sent again.
+        from them is sent again. A host that still has one of them cannot bring it back; see docs/forgetting.md.
 
         Args:
-            marks: name them, e.g. ``m12``.
+            marks: a list of marks such as ``m12``, or one mark.
+            containing: a text; every message that holds it is erased, too.
+            trace: keep a hash of what each said, by which its echo is recognised where a host strips timestamps. A
+                short text can be guessed from it. Without, the hashes of these messages go, kept ones included.
 
         Returns:
-            The marks of what was erased; those the session does not know are left out.
+            The marks of what is erased now; those the session does not know are left out.
 
         Raises:
-            ValueError: one is no mark.
+            ValueError: this is no list of marks, or one is no mark.
             StoreError: the store refused; nothing was erased.
+            NotErased: they read as erased, but a file still holds what they said; the same call again finishes it.
         """
+        seqs = set(seqs_of(marks))
+        forms = forms_of(containing) if containing else frozenset[str]()
         await self.ready()
-        left = await self.history.erase([seq_of(mark) for mark in marks])
-        self.views.drop_lines()
-        self.views.focus = None
+        return await self.history.unbroken(self._forget(seqs, forms, trace))
+
+    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
+        try:
+            left = await self.history.erase(
+                lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
+            )
+        finally:  # also where a store has replaced them and could not erase yet
+            self.views.drop_lines()
+            self.views.focus = None
         gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
-        for seq in list(self.views.summaries):
-            short = self.views.summaries[seq]
-            self.views.summaries[seq] = {call: text for call, text in short.items() if call not in gone}
-        for call in gone:
-            self._summaries_to_come.pop(call, None)
+        self.views.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
+        for call in [call for call, text in self._summaries_to_come.items() if call in gone or holds(text, forms)]:
+            del self._summaries_to_come[call]
         forget_kin()
         await self._save()
         return [entry.mark for entry in left]
@@ -359,7 +380,7 @@ class ContextManager:
         if isinstance(self.store, Searchable) and self.config.search_index == "scan":
             return [f"m{seq}" for seq in await self.store.search(self.history.session_id, query, limit)]
         await self.load()
-        found = await asyncio.to_thread(self._index.search, self.history.snapshot(), query, limit)
+        found = await in_thread(self._index.search, self.history.snapshot(), query, limit)
         return [entry.mark for entry in found]
 
     async def request_retention(
@@ -476,6 +497,8 @@ class ContextManager:
                     messages.append(message)
             else:
                 messages.append(shown.message)
+        if wants_short_ids(*key):
+            messages = with_short_ids(messages)
         if self.config.merge_consecutive:
             from .merge import merge_consecutive
 
@@ -493,12 +516,16 @@ class ContextManager:
 
     def saved(self, counter: TokenCounter) -> Saved:
         """What a resumed session goes on from."""
-        return replace(self.views.saved(counter), awaited=dict(self._summaries_to_come))
+        return replace(
+            self.views.saved(counter), awaited=dict(self._summaries_to_come), erased=self.history.erasures.all()
+        )
 
     def restore(self, saved: Saved) -> None:
         """Go on from what was saved, its checkpoints aside."""
         self.views.restore_figures(saved)
         self._summaries_to_come.update(saved.awaited)
+        self.history.erasures.note(saved.erased)
+        self.history.erasures.are_known = True
 
     def _budget(self, token_budget: int | None, provider: object) -> Budget:
         budget = request_budget(
@@ -514,7 +541,7 @@ class ContextManager:
             log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)
         return budget
 
-    async def _system(self, counter: TokenCounter) -> list[Rendered]:
+    async def _system(self, counter: TokenCounter) -> list[RenderedMessage]:
         return await self._prompt.messages(self.history.snapshot(), counter)
 
     def _response_heard(self) -> Response | None:
@@ -538,18 +565,22 @@ class ContextManager:
         name = self.config.token_counter
         if name in _VOCABULARIES:
             return None  # loaded on first use, off the event loop
-        known: Mapping[str, Callable[[], TokenCounter]] = {"heuristic": lambda: approx_token_counter}
-        made = plugins.make("amplifier_context_token_counters", name, "token_counter", known)
+        if name == "heuristic":
+            return approx_token_counter
+        known = ("heuristic", *_VOCABULARIES)
+        made = plugins.make_offered("amplifier_context_token_counters", name, "token_counter", known)
         if not callable(made):
             raise ConfigError("token_counter", f"{name!r} made a {type(made).__name__}, not a counter")
         return cast(TokenCounter, made)
 
-    def _named_index(self, plugins: Plugins) -> SearchIndex:
+    def _named_index(self, plugins: Plugins) -> ScanIndex | GuardedIndex:
         name = self.config.search_index
-        made = plugins.make("amplifier_context_search_indexes", name, "search_index", {"scan": ScanIndex})
+        if name == "scan":
+            return ScanIndex()
+        made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("scan",))
         if not isinstance(made, SearchIndex):
             raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
-        return made
+        return GuardedIndex(made, name, self.notices.fault)
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

@@ -2,8 +2,9 @@
 
 A message arrives as any JSON object that hosts, loops and providers have been seen to store (KERNEL.md lists the
 shapes). `read_message` takes it in once: an isolated copy, and a `Reading` of what the rest of the core needs to
-know (role, calls made, calls answered, whether a human wrote it). Nothing is normalised here, history keeps what it
-was given; shapes that providers refuse are mended in the view.
+know (role, calls made, calls answered, whether a human wrote it). History keeps what it was given; shapes that
+providers refuse are mended in the view. Only two code units that stand for one character become that character, for
+they do in every store.
 
 Pure: no I/O, no clock.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import orjson
 
@@ -28,18 +30,23 @@ THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks of text no human wrote
 LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools vanish for the model
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
+_ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add: calls stand a few levels deep
 
+_LONG_NUMBER = re.compile(r"\d{20}")  # digits; 64 bits have at most 20
 _LARGEST = 10**4_300  # integers of more digits Python refuses to write as text (sys.set_int_max_str_digits)
-_UNCHANGING = frozenset({str, bool, type(None)})  # types of JSON data that need no copy and no check
+_UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no copy and no check
 _REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 class Call(NamedTuple):
-    """One tool call as its message states it. `arguments` is a JSON string or an object, untouched."""
+    """One tool call as its message states it; `name` is empty where it has none.
+
+    `arguments` is what the message gives, any JSON value, untouched. `arguments_of` says what that means.
+    """
 
     id: str
     name: str
-    arguments: str | dict[str, Any]
+    arguments: Any
 
 
 class Result(NamedTuple):
@@ -102,21 +109,54 @@ def calls_of(message: Message) -> Iterator[Call]:
     ids: set[str] = set()
     if isinstance(listed, list):
         for item in cast("list[dict[str, Any]]", listed):
-            function = item.get("function")
-            source = cast("dict[str, Any]", function) if isinstance(function, dict) else item
-            name = source.get("name") or item.get("tool") or item.get("name")
-            arguments = source.get("arguments", item.get("input"))
             ids.add(item["id"])
-            yield Call(item["id"], name if isinstance(name, str) else "", _arguments(arguments))
+            yield listed_call(item)
     for block in blocks_of(message):
         if block.get("type") in CALL_BLOCKS and block["id"] not in ids:
-            name = block.get("name") or block.get("tool")
-            yield Call(block["id"], name if isinstance(name, str) else "", _arguments(block.get("input")))
+            yield block_call(block)
+
+
+def listed_call(item: Mapping[str, Any]) -> Call:
+    """The call that an item of `tool_calls` states, in OpenAI's shape (`function`) or the kernel's (`tool`)."""
+    function = item.get("function")
+    source = cast("dict[str, Any]", function) if isinstance(function, dict) else item
+    name = source.get("name") or item.get("tool") or item.get("name")
+    return Call(item["id"], _name(name), source.get("arguments", item.get("input")))
+
+
+def block_call(block: Mapping[str, Any]) -> Call:
+    """The call that a content block states."""
+    return Call(block["id"], _name(block.get("name") or block.get("tool")), block.get("input", block.get("arguments")))
+
+
+def arguments_of(call: Call) -> dict[str, Any]:
+    """Return the object that the arguments of a call mean: the one reading of them, wherever they are shown.
+
+    An object means itself, and so does the text of one. Another value is put under ``value``. Text that is no JSON (cut
+    off, malformed, nested too deep for a message) is put under ``unparsed_arguments``. Nothing means no arguments.
+    """
+    given = call.arguments
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    if isinstance(given, str):
+        try:
+            given = _parsed_arguments(given)
+        except ValueError:
+            return {"unparsed_arguments": given}
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {"value": given}
+
+
+def is_object_text(arguments: object) -> TypeGuard[str]:
+    """True if these arguments are the text of an object, as OpenAI's shape has them."""
+    try:
+        return isinstance(arguments, str) and isinstance(_parsed_arguments(arguments), dict)
+    except ValueError:
+        return False
 
 
 def arguments_text(call: Call) -> str:
-    """The arguments of a call as text: what was given, or the JSON of an object."""
-    return call.arguments if isinstance(call.arguments, str) else json_text(call.arguments)
+    """The arguments of a call as text: the text that was given, or the JSON of the object they mean."""
+    return call.arguments if isinstance(call.arguments, str) else json_text(arguments_of(call))
 
 
 def results_of(message: Message) -> Iterator[Result]:
@@ -190,15 +230,15 @@ def is_human(message: Message) -> bool:
     if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
         return False
     content = message.get("content")
+    results = 0
     if isinstance(content, list):
         said = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
-        if not said:
-            return not content and not message.get("tool_calls")
         if any(block.get("type") != "text" for block in said):
             return True
+        results = len(cast("list[object]", content)) - len(said)
         content = "\n".join(str(block.get("text", "")) for block in said)
     if not isinstance(content, str) or not content.strip():
-        return not message.get("tool_calls")
+        return not results and not message.get("tool_calls")
     return not content.lstrip().startswith(_REMINDER) or _says_more_than_reminders(content)
 
 
@@ -255,8 +295,12 @@ def copy_checked(raw: object) -> Any:
         InvalidMessage: something in it is not JSON (bytes, sets, objects, NaN, keys that are no strings) or nests
             deeper than MAX_DEPTH levels.
     """
+    return _copy_within(raw, MAX_DEPTH)
+
+
+def _copy_within(raw: object, depth: int) -> Any:
     try:
-        return _copy_checked(raw, MAX_DEPTH)
+        return _copy_checked(raw, depth)
     except _NotJson as problem:
         path = "".join(reversed(problem.path)).lstrip(".") or "message"
         raise InvalidMessage(path, str(problem)) from None
@@ -264,6 +308,8 @@ def copy_checked(raw: object) -> Any:
 
 def _copy_checked(value: Any, depth: int) -> Any:
     kind: type = value.__class__
+    if kind is str:
+        return _paired(value)
     if kind in _UNCHANGING or (kind is int and -_LARGEST < value < _LARGEST):
         return value
     if depth == 0:
@@ -276,6 +322,11 @@ def _copy_checked(value: Any, depth: int) -> Any:
                 if not isinstance(key, str):
                     raise _NotJson(f"keys must be strings, got {type(key).__name__}")
                 key = str.__str__(key)
+            if not key.isascii():
+                key = _paired(key)
+            if item.__class__ is str:
+                copied[key] = item if item.isascii() else _paired(item)
+                continue
             if item.__class__ in _UNCHANGING:
                 copied[key] = item
                 continue
@@ -299,12 +350,23 @@ def _copy_checked(value: Any, depth: int) -> Any:
             return value
         raise _NotJson("must be a finite number: JSON has no NaN and no infinity")
     if isinstance(value, str):  # e.g. a StrEnum: keep its text, drop its class
-        return str.__str__(value)
+        return _paired(str.__str__(value))
     if isinstance(value, int):
         if -_LARGEST < value < _LARGEST:
             return int(value)
         raise _NotJson("must be a number of at most 4,300 digits")
     raise _NotJson(f"must be JSON data, got {type(value).__name__}")
+
+
+def _paired(text: str) -> str:
+    """Return a text with each pair of surrogates as the character it stands for, as every reader of JSON makes it."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
 
 
 def _check_content(content: object, path: str) -> None:
@@ -339,10 +401,13 @@ def _check_calls(message: Message) -> None:
             raise InvalidMessage(f"tool_calls[{index}].id", "a tool call needs an id")
 
 
-def _arguments(value: object) -> str | dict[str, Any]:
-    if isinstance(value, (str, dict)):
-        return cast("str | dict[str, Any]", value)
-    return {} if value is None else {"value": value}
+def _name(value: object) -> str:
+    return value if isinstance(value, str) and value.strip() else ""
+
+
+def _parsed_arguments(text: str) -> object:
+    value = _copy_within(orjson.loads(text), _ARGUMENTS_DEPTH)
+    return json.loads(text) if _LONG_NUMBER.search(text) else value  # orjson rounds integers past 64 bits
 
 
 def _is_id(value: object) -> bool:

@@ -9,6 +9,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .transcript import Usage
@@ -25,6 +26,7 @@ _PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same tex
 _REFUSED_SHARE = 0.9  # of a refused request's size: what the next one may be
 _LEAST_WINDOW = 256  # tokens; refusals cannot teach a smaller one
 _OPENAI = ("openai", "azure", "gpt", "copilot")
+_ROUNDING = 1e-6  # tokens; what floating point may add to a sum of whole tokens
 
 
 @dataclass(slots=True)
@@ -44,6 +46,41 @@ class Correction:
     reports: int = 0
     window: int | None = None
     last: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Converts tokens as this package counts them to tokens as a provider reports them, as known at one moment.
+
+    Every figure that a person or an event reads goes through here, once. A size is rounded up and a limit down, so
+    that what is above a limit as counted is above it as reported, too.
+
+    Attributes:
+        offset: reported tokens that are sent beside the messages, such as tool definitions.
+        ratio: reported tokens for one counted token.
+        measured: the provider has reported usage; otherwise both are assumptions.
+    """
+
+    offset: float = 0.0
+    ratio: float = 1.0
+    measured: bool = False
+
+    def request(self, counted: int) -> int:
+        """Return the reported size of a whole request whose messages have so many counted tokens."""
+        return math.ceil(self.offset + self.ratio * counted - _ROUNDING)
+
+    def limit(self, counted: int) -> int:
+        """Return what a limit on the counted tokens of a request's messages is as a limit on its reported size."""
+        return math.floor(self.offset + self.ratio * counted + _ROUNDING)
+
+    def part(self, counted: int) -> int:
+        """Return the reported size of some messages of a request."""
+        return round(self.ratio * counted)
+
+    @property
+    def overhead(self) -> int:
+        """Reported tokens that are sent beside the messages."""
+        return self.request(0)
 
 
 class Meter:
@@ -70,16 +107,24 @@ class Meter:
                 self.corrections[key] = found
         return found
 
+    def units(self, key: Key) -> Units:
+        """Return the conversion to this provider's tokens, as known now."""
+        known = self.correction(key)
+        return Units(known.offset, known.ratio, known.reports > 0)
+
     def estimate(self, counted: int, key: Key) -> int:
         """Tokens the provider will report for a view we counted."""
-        known = self.correction(key)
-        return round(known.offset + known.ratio * counted)
+        return self.units(key).request(counted)
+
+    def accepted(self, budget: int, key: Key) -> int:
+        """Return the reported tokens a request may have: `budget`, or less where the provider refused a smaller one."""
+        window = self.correction(key).window
+        return budget if window is None else min(budget, window)
 
     def room(self, budget: int, key: Key) -> int:
         """Tokens, as we count them, that a view may hold to stay within `budget` of the provider's."""
         known = self.correction(key)
-        if known.window is not None:
-            budget = min(budget, known.window)
+        budget = self.accepted(budget, key)
         return max(1, int((budget - min(known.offset, _OFFSET_OF_BUDGET * budget)) / known.ratio))
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
@@ -119,10 +164,6 @@ class Meter:
         smaller = int(size * _REFUSED_SHARE)
         known.window = max(_LEAST_WINDOW, min(smaller, known.window or smaller))
         return known.window
-
-    def is_measured(self, key: Key) -> bool:
-        """Has this provider and model reported usage?"""
-        return self.correction(key).reports > 0
 
 
 def measured(usage: Usage) -> int:

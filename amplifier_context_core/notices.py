@@ -27,6 +27,7 @@ class Notices:
         self._session_id = session_id
         self._hooks = hooks
         self._untold: list[dict[str, Any]] = []
+        self._faults: set[str] = set()
 
     def once(self, kind: str, text: str, *, budget: int, members: Sequence[dict[str, Any]]) -> None:
         """Notice a kind of trouble, once a session, not on every request."""
@@ -37,6 +38,12 @@ class Notices:
     def note(self, kind: str, text: str) -> None:
         """Notice something each time it happens. May be called from any thread."""
         self._note({"reason": kind, "message": text})
+
+    def fault(self, text: str) -> None:
+        """Notice a fault of a plug-in: each once, in every process. May be called from any thread."""
+        if text not in self._faults:
+            self._faults.add(text)
+            self._note({"reason": "plugin", "message": text})
 
     def _note(self, data: dict[str, Any]) -> None:
         self.texts.append(data["message"])

@@ -15,3 +15,19 @@ def sessions_folder(project: Path | None = None) -> Path:
     folder = (project or Path.cwd()).resolve()
     digest = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return Path.home() / ".amplifier" / "projects" / f"{folder.name}-{digest}" / "sessions"
+
+
+def in_project(path: str, project: Path | None = None) -> str:
+    """Replace ``{project}`` in a path or an address by the name that Amplifier's hosts give a project's folder.
+
+    It is the folder's path with ``-`` for each separator, as in hooks-logging's `session_log_template`.
+
+    Args:
+        path: what may hold ``{project}``.
+        project: folder of the project; the current one when not given.
+    """
+    if "{project}" not in path:
+        return path
+    folder = str((project or Path.cwd()).resolve())
+    name = folder.replace("/", "-").replace("\\", "-").replace(":", "")
+    return path.replace("{project}", name if name.startswith("-") else f"-{name}")

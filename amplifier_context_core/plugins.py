@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from .errors import ConfigError, PluginError
+from .failures import Report, failure
 
 if TYPE_CHECKING:
     from .search import SearchIndex
@@ -93,8 +94,13 @@ class Plugins:
             try:
                 self.register(entry_point.load(), entry_point.name)
             except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
+                # An error of loading quotes no message: no session has begun.
                 log.warning(
-                    "plug-in %s (%s) is left out: %s", entry_point.name, entry_point.value, type(problem).__name__
+                    "plug-in %s (%s) is left out: it %s: %s",
+                    entry_point.name,
+                    entry_point.value,
+                    failure(problem, None),
+                    problem,
                 )
 
     def find(self, point: str, name: str) -> tuple[str, Callable[..., Any]] | None:
@@ -115,43 +121,39 @@ class Plugins:
             arguments: passed on.
 
         Raises:
-            ConfigError: nobody offers that name, or the arguments do not fit.
+            ConfigError: no plug-in offers that name, or the arguments do not fit.
             PluginError: the plug-in that offers it failed.
         """
-        if name in builtin:
-            try:
-                return builtin[name](**arguments)
-            except (TypeError, ValueError) as problem:
-                raise ConfigError(key, f"{name!r}: {problem}") from problem
+        if name not in builtin:
+            return self.make_offered(point, name, key, builtin, **arguments)
+        try:
+            return builtin[name](**arguments)
+        except (TypeError, ValueError) as problem:
+            raise ConfigError(key, f"{name!r}: {problem}") from problem
+
+    def make_offered(self, point: str, name: str, key: str, known: Iterable[str], **arguments: Any) -> Any:
+        """Build what a plug-in offers under a name; `known` are the names that core answers to, for the error.
+
+        Raises:
+            ConfigError: no plug-in offers that name.
+            PluginError: the plug-in that offers it failed.
+        """
         offer = self.find(point, name)
         if offer is None:
-            known = sorted({*builtin, *(known for _, offers in self._offers(point) for known in offers)})
-            raise ConfigError(key, f"{name!r} is not known; known are {', '.join(known)}")
+            names = sorted({*known, *(offered for _, offers in self._offers(point) for offered in offers)})
+            raise ConfigError(key, f"{name!r} is not known; known are {', '.join(names)}")
         plugin, build = offer
         try:
             return build(**arguments)
         except Exception as problem:
-            # Of a store not the words: they may hold the address, and that a password.
+            # Of a store the type only: the text may hold the address, and the address a password.
             said = type(problem).__name__ if key == "store" else problem
             raise PluginError(f"plug-in {plugin} failed to make {name!r}: {said}") from problem
 
-    def listens(self, point: str) -> bool:
-        """Does any plug-in implement this point?"""
-        return bool(getattr(self._manager.hook, point).get_hookimpls())
-
-    def tell(self, point: str, **data: Any) -> None:
-        """Tell observers; one that fails is named in the log."""
-        hook = getattr(self._manager.hook, point)
-        for implementation in hook.get_hookimpls():
-            try:
-                implementation.function(*(data[name] for name in implementation.argnames))
-            except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-                log.warning(
-                    "plug-in %s failed in %s (%s); history is not affected",
-                    implementation.plugin_name,
-                    point,
-                    type(problem).__name__,
-                )
+    def implementations(self, point: str) -> list[tuple[str, Callable[..., None], tuple[str, ...]]]:
+        """Name, function and names of its arguments, of each plug-in that implements a point."""
+        found = getattr(self._manager.hook, point).get_hookimpls()
+        return [(one.plugin_name, one.function, tuple(one.argnames)) for one in found]
 
     def _offers(self, point: str) -> list[tuple[str, Mapping[str, Callable[..., Any]]]]:
         offers: list[tuple[str, Mapping[str, Callable[..., Any]]]] = []
@@ -159,11 +161,38 @@ class Plugins:
             try:
                 offered = implementation.function()
             except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-                log.warning("plug-in %s failed in %s: %s", implementation.plugin_name, point, type(problem).__name__)
+                log.warning(
+                    "plug-in %s: %s %s", implementation.plugin_name, point, failure(problem, implementation.function)
+                )
                 continue
             if isinstance(offered, Mapping):
                 offers.append((implementation.plugin_name, cast("Mapping[str, Callable[..., Any]]", offered)))
         return offers
+
+
+class Observers:
+    """The plug-ins that watch one session.
+
+    Args:
+        plugins: all plug-ins.
+        report: called with a line for each failure.
+    """
+
+    def __init__(self, plugins: Plugins, report: Report) -> None:
+        self._plugins = plugins
+        self._report = report
+
+    def watch(self, point: str) -> bool:
+        """True if a plug-in implements this point."""
+        return bool(self._plugins.implementations(point))
+
+    def notify(self, point: str, **data: Any) -> None:
+        """Call each plug-in that implements a point; one that fails is reported and changes nothing."""
+        for name, function, arguments in self._plugins.implementations(point):
+            try:
+                function(*(data[argument] for argument in arguments))
+            except Exception as problem:  # noqa: BLE001 - other people's code: reported
+                self._report(f"{point} of plug-in {name} {failure(problem, function)}; history is not affected")
 
 
 _installed: Plugins | None = None

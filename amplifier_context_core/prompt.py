@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from .errors import ContextError
 from .messages import INSTRUCTING, metadata_of
-from .render import Rendered, Renderer, scrub
+from .render import RenderedMessage, Renderer, scrub
 from .rounds import Round
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Snapshot
@@ -23,15 +23,15 @@ class SystemPrompt:
 
     def __init__(self) -> None:
         self.factory: PromptFactory | None = None
-        self._made: Rendered | None = None
+        self._made: RenderedMessage | None = None
 
-    async def messages(self, history: Snapshot, counter: TokenCounter) -> list[Rendered]:
+    async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:
         """The messages a view begins with. What a hook brought stays, whatever the factory gives.
 
         Raises:
             ContextError: the factory failed.
         """
-        stored: list[Rendered] = []
+        stored: list[RenderedMessage] = []
         for entry in history:
             if entry.role not in INSTRUCTING:
                 break
@@ -48,5 +48,5 @@ class SystemPrompt:
             return stored
         if self._made is None or self._made.message["content"] != text:
             message = scrub({"role": "system", "content": text})
-            self._made = Rendered(message, count_message_tokens(message, counter))
+            self._made = RenderedMessage(message, count_message_tokens(message, counter))
         return [self._made, *stored]

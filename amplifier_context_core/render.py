@@ -1,12 +1,14 @@
-"""Rendering: the messages a round is shown as, valid for every provider.
+"""RenderedRound: the messages a round is shown as, valid for every provider.
 
 History holds what hosts stored; providers accept far less. Everything between the two happens here, by rules that are
-deterministic and idempotent and that say what they did (`Rendering.mends`):
+deterministic and idempotent and that say what they did (`RenderedRound.mends`):
 
 - a call without a result gets one that says so; a result without its call becomes a quoted note;
-- ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id);
+- ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id); ids and names that a provider
+  refuses are sent in a form that all accept (provider_limits.py), calls, results and blocks alike;
 - empty texts go or get a placeholder, shapes the kernel's `Message` refuses become shapes it takes;
 - calls on a user message (seen in real data) become words, for only an assistant can call;
+- what a tool says without a call, or beside its results, is quoted: only roles that providers take leave;
 - a tool output above the limit is clipped, at any age, so that one giant cannot evict everything else.
 
 What needs no mending is shown exactly as it is stored, less the bookkeeping that is not for providers.
@@ -16,8 +18,9 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
@@ -26,7 +29,7 @@ import orjson
 from .clip import clip_text
 from .fence import one_line, quoted, well_formed
 from .messages import (
-    THINKING_BLOCKS,
+    CALL_BLOCKS,
     Call,
     Message,
     Result,
@@ -38,9 +41,11 @@ from .messages import (
     results_of,
     text_of,
 )
+from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
 from .rounds import Round
-from .shapes import calls_in_words, kernel_block, kernel_call, sendable_call
+from .shapes import calls_in_words, kernel_block, kernel_call, sent_block, sent_item
 from .tables import as_table
+from .thinking import only_thinking, thinking_in_place
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
@@ -54,15 +59,17 @@ OPENING: Message = {"role": "user", "content": "(The conversation begins with th
 NOTE_METADATA = {"source": "context-compaction"}  # a mark that no human wrote it (KERNEL.md)
 
 INSTRUCTION = "amplifier:instruction"  # KERNEL.md: rows of newer hosts; providers refuse retired ones
+_RENAMED = "an id or a name that a provider refuses is sent in another form"
 _TABLE = 4  # outputs above this part of their limit are large enough for a table
 _RETIRED = frozenset({"retired", "anchor_pruned"})
+_TOOL_ROLES = frozenset({"tool", "function"})  # of the kernel's; function is one that providers do not take
 _REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
 RESPONSE_ID = "openai:response_id"  # KERNEL.md: makes the server continue from what it still holds
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedMessage:
     """One message of a view.
 
     Attributes:
@@ -70,19 +77,30 @@ class Rendered:
         tokens: its cost.
         seq: the entry it shows; 0 for text no entry holds (a chapter, the opening line).
         provider: who wrote it, where known: thinking is kept for that provider only.
+        answers: of a result whose call is sent under another id than it is stored under, the stored one; else empty.
     """
 
     message: Message
     tokens: int
     seq: int = 0
     provider: str | None = None
+    answers: str = ""
+
+    def without_response_id(self) -> RenderedMessage:
+        """Return it without the handle of what the server still holds; the same object when it has none."""
+        message = without_response_id(self.message)
+        return self if message is self.message else replace(self, message=message)
+
+    def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
+        """Return this place of the view with another message in it, counted."""
+        return replace(self, message=message, tokens=count_message_tokens(message, counter))
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class RenderedRound:
     """What a round is shown as, and what had to be mended for that."""
 
-    messages: tuple[Rendered, ...]
+    messages: tuple[RenderedMessage, ...]
     mends: tuple[str, ...] = ()
 
     @property
@@ -122,35 +140,38 @@ class Renderer:
                     if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
                         break
 
-    def render(self, held: Round) -> Rendering:
+    def render(self, held: Round) -> RenderedRound:
         """The messages of a round, valid next to any other rendered round."""
         mends: list[str] = []
-        shown: list[Rendered] = []
-        if held.is_tool_round and is_left_out(held.head.message):
-            return Rendering(())
+        shown: list[RenderedMessage] = []
+        if held.is_tool_round and is_left_out(held.head.message):  # with its results, not with a person's words there
+            people = (entry for entry in held.entries if entry.human and not is_left_out(entry.message))
+            return RenderedRound(tuple(words for entry in people for words in self._said(entry, mends)), tuple(mends))
         entries = [entry for entry in held.entries if not is_left_out(entry.message)]
         results = [(entry, result) for entry in entries for result in results_of(entry.message)]
         for entry in entries:
             if entry.role == "assistant" and entry.calls:
                 shown.extend(self._calls(entry, results, mends))
             elif not entry.answers:
-                shown.extend(self._plain(entry, mends))
+                shown.extend(self._said(entry, mends))
         for entry, result in results:  # not taken by a call of this round: orphans
             mends.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
             own = entry.role == "tool" and entry.message.get("tool_call_id")
             if entry.answers and not own and not (entry.role == "assistant" and entry.calls):
-                shown.extend(self._said_beside_results(entry))
-        return Rendering(tuple(shown), tuple(mends))
+                shown.extend(self._said(entry, mends))
+        return RenderedRound(tuple(shown), tuple(mends))
 
     # -- calls and results ------------------------------------------------------------------------------------------
 
-    def _calls(self, entry: Entry, results: list[tuple[Entry, Result]], mends: list[str]) -> list[Rendered]:
+    def _calls(self, entry: Entry, results: list[tuple[Entry, Result]], mends: list[str]) -> list[RenderedMessage]:
         calls = list(calls_of(entry.message))
         wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
-        if any(wire != call.id for wire, call in zip(wire_ids, calls, strict=True)):
+        if any(wire != safe_call_id(call.id) for wire, call in zip(wire_ids, calls, strict=True)):
             mends.append(f"{entry.mark}: a reused call id got a name of its own")
+        if any(_is_refused(call) for call in calls):
+            mends.append(f"{entry.mark}: {_RENAMED}")
         answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
         for wire, call in zip(wire_ids, calls, strict=True):
             found = next((pair for pair in results if pair[1].call_id == call.id), None)
@@ -161,53 +182,39 @@ class Renderer:
             answers.append((wire, call, found))
         answers.sort(key=lambda answer: results_order(answer[2]))
         shown = [self._assistant(entry, calls, wire_ids)]
-        shown.extend(self._result(entry, wire, call, found, mends) for wire, call, found in answers)
+        for wire, call, found in answers:
+            result = self._result(entry, wire, call, found, mends)
+            shown.append(result if wire == call.id else replace(result, answers=well_formed(call.id)))
         return shown
 
-    def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> Rendered:
+    def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> RenderedMessage:
         source = entry.message
         message = sendable(source)
-        content, changed = self._content(source.get("content"), "assistant")
-        named: dict[str, list[str]] = {}
-        for call, wire in zip(calls, wire_ids, strict=True):
-            named.setdefault(call.id, []).append(wire)
-        if isinstance(content, list) and any(block.get("type") == "tool_call" for block in content):
-            left = {call_id: list(wires) for call_id, wires in named.items()}
-            for index, block in enumerate(content):
-                if block.get("type") != "tool_call":
-                    continue
-                waiting = left.get(block["id"])
-                wire = waiting.pop(0) if waiting else ""  # one more than `tool_calls` has of this id: said twice
-                if wire != block["id"]:
-                    content[index] = {**block, "id": wire}
-                    changed = True
-            content = [block for block in content if block.get("type") != "tool_call" or block["id"]] or ""
-        content, moved = _thinking_in_place(content, calls=True)
+        if any(wire != call.id for wire, call in zip(wire_ids, calls, strict=True)):
+            message = without_response_id(message)  # the server holds these calls under other ids
+        stored = source.get("content")
+        stated = _with_calls_sent(blocks_of(source), calls, wire_ids) if isinstance(stored, list) else stored
+        content, changed = self._content(stated, "assistant")
+        changed = changed or stated is not stored
+        content, moved = thinking_in_place(content, calls=True)
         message["content"], changed = content, changed or moved
-        listed = source.get("tool_calls")
-        if isinstance(listed, list) and listed:
-            mended = [
-                sendable_call(item, named[item["id"]].pop(0) if named.get(item["id"]) else item["id"])
-                for item in cast("list[dict[str, Any]]", listed)
-            ]
-            beside = [
-                kernel_call(call, wire)
-                for call, wire in zip(calls[len(mended) :], wire_ids[len(mended) :], strict=True)
-            ]
-            message["tool_calls"] = mended + beside
-            changed = changed or mended != listed or bool(beside)
-        else:
-            message["tool_calls"] = [kernel_call(call, wire) for call, wire in zip(calls, wire_ids, strict=True)]
+        listed = cast("list[dict[str, Any]]", source.get("tool_calls") or [])
+        items = [sent_item(item, call, wire) for item, call, wire in zip(listed, calls, wire_ids, strict=False)]
+        beside = [
+            kernel_call(call, wire) for call, wire in zip(calls[len(items) :], wire_ids[len(items) :], strict=True)
+        ]
+        message["tool_calls"] = items + beside
+        changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
         return self._rendered(message, entry, changed)
 
     def _result(
         self, call_entry: Entry, wire: str, call: Call, found: tuple[Entry, Result] | None, mends: list[str]
-    ) -> Rendered:
+    ) -> RenderedMessage:
         if found is None:
             text = INTERRUPTED if call_entry.turn in self.interrupted else NO_RESULT
             message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
             if call.name:
-                message["name"] = call.name
+                message["name"] = safe_tool_name(call.name)
             return self._rendered(message, call_entry, True)
         entry, result = found
         content, changed = self._content(result.content, "tool")
@@ -234,7 +241,7 @@ class Renderer:
             return clipped
         return self._rendered(message, entry, changed)
 
-    def _tabled(self, message: Message, entry: Entry) -> Rendered | None:
+    def _tabled(self, message: Message, entry: Entry) -> RenderedMessage | None:
         """A large tool output in JSON as a table; None if it is not large, or no JSON in one line."""
         content = cast(object, message["content"])
         if (
@@ -246,7 +253,7 @@ class Renderer:
         table = as_table(content)
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
-    def _clipped(self, message: Message, entry: Entry, call: Call, tokens: int | None) -> Rendered | None:
+    def _clipped(self, message: Message, entry: Entry, call: Call, tokens: int | None) -> RenderedMessage | None:
         """A tool output above the limit, cut to it; None when it is within. `tokens` where they have been counted."""
         text = text_of(cast(object, message["content"]))
         size = utf8_size(text)
@@ -264,32 +271,10 @@ class Renderer:
         whole = utf8_size(text_of(entry.message.get("content"))) if len(entry.answers) > 1 else size
         return entry.tokens if whole <= size else entry.tokens * size // whole
 
-    def _orphan(self, entry: Entry, result: Result) -> Rendered:
-        """A result without its call, quoted: what a tool printed must not pose as what a user said."""
+    def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
         content, _ = self._content(result.content, "tool")
-        room = max(200, min(self.output_bytes, self.output_limit * 3))
-        text = clip_text(text_of(cast(object, content)), room, entry.mark)
         of = f" of {one_line(result.name)[:80]}" if result.name else ""
-        note = f"A tool result{of} whose call is not part of this conversation"
-        body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {note}", text if text.strip() else NO_OUTPUT)
-        media = [block for block in content if block.get("type") == "image"] if isinstance(content, list) else []
-        if media:
-            body = [{"type": "text", "text": body}, *media]
-        message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
-        return self._rendered(message, entry, True)
-
-    def _said_beside_results(self, entry: Entry) -> list[Rendered]:
-        blocks = [block for block in blocks_of(entry.message) if block.get("type") != "tool_result"]
-        content, _ = self._content(blocks, entry.role)
-        message = sendable(entry.message)
-        if entry.role == "tool":  # results in its blocks, and words beside them
-            message["role"], message["metadata"] = "user", dict(NOTE_METADATA)
-        if message.pop("tool_calls", None):
-            content = calls_in_words(content, list(calls_of(entry.message)))
-        content, _ = _thinking_in_place(content, calls=False)
-        if not content or only_thinking(content):
-            return []
-        return [self._rendered({**message, "content": content}, entry, True)]
+        return self._quoted(entry, f"A tool result{of} whose call is not part of this conversation", content)
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
         me = (entry.seq, index)
@@ -297,31 +282,43 @@ class Renderer:
 
     # -- everything else --------------------------------------------------------------------------------------------
 
-    def _plain(self, entry: Entry, mends: list[str]) -> list[Rendered]:
-        if is_left_out(entry.message):
-            return []
-        role = entry.role
-        content, changed = self._content(entry.message.get("content"), role)
+    def _said(self, entry: Entry, mends: list[str]) -> list[RenderedMessage]:
+        """Show what a message says besides results: in its own role, or quoted if a tool or a function says it."""
+        by_tool = entry.role in _TOOL_ROLES
+        content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
         message = sendable(entry.message)
-        if role == "function":
-            message["role"], role, changed = "user", "user", True
-            message["metadata"] = dict(NOTE_METADATA)
-            content = quoted(f"{entry.mark}: what a function returned", text_of(cast(object, content)) or NO_OUTPUT)
-        if entry.calls:  # on a user message: an assistant's would have been rendered as calls
+        message.pop("tool_calls", None)
+        if "name" in message and message["name"] != entry.message["name"] and not by_tool:
+            mends.append(f"{entry.mark}: {_RENAMED}")
+        if entry.calls:  # an assistant's would have been rendered as calls
             mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
             content, changed = calls_in_words(content, list(calls_of(entry.message))), True
-            message.pop("tool_calls", None)
-        elif "tool_calls" in message:
-            del message["tool_calls"]  # null or empty
-        content, moved = _thinking_in_place(content, calls=False)
+        content, moved = thinking_in_place(content, calls=False)
         changed = changed or moved
-        if not content or (role == "assistant" and only_thinking(content)):
-            mends.append(f"{entry.mark}: an empty message is " + ("left out" if role != "user" else "named so"))
-            if role != "user":
+        if only_thinking(content):
+            content = ""
+        if not content and entry.answers:
+            return []  # nothing but results
+        if by_tool:
+            mends.append(f"{entry.mark}: what a tool says is shown as a note")
+            return [self._quoted(entry, "Output of a tool beside its results", content)]
+        if not content:
+            mends.append(f"{entry.mark}: an empty message is " + ("left out" if entry.role != "user" else "named so"))
+            if entry.role != "user":
                 return []
             content, changed = EMPTY_MESSAGE, True
-        message["content"] = content
-        return [self._rendered(message, entry, changed)]
+        return [self._rendered({**message, "content": content}, entry, changed)]
+
+    def _quoted(self, entry: Entry, what: str, content: str | list[dict[str, Any]]) -> RenderedMessage:
+        """Show what a tool said in the role of the user: fenced and labelled, so that it cannot pose as a person."""
+        room = max(200, min(self.output_bytes, self.output_limit * 3))
+        text = clip_text(text_of(cast(object, content)), room, entry.mark)
+        body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {what}", text if text.strip() else NO_OUTPUT)
+        media = [block for block in content if block.get("type") == "image"] if isinstance(content, list) else []
+        if media:
+            body = [{"type": "text", "text": body}, *media]
+        message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
+        return self._rendered(message, entry, True)
 
     def _content(self, content: object, role: str) -> tuple[str | list[dict[str, Any]], bool]:
         """Content the kernel's `Message` and the providers take, and whether it differs from what was stored."""
@@ -346,11 +343,32 @@ class Renderer:
                 blocks.append(mended)
         return (blocks, changed) if blocks else ("", True)
 
-    def _rendered(self, message: Message, entry: Entry, changed: bool) -> Rendered:
+    def _rendered(self, message: Message, entry: Entry, changed: bool) -> RenderedMessage:
         safe = scrub(message)
         tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
-        shown = Rendered(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
-        return without_response_id(shown) if entry.seq <= self.compacted_at else shown
+        if entry.seq <= self.compacted_at:
+            safe = without_response_id(safe)
+        return RenderedMessage(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
+
+
+def _with_calls_sent(
+    blocks: list[dict[str, Any]], calls: Sequence[Call], wire_ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the blocks with the calls in them as they are sent; the same list when none of them changes.
+
+    A block that states a call once more than `tool_calls` does is left out.
+    """
+    waiting: dict[str, deque[tuple[Call, str]]] = {}
+    for call, wire in zip(calls, wire_ids, strict=True):
+        waiting.setdefault(call.id, deque()).append((call, wire))
+    stated: list[dict[str, Any]] = []
+    for block in blocks:
+        if block.get("type") not in CALL_BLOCKS:
+            stated.append(block)
+        elif waiting[block["id"]]:
+            stated.append(sent_block(block, *waiting[block["id"]].popleft()))
+    same = len(stated) == len(blocks) and all(a is b for a, b in zip(stated, blocks, strict=True))
+    return blocks if same else stated
 
 
 def utf8_size(text: str) -> int:
@@ -378,16 +396,24 @@ def sendable(message: Message) -> Message:
     for key in ("name", "tool_call_id"):
         if key in sent and not isinstance(sent[key], str):
             del sent[key]
+    if "name" in sent:
+        name = sent.pop("name")
+        if name.strip():
+            sent["name"] = safe_tool_name(name) if sent["role"] == "tool" else safe_speaker_name(name)
     return sent
 
 
+def _is_refused(call: Call) -> bool:
+    return call.id != safe_call_id(call.id) or (call.name != "" and call.name != safe_tool_name(call.name))
+
+
 def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
-    """Names a call may be sent under: its own id, and where that is taken those that say which message it is of."""
-    yield call_id
+    """Yield the ids a call may be sent under: its own, and where that is taken those that name its message."""
+    yield safe_call_id(call_id)
     other = f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
-    yield other
+    yield safe_call_id(other)
     for number in count(2):
-        yield f"{other}_{number}"
+        yield safe_call_id(f"{other}_{number}")
 
 
 def is_left_out(message: Message) -> bool:
@@ -427,52 +453,14 @@ def summary_of(entry: Entry, call_id: str, summaries: Summaries) -> str | None:
     return next((well_formed(found) for found in candidates if isinstance(found, str) and found.strip()), None)
 
 
-def only_thinking(content: str | list[dict[str, Any]]) -> bool:
-    """Is there nothing in it but thinking, which no provider takes alone?"""
-    return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
-
-
-def _thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> tuple[str | list[dict[str, Any]], bool]:
-    """The content, without its thinking where that stands where no provider takes it; and whether that was so.
-
-    Signed thinking begins its message, and something follows it (Anthropic). Anywhere else it is dropped as a whole.
-    """
-    if isinstance(content, str):
-        return content, False
-    thoughts = [index for index, block in enumerate(content) if block.get("type") in THINKING_BLOCKS]
-    if not thoughts or len(thoughts) == len(content):
-        return content, False
-    closes = thoughts[-1] == len(content) - 1 and not calls
-    signed = any(content[index].get("signature") or "data" in content[index] for index in thoughts)
-    if not closes and (not signed or content[0].get("type") in ("thinking", "redacted_thinking")):
-        return content, False
-    return [block for block in content if block.get("type") not in THINKING_BLOCKS], True
-
-
-def without_thinking(message: Message) -> Message | None:
-    """The message without thinking and sealed provider state, for another provider than its own; None if empty then."""
-    content = message.get("content")
-    kept: Message = {
-        key: value for key, value in message.items() if key != "thinking_block"
-    }  # the streaming loop's copy
-    if isinstance(content, list):
-        blocks = [block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS]
-        kept["content"] = blocks or ""
-    if not kept.get("content") and not kept.get("tool_calls"):
-        return None
-    return kept
-
-
-def without_response_id(shown: Rendered) -> Rendered:
-    """A message without the handle of what the server still holds: after a compaction that is more than we show."""
-    metadata = shown.message.get("metadata")
-    if not isinstance(metadata, dict) or RESPONSE_ID not in metadata:
-        return shown
-    kept = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key != RESPONSE_ID}
-    message = {key: value for key, value in shown.message.items() if key != "metadata"}
-    if kept:
-        message["metadata"] = kept
-    return Rendered(message, shown.tokens, shown.seq, shown.provider)
+def without_response_id(message: Message) -> Message:
+    """Return the message without the handle of what the server still holds, for it shows the server something else."""
+    metadata = metadata_of(message)
+    if RESPONSE_ID not in metadata:
+        return message
+    kept = {key: value for key, value in metadata.items() if key != RESPONSE_ID}
+    rest = {key: value for key, value in message.items() if key != "metadata"}
+    return {**rest, "metadata": kept} if kept else rest
 
 
 def scrub(message: Message) -> Message:

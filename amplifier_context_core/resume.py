@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
 from .errors import StoreError
+from .futures import in_thread
 from .saved import Saved, counter_name, dump, load
 from .transcript import Transcript
 
@@ -62,6 +62,8 @@ async def _from_checkpoint(manager: ContextManager, saved: Saved, length: int, l
     shown |= {entry.seq: entry for entry in (*head, *tail)}
     if len(head) != saved.body + 1 or len(tail) != length - first or saved.needed - shown.keys():
         return False
+    if (await store.extent(history.session_id)).length != length:  # damage was found meanwhile: places have moved
+        return False
     before = saved.turns_before - sum(1 for entry in tail[: saved.start - first] if entry.human)
     history.resume(
         Transcript.resumed(
@@ -73,6 +75,7 @@ async def _from_checkpoint(manager: ContextManager, saved: Saved, length: int, l
             turns_before=before,
         ),
         frozenset(saved.interrupted),
+        shown.values(),
     )
     try:
         manager.views.shelf.restore(saved, shown, counter)
@@ -90,7 +93,7 @@ async def _saved(manager: ContextManager) -> Saved | None:
     if not data:
         return None
     try:
-        return await asyncio.to_thread(load, data) if len(data) > _LARGE else load(data)
+        return await in_thread(load, data) if len(data) > _LARGE else load(data)
     except ValueError as problem:
         text = f"its checkpoint cannot be used ({problem}); the view is made anew from the history"
         manager.notices.note("repair", text)
@@ -101,7 +104,7 @@ async def save(manager: ContextManager, counter: TokenCounter) -> None:
     """Keep what a resumed session goes on from. A store that refuses is no reason to fail: only speed is lost."""
     saved = manager.saved(counter)
     try:
-        data = await asyncio.to_thread(dump, saved)
+        data = await in_thread(dump, saved)
         await manager.store.save_checkpoint(manager.history.session_id, saved.covered, data)
     except StoreError as problem:
         log.warning("session %s: its checkpoint was not saved: %s", manager.history.session_id, problem)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from .checkpoint import Checkpoint, Piece
+from .checkpoint import Checkpoint, Segment
+from .erasures import Erasure
 from .lines import Attempt
 from .meter import Correction
 from .rounds import Round
@@ -32,8 +33,8 @@ class SavedLine:
         budget: tokens of the requests it was made for.
         output_limit: tokens above which a single tool output is clipped.
         digest: hash of what its checkpoint covers, in hexadecimal.
-        checkpoint: its checkpoint, without that hash and without the rounds of its pieces; see `with_rounds`.
-        seqs: for each piece, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
+        checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `with_rounds`.
+        seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
         attempt: the last attempt to compact it.
     """
 
@@ -42,6 +43,23 @@ class SavedLine:
     digest: str
     checkpoint: Checkpoint
     seqs: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+    attempt: Attempt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStart:
+    """How a view without a checkpoint was made, so that it is made the same way after a resume.
+
+    Attributes:
+        serving: budget it served (tokens).
+        budget: tokens of the requests it was made for.
+        output_limit: tokens above which a single tool output is clipped.
+        attempt: the last attempt to compact it.
+    """
+
+    serving: int
+    budget: int
+    output_limit: int
     attempt: Attempt | None = None
 
 
@@ -58,6 +76,8 @@ class Saved:
         turns_before: exchanges that begin before it.
         lines: the lines in use.
         serving: budget -> index of the line that served it last.
+        starts: the views in use that have no checkpoint yet.
+        at_once: the short forms that a view shows at once; see `ShortForms`.
         corrections: what the meter learned, by provider and model.
         pins: seqs pinned by command.
         summaries: short forms of tool results, by seq and call id.
@@ -67,6 +87,7 @@ class Saved:
         compactions: accepted so far.
         tokens_saved: that they freed together.
         warned: kinds of trouble that were reported.
+        erased: what echoes of erased entries are recognised by.
         version: of this form.
     """
 
@@ -87,7 +108,10 @@ class Saved:
     compactions: int = 0
     tokens_saved: int = 0
     warned: tuple[str, ...] = ()
+    erased: tuple[Erasure, ...] = ()
     version: int = VERSION
+    starts: tuple[SavedStart, ...] = ()
+    at_once: tuple[tuple[int, dict[str, str]], ...] = ()
 
     @property
     def needed(self) -> frozenset[int]:
@@ -102,11 +126,11 @@ _ADAPTER = TypeAdapter(Saved)
 def saved_line(budget: int, output_limit: int, checkpoint: Checkpoint, attempt: Attempt | None) -> SavedLine:
     """A line's figures, with the seqs of what its checkpoint shows."""
     seqs = tuple(
-        (tuple(entry.seq for entry in piece.round.entries), piece.round.unanswered) if piece.round else ((), ())
-        for piece in checkpoint.pieces
+        (tuple(entry.seq for entry in segment.round.entries), segment.round.unanswered) if segment.round else ((), ())
+        for segment in checkpoint.segments
     )
-    pieces = tuple(replace(piece, round=None) for piece in checkpoint.pieces)
-    bare = replace(checkpoint, digest=b"", pieces=pieces)
+    segments = tuple(replace(segment, round=None) for segment in checkpoint.segments)
+    bare = replace(checkpoint, digest=b"", segments=segments)
     return SavedLine(budget, output_limit, checkpoint.digest.hex(), bare, seqs, attempt)
 
 
@@ -116,11 +140,11 @@ def with_rounds(line: SavedLine, entries: Mapping[int, Entry]) -> Checkpoint:
     Raises:
         KeyError: an entry it shows is not among these.
     """
-    pieces: list[Piece] = []
-    for piece, (seqs, unanswered) in zip(line.checkpoint.pieces, line.seqs, strict=True):
+    segments: list[Segment] = []
+    for segment, (seqs, unanswered) in zip(line.checkpoint.segments, line.seqs, strict=True):
         held = Round(tuple(entries[seq] for seq in seqs), unanswered) if seqs else None
-        pieces.append(replace(piece, round=held))
-    return replace(line.checkpoint, digest=bytes.fromhex(line.digest), pieces=tuple(pieces))
+        segments.append(replace(segment, round=held))
+    return replace(line.checkpoint, digest=bytes.fromhex(line.digest), segments=tuple(segments))
 
 
 def counter_name(counter: object) -> str:
@@ -130,7 +154,7 @@ def counter_name(counter: object) -> str:
 
 def dump(saved: Saved) -> bytes:
     """As bytes."""
-    return message_json(_ADAPTER.dump_python(saved, mode="json"))
+    return message_json(_ADAPTER.dump_python(saved, mode="json", by_alias=True))
 
 
 def load(data: bytes) -> Saved | None:

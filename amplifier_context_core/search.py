@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
+from .failures import Report, failure
+from .lent import Lent
 from .messages import arguments_text, calls_of, result_text, results_of, text_of
-from .transcript import Entry
+from .transcript import Entry, Snapshot
 
 _WORD = re.compile(r"[\w./:@#-]+")
 _PUNCTUATION = ".:-"  # at the end of a word these belong to the sentence around it
@@ -48,6 +50,33 @@ class ScanIndex:
             hits, key=lambda hit: (hit[2], sum(1 / spread[word] for word in hit[1]), hit[0].seq), reverse=True
         )
         return [entry for entry, _, _ in ranked[:limit]]
+
+
+class GuardedIndex:
+    """An index of other people's: where it fails, or returns no entries, the history is scanned instead.
+
+    Args:
+        index: the index.
+        name: its name in config.
+        report: called with a line for each fault.
+    """
+
+    def __init__(self, index: SearchIndex, name: str, report: Report) -> None:
+        self._index = index
+        self._name = name
+        self._report = report
+
+    def search(self, history: Snapshot, query: str, limit: int) -> list[Entry]:
+        try:
+            found: Any = self._index.search(Lent(history), query, limit)
+        except Exception as problem:  # noqa: BLE001 - other people's code: reported
+            fault = failure(problem, self._index)
+        else:
+            if isinstance(found, list) and all(isinstance(entry, Entry) for entry in cast("list[Any]", found)):
+                return cast("list[Entry]", found)[:limit]
+            fault = "returned no list of entries"
+        self._report(f"search index {self._name} {fault}; the history is scanned instead")
+        return ScanIndex().search(history, query, limit)
 
 
 def searchable_text(entry: Entry) -> str:

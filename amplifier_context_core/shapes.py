@@ -8,14 +8,21 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard, cast
-
-import orjson
+from typing import Any, cast
 
 from .clip import clip_text
-from .errors import InvalidMessage
 from .media import split_data_uri
-from .messages import CALL_BLOCKS, THINKING_BLOCKS, Call, arguments_text, copy_checked, copy_json, json_text
+from .messages import (
+    CALL_BLOCKS,
+    THINKING_BLOCKS,
+    Call,
+    arguments_of,
+    arguments_text,
+    copy_json,
+    is_object_text,
+    json_text,
+)
+from .provider_limits import safe_tool_name
 
 _VISIBILITIES = ("internal", "developer", "user", None)  # what the kernel's blocks allow
 _UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
@@ -34,22 +41,7 @@ def kernel_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
     if kind in THINKING_BLOCKS:
         return _thinking(block) if role == "assistant" else None
     if kind in CALL_BLOCKS:
-        if role != "assistant":
-            return None
-        name = block.get("name") or block.get("tool")
-        arguments = block.get("input")
-        if kind == "tool_call" and _is_name(block.get("name")) and isinstance(arguments, dict):
-            return block
-        name = name if isinstance(name, str) and name.strip() else ""
-        call = Call(block["id"], name, cast("str | dict[str, Any]", arguments or {}))
-        kept = {key: value for key, value in block.items() if key not in ("type", "id", "name", "tool", "input")}
-        return {
-            "type": "tool_call",
-            "id": call.id,
-            "name": call.name or "unknown",
-            "input": arguments_object(call),
-            **kept,
-        }
+        return block if role == "assistant" else None  # see `sent_block`
     if kind == "image_url":
         block = _image(block)
     if block.get("type") == "image" and role in ("user", "tool", "function") and _has_source(block.get("source")):
@@ -105,65 +97,58 @@ def _without_data(value: Any) -> Any:
     return value
 
 
-def sendable_call(item: dict[str, Any], wire: str) -> dict[str, Any]:
-    """One item of ``tool_calls`` in the shape it has, with the id it is sent under and arguments that parse."""
+def sent_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+    """Return a content block that states a call in the kernel's shape; the same object when it has that already.
+
+    Args:
+        block: the block as stored.
+        call: the call it states, which `tool_calls` may state as well.
+        wire: the id the call is sent under.
+    """
+    kept = {key: value for key, value in block.items() if key not in ("tool", "arguments")}
+    return _with(kept, block, {"type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)})
+
+
+def sent_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+    """Return an item of `tool_calls` in the shape it has; the same object when nothing of it has to change.
+
+    Args:
+        item: the item as stored.
+        call: the call it states.
+        wire: the id the call is sent under.
+    """
     function = item.get("function")
-    if isinstance(function, dict):
-        function = cast("dict[str, Any]", function)
-        arguments = function.get("arguments")
-        name = function.get("name")
-        if not _is_object_text(arguments) or not _is_name(name) or item.get("type") != "function":
-            call = Call(wire, name if _is_name(name) else "unknown", _loose(arguments))
-            if not _is_object_text(arguments):
-                arguments = json_text(arguments_object(call))
-            function = {**function, "name": call.name, "arguments": arguments}
-            item = {**item, "type": "function", "function": function}
-    else:
-        name = item.get("tool") or item.get("name")
-        if not _is_name(name) or not isinstance(item.get("arguments"), dict):
-            call = Call(wire, name if _is_name(name) else "unknown", _loose(item.get("arguments", item.get("input"))))
-            item = {**item, "tool": call.name, "arguments": arguments_object(call)}
-    return item if item["id"] == wire else {**item, "id": wire}
+    if not isinstance(function, dict):
+        kept = {key: value for key, value in item.items() if key != "input"}
+        name = _sent_name(call)
+        named = {"name": name} if "name" in item else {}
+        return _with(kept, item, {"id": wire, "tool": name, **named, "arguments": arguments_of(call)})
+    function = cast("dict[str, Any]", function)
+    given = function.get("arguments")
+    arguments = given if is_object_text(given) else json_text(arguments_of(call))
+    function = _with(function, function, {"name": _sent_name(call), "arguments": arguments})
+    return _with(item, item, {"id": wire, "type": "function", "function": function})
 
 
 def kernel_call(call: Call, wire: str) -> dict[str, Any]:
-    return {
-        "id": wire,
-        "tool": call.name if call.name.strip() else "unknown",
-        "arguments": copy_json(arguments_object(call)),
-    }
+    """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block states."""
+    return {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
 
 
-def _loose(arguments: object) -> str | dict[str, Any]:
-    if isinstance(arguments, (str, dict)):
-        return cast("str | dict[str, Any]", arguments)
-    return {} if arguments is None else {"value": arguments}
+def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of an object with these values in it; the stored object itself when it is equal."""
+    changed = {**kept, **sent}
+    same = changed.keys() == stored.keys() and all(_same_json(stored[key], value) for key, value in sent.items())
+    return stored if same else changed
 
 
-def _is_name(name: object) -> TypeGuard[str]:
-    return isinstance(name, str) and name.strip() != ""
+def _same_json(one: object, other: object) -> bool:
+    """True if two values are the same JSON; Python takes 1, 1.0 and true for equal."""
+    return one is other or (one == other and json_text(one) == json_text(other))
 
 
-def _is_object_text(arguments: object) -> bool:
-    if not isinstance(arguments, str):
-        return False
-    try:
-        return isinstance(orjson.loads(arguments), dict)
-    except (orjson.JSONDecodeError, UnicodeError):
-        return False
-
-
-def arguments_object(call: Call) -> dict[str, Any]:
-    """Arguments as an object; text that is none (cut off, malformed, too deep) is kept under a name that says so."""
-    if isinstance(call.arguments, dict):
-        return call.arguments
-    if not call.arguments.strip():
-        return {}
-    try:
-        parsed = copy_checked(orjson.loads(call.arguments))
-    except (orjson.JSONDecodeError, UnicodeError, InvalidMessage):
-        return {"unparsed_arguments": call.arguments}
-    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {"value": parsed}
+def _sent_name(call: Call) -> str:
+    return safe_tool_name(call.name) if call.name else "unknown"
 
 
 def calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:

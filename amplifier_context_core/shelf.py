@@ -15,8 +15,10 @@ from .config import Config
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint
 from .lines import NEAR, Line, LineBook
-from .render import Summaries
-from .saved import Saved, SavedLine, counter_name, saved_line, with_rounds
+from .meter import Units
+from .render import is_left_out
+from .saved import Saved, SavedLine, SavedStart, counter_name, saved_line, with_rounds
+from .short_forms import ShortForms
 from .strategies import Strategy
 from .tokens import TokenCounter
 from .transcript import Entry, Snapshot
@@ -32,10 +34,12 @@ _NOT_SHOWN = {"max_tokens", "strict", "strict_config", "on_interrupt", "on_confl
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The figures one request is held to, in tokens as we count them.
+    """The figures one request is held to, in tokens as we count them but for the budgets.
 
     Attributes:
         budget: as asked for, in the provider's tokens.
+        accepted: the budget, or less where the provider has refused a smaller request, in its tokens.
+        units: the conversion to the provider's tokens that the other figures were made with.
         room: what the view may hold.
         trigger: above this it is compacted.
         target: what a compaction brings it down to.
@@ -43,10 +47,16 @@ class Limits:
     """
 
     budget: int
+    accepted: int
+    units: Units
     room: int
     trigger: int
     target: int
     clear: int
+
+    def reported(self, counted: int) -> int:
+        """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
+        return min(self.units.limit(counted), self.accepted)
 
 
 class Shelf:
@@ -62,14 +72,16 @@ class Shelf:
         config: Config,
         ladder: Sequence[Strategy],
         pins: Collection[int],
-        summaries: Summaries,
+        short_forms: ShortForms,
     ) -> None:
         self.book = LineBook()
         self._history = history
         self._config = config
         self._ladder = ladder
         self._pins = pins
-        self._summaries = summaries
+        self._short_forms = short_forms
+        self._starts: dict[int, SavedStart] = {}  # by the budget served: to be made as before the session was resumed
+        self._starts_kind = ""
 
     # -- choosing ---------------------------------------------------------------------------------------------------
 
@@ -77,6 +89,7 @@ class Shelf:
         self, history: Snapshot, limits: Limits, system_tokens: int, counter: TokenCounter
     ) -> tuple[Line, str | None]:
         """The line to serve this budget, and why it must be compacted first; None when it need not."""
+        await self._restart(limits.budget, counter)
         alive: list[Line] = []
         for line in self.book.candidates(limits.budget):
             if not await self._brought_up(line, history):
@@ -130,12 +143,32 @@ class Shelf:
         early = self.due(line, limits, system_tokens) / limits.trigger
         return max(1, int(limits.target * min(max(early, _LEAST_TARGET), 1)))
 
+    async def _restart(self, budget: int, counter: TokenCounter) -> None:
+        """Make the view without a checkpoint that served this budget before the session was resumed."""
+        start = self._starts.pop(budget, None)
+        if start is None or self._starts_kind != self.kind(counter):
+            return
+        await self._history.load()
+        line = self._line_of(None, start.budget, start.output_limit, counter)
+        line.attempt = start.attempt
+        if await self._brought_up(line, self._history.snapshot()):
+            self.book.serve(budget, line)
+
+    def clear(self) -> None:
+        """Drop all lines, and what a resumed session would make some of them from."""
+        self.book.clear()
+        self._starts.clear()
+
     async def _brought_up(self, line: Line, history: Snapshot) -> bool:
         unchanged = self._history.unchanged_since(line.revision)
-        if await line.take_in(history, unchanged, self._history.interrupted):
-            return True
-        self.book.drop(line)
-        return False
+        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
+        revised = line.revision not in (-1, history.revision)
+        if not await line.take_in(history, unchanged, self._history.interrupted):
+            self.book.drop(line)
+            return False
+        if revised and (newest := _newest_human(history)) and not line.mentions(newest):
+            line.reveal(newest, history)  # newer ones were taken out of the history
+        return True
 
     async def _new_line(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Line:
         """A line from the start of the history, or from a checkpoint that a session with the same history has made."""
@@ -144,6 +177,7 @@ class Shelf:
             inherited = await self._inherited(history, limits, counter)
             if inherited:
                 line = self.line(inherited, limits, counter)
+        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         await line.take_in(history, len(history), self._history.interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
             line.reveal(seq, history)
@@ -182,7 +216,7 @@ class Shelf:
             counter,
             output_limit=output_limit,
             output_bytes=self._config.max_tool_result_bytes,
-            summaries=self._summaries,
+            summaries=self._short_forms.at_once,
             tables=self._config.json_tables,
             keep=self._pins,
             revision=revision,
@@ -217,11 +251,21 @@ class Shelf:
             self._history.turn_count - sum(1 for entry in history[start:] if entry.human) if start else 0,
             tuple(saved_line(line.budget, line.output_limit, made, line.attempt) for line, made in lines),
             tuple((budget, numbers[id(line)]) for budget, line in self.book.serving if id(line) in numbers),
+            starts=tuple(
+                SavedStart(budget, line.budget, line.output_limit, line.attempt)
+                for budget, line in self.book.serving
+                if line.checkpoint is None
+            ),
         )
 
     def _stands(self, line: Line) -> bool:
         covered = line.checkpoint.covered if line.checkpoint else 0
         return self._history.unchanged_since(line.revision) >= covered
+
+    def restore_starts(self, saved: Saved) -> None:
+        """Make the views without a checkpoint as before, each when its budget is asked for."""
+        self._starts = {start.serving: start for start in saved.starts}
+        self._starts_kind = saved.kind
 
     def restore(self, saved: Saved, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
         """Go on from what was saved.
@@ -250,11 +294,21 @@ class Shelf:
         return line
 
 
+def _newest_human(history: Snapshot) -> int:
+    """Seq of the newest message of a person that is for the model; 0 when none is loaded."""
+    for index in range(len(history) - 1, -1, -1):
+        if index in history.gap:
+            break
+        if history[index].human and not is_left_out(history[index].message):
+            return history[index].seq
+    return 0
+
+
 def _rewritten(checkpoint: Checkpoint) -> int:
     """Tokens that the next compaction will write anew, about: the newest chapter, and what stands after it."""
     tokens = 0
-    for piece in reversed(checkpoint.pieces):
-        tokens += piece.tokens
-        if piece.chapter:
+    for segment in reversed(checkpoint.segments):
+        tokens += segment.tokens
+        if segment.chapter:
             break
     return tokens

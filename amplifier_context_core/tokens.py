@@ -8,7 +8,6 @@ meter.py).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -18,6 +17,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
+from .failures import Report, failure
+from .futures import in_thread
 from .media import MEDIA_BLOCKS, media_tokens
 from .messages import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
 
@@ -95,6 +96,41 @@ class VocabularyTokenCounter:
         return f"VocabularyTokenCounter({self.name!r})"
 
 
+class GuardedTokenCounter:
+    """A counter of other people's: where it fails, or returns no count, the heuristic counts instead.
+
+    Args:
+        counter: text to tokens.
+        report: called with a line for each fault.
+    """
+
+    def __init__(self, counter: Callable[[str], object], report: Report) -> None:
+        self.exact = bool(getattr(counter, "exact", False))
+        self._counter = counter
+        self._report = report
+
+    def __call__(self, text: str) -> int:
+        try:
+            tokens = self._counter(text)
+        except Exception as problem:  # noqa: BLE001 - other people's code: reported
+            fault = failure(problem, self._counter)
+        else:
+            if type(tokens) is int and tokens >= 0:
+                return tokens
+            fault = f"returned {tokens}" if type(tokens) is int else f"returned a {type(tokens).__name__}"
+        self._report(f"token counter {self._counter!r} {fault}; 4 characters a token are assumed")
+        return approx_token_counter(text)
+
+    def __repr__(self) -> str:
+        return repr(self._counter)
+
+
+def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
+    """Return a counter that cannot fail: the counter itself if it is one of core's."""
+    return counter if type(counter) in _CORES else GuardedTokenCounter(counter, report)
+
+
+_CORES = (HeuristicTokenCounter, VocabularyTokenCounter)
 _loaded: dict[str, TokenCounter] = {}
 _loading = threading.Lock()
 
@@ -115,7 +151,7 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
 
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
     """`exact_token_counter` off the event loop; immediate once loaded in this process."""
-    return _loaded.get(encoding) or await asyncio.to_thread(exact_token_counter, encoding)
+    return _loaded.get(encoding) or await in_thread(exact_token_counter, encoding)
 
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
@@ -218,7 +254,7 @@ async def measure(message: Message, counter: TokenCounter) -> int:
     """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
     if (type(counter) is HeuristicTokenCounter and _is_plain(message)) or size_of(message, _OFF_LOOP) < _OFF_LOOP:
         return count_message_tokens(message, counter)
-    return await asyncio.to_thread(count_message_tokens, message, counter)
+    return await in_thread(count_message_tokens, message, counter)
 
 
 def _is_plain(message: Message) -> bool:

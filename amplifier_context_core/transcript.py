@@ -11,9 +11,9 @@ snapshots needs none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple, cast, overload
 
 from .errors import NotLoaded
 from .messages import INSTRUCTING, Message, Reading
@@ -63,6 +63,7 @@ class Entry(NamedTuple):
         created: ISO 8601, UTC: when the message was made (for a response: when it was asked for, where known).
         completed: ISO 8601, UTC: when it was whole.
         response: model, provider, usage and outcome of an assistant message.
+        erased: None but for an erased entry; then the trace of what it said, empty where none is kept.
     """
 
     seq: int
@@ -77,6 +78,7 @@ class Entry(NamedTuple):
     created: str
     completed: str
     response: Response | None = None
+    erased: str | None = None
 
     @property
     def mark(self) -> str:
@@ -104,6 +106,20 @@ def seq_of(mark: str) -> int:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise ValueError(f"{mark[:40]!r} is no mark: a message is named like m12")
     return int(digits)
+
+
+def seqs_of(marks: object) -> list[int]:
+    """Return the seqs that marks name: a list of marks, or one mark as text.
+
+    Raises:
+        ValueError: it is neither, or one of them is no mark.
+    """
+    given: object = [marks] if isinstance(marks, str) else marks
+    if isinstance(given, (list, tuple, set, frozenset)):
+        listed = list(cast("Iterable[object]", given))
+        if all(isinstance(mark, str) for mark in listed):
+            return [seq_of(cast("str", mark)) for mark in listed]
+    raise ValueError(f"needs a list of marks such as ['m12'], got {type(marks).__name__}")
 
 
 def leading(entries: Sequence[Entry], length: int) -> int:
@@ -375,8 +391,14 @@ class Transcript:
             self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
 
     def reload(self, entries: Sequence[Entry]) -> None:
-        """Take over what the store holds, where it holds something else than it was thought to."""
-        before, length, revision, _ = self._live
+        """Make these the history, after it was compared with what the store holds.
+
+        Entries that are in memory and stay where they are do not count as changed.
+        """
+        before, length, revision, gap = self._live
+        if len(entries) == len(self) and same_entries(before, [*entries[: gap.start], *entries[gap.stop :]]) == length:
+            self.fill(entries[gap.start : gap.stop])
+            return
         start = leading(entries, len(entries))
         self._edits = [
             *self._edits[-63:],

@@ -14,11 +14,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .checkpoint import Checkpoint, Piece, chain, content_hash
+from .checkpoint import Checkpoint, Segment, chain, content_hash
 from .config import Config
 from .errors import ContextOverflow, PinRefused
 from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
-from .floor import floor_tokens, mark_floor
+from .figures import announcement, clipped_floor, outcome, overflow
+from .floor import floor_tokens, mark_protected
 from .gate import Gate
 from .history import History
 from .kin import remember_checkpoint, remember_count
@@ -26,10 +27,11 @@ from .ladder import Climb, climb
 from .lines import Attempt, Line, round_of
 from .meter import Key, Meter
 from .notices import Notices
-from .plugins import Plugins
-from .render import Rendered
+from .plugins import Observers
+from .render import RenderedMessage
 from .saved import Saved
 from .shelf import Limits, Shelf
+from .short_forms import ShortForms
 from .strategies import Goal, Strategy
 from .tokens import TokenCounter
 from .transcript import Snapshot
@@ -46,8 +48,8 @@ class View:
 
     limits: Limits
     key: Key
-    system: list[Rendered]
-    messages: list[Rendered]
+    system: list[RenderedMessage]
+    messages: list[RenderedMessage]
     counted: int
     prefix: int
     line: Line
@@ -59,7 +61,6 @@ class _Plan:
 
     reason: str
     source: Line
-    key: Key
     focus: str | None = None
     protect: frozenset[int] = field(default_factory=frozenset[int])
 
@@ -72,7 +73,7 @@ class Views:
         compactions: accepted so far.
         saved_tokens: that they freed together.
         pins: seqs pinned by command.
-        summaries: short forms of tool results, by seq of the result and call id.
+        short_forms: short forms of tool results.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Views:
         config: Config,
         ladder: Sequence[Strategy],
         meter: Meter,
-        plugins: Plugins,
+        observers: Observers,
         hooks: Hooks | None,
         notices: Notices,
         save: Callable[[], Awaitable[None]],
@@ -90,18 +91,18 @@ class Views:
         self.compactions = 0
         self.saved_tokens = 0
         self.pins: set[int] = set()
-        self.summaries: dict[int, dict[str, str]] = {}
+        self.short_forms = ShortForms()
         self.focus: str | None = None
         self._history = history
         self._config = config
         self._ladder = ladder
         self._meter = meter
-        self._plugins = plugins
+        self._observers = observers
         self._hooks = hooks
         self._notices = notices
         self._save = save
         self.gate = Gate()
-        self.shelf = Shelf(history, config, ladder, self.pins, self.summaries)
+        self.shelf = Shelf(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
         self._last_climb: Climb | None = None
 
@@ -110,7 +111,7 @@ class Views:
     async def request(
         self,
         budget: int,
-        system: Sequence[Rendered],
+        system: Sequence[RenderedMessage],
         key: Key,
         counter: TokenCounter,
         *,
@@ -140,7 +141,7 @@ class Views:
                 if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
                     view = self._hand_out(line, limits, key, system)
                     break
-                plan = _Plan(reason, line, key, protect=protect)
+                plan = _Plan(reason, line, protect=protect)
                 handling = inside_handler(self)
                 flight, first = self._in_flight, self._in_flight is None
                 if flight is None:
@@ -167,10 +168,12 @@ class Views:
         config = self._config
         trigger = int(room * config.compact_threshold) if config.auto_compact else room
         clear = config.clear_at_least if config.clear_at_least is not None else int(room * _CLEAR_SHARE)
-        return Limits(budget, room, max(1, trigger), max(1, int(room * config.target_usage)), clear)
+        target = max(1, int(room * config.target_usage))
+        accepted = self._meter.accepted(budget, key)
+        return Limits(budget, accepted, self._meter.units(key), room, max(1, trigger), target, clear)
 
     async def compact_now(
-        self, focus: str | None, limits: Limits, system_tokens: int, key: Key, counter: TokenCounter
+        self, focus: str | None, limits: Limits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
         if inside_handler(self):
@@ -182,7 +185,7 @@ class Views:
             async with self.gate:
                 history = self._history.snapshot()
                 line, _ = await self.shelf.choose(history, limits, system_tokens, counter)
-            return await self._announced(_Plan("manual", line, key, focus), limits, system_tokens, counter)
+            return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
         finally:
             self._in_flight = None
             flight.set_result(None)
@@ -202,14 +205,14 @@ class Views:
 
     def drop_lines(self) -> None:
         """Forget every rendering; the next view is made from the history."""
-        self.shelf.book.clear()
+        self.shelf.clear()
         self.last = None
 
     def forget(self) -> None:
         """The history was cleared: forget everything derived from it."""
         self.drop_lines()
         self.pins.clear()
-        self.summaries.clear()
+        self.short_forms.clear()
         self._notices.forget()
         self.focus = None
 
@@ -226,7 +229,8 @@ class Views:
             self.shelf.saved(counter),
             corrections=tuple((*key, replace(known)) for key, known in self._meter.corrections.items()),
             pins=tuple(sorted(self.pins)),
-            summaries=tuple((seq, dict(short)) for seq, short in self.summaries.items()),
+            summaries=tuple((seq, dict(short)) for seq, short in self.short_forms.known.items()),
+            at_once=tuple((seq, dict(short)) for seq, short in self.short_forms.at_once.items()),
             interrupted=tuple(sorted(self._history.interrupted)),
             focus=self.focus,
             compactions=self.compactions,
@@ -238,8 +242,9 @@ class Views:
         """Of what was saved, all but the checkpoints."""
         for provider, model, known in saved.corrections:
             self._meter.corrections[provider, model] = known
+        self.shelf.restore_starts(saved)
         self.pins.update(saved.pins)
-        self.summaries.update(saved.summaries)
+        self.short_forms.restore(saved.summaries, saved.at_once)
         self.focus = saved.focus
         self.compactions, self.saved_tokens = saved.compactions, saved.tokens_saved
         self._notices.kinds.update(saved.warned)
@@ -263,17 +268,9 @@ class Views:
     def _figures(self, plan: _Plan, limits: Limits, system_tokens: int) -> dict[str, Any]:
         """What a compaction is about to work on, for handlers."""
         line = plan.source
+        due, target = self.shelf.due(line, limits, system_tokens), self._target(plan, limits, system_tokens)
         tokens = system_tokens + line.tokens
-        due = self.shelf.due(line, limits, system_tokens)
-        return {
-            "message_count": len(line.view()),
-            "token_count": self._meter.estimate(tokens, plan.key),
-            "budget": limits.budget,
-            "trigger": plan.reason,
-            "threshold": self._meter.estimate(due, plan.key),
-            "target": self._meter.estimate(self._target(plan, limits, system_tokens), plan.key),
-            "reason": _because(plan.reason, tokens, limits, due),
-        }
+        return announcement(plan.reason, len(line.view()), tokens, limits, due=due, target=target)
 
     def _target(self, plan: _Plan, limits: Limits, system_tokens: int) -> int:
         if plan.reason == "manual":
@@ -303,28 +300,16 @@ class Views:
             report["before_messages"] = report["message_count"]
             report["message_count"] = report["after_messages"] = len(serving.view())
 
-        def sent(counted: int) -> int:
-            """Tokens as the provider will count them, like the budget."""
-            return self._meter.estimate(counted, plan.key)
-
-        freed = done.freed if done else ()
+        report |= outcome(before, after, accepted, done, limits.units)
         report |= {
-            "token_count": sent(after),
-            "before_tokens": sent(before),
-            "after_tokens": sent(after),
-            "accepted": accepted is not None,
-            "strategies": [{"name": name, "freed": sent(tokens) - sent(0)} for name, tokens in freed],
-            "strategy_level": len(freed),
-            "floor_tokens": sent(done.floor_tokens) if done else 0,
-            "prefix_given_up_tokens": sent(accepted) - sent(0) if accepted else 0,
             "target_tokens": report["target"],
             "duration_ms": round((time.monotonic() - started) * 1000, 3),
         }
         if accepted is not None:
             self.compactions += 1
-            self.saved_tokens += sent(before) - sent(after)
+            self.saved_tokens += report["before_tokens"] - report["after_tokens"]
             await self._save()
-            self._plugins.tell("amplifier_context_folded", session_id=self._history.session_id, report=report)
+            self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
         await emit(self._hooks, self, POST_COMPACT, report)
         self._note_floor(done, limits, system_tokens)
@@ -338,7 +323,7 @@ class Views:
         draft, later, cost = line.draft(system_tokens, limits.room)
         covered = line.coverable
         self._last_climb = None
-        if not draft.pieces or not covered:
+        if not draft.segments or not covered:
             return self._not_worth_it(line, system_tokens, limits)
         target = self._target(plan, limits, system_tokens)
         goal = Goal(
@@ -348,7 +333,7 @@ class Views:
             human_tokens=int(target * self._config.protected_human),
             protected_results=self._config.protected_tool_results,
             chapter_tokens=int(limits.room * self._config.chapter_share),
-            summaries=self.summaries,
+            summaries=self.short_forms.known,
             focus="\n\n".join(dict.fromkeys(text for text in (self.focus, plan.focus) if text)) or None,
         )
         done = self._last_climb = await climb(
@@ -361,10 +346,13 @@ class Views:
             recent_tokens=int(target * self._config.protected_recent),
             later=later,
         )
-        freed = cost - sum(piece.tokens for piece in done.draft.pieces)
+        for name, why in done.skipped:
+            self._notices.fault(f"strategy {name} {why}; it is skipped")
+        freed = cost - sum(segment.tokens for segment in done.draft.segments)
         if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
             return self._not_worth_it(line, system_tokens, limits)
-        checkpoint = await self._checkpoint(line, done, covered, history, limits, counter)
+        from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or plan.protect)
+        checkpoint = await self._checkpoint(line, done, covered, history, limits, counter, from_content=from_content)
         new = self.shelf.line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
         self._attempted(new, system_tokens, limits, stuck=floor_tokens(done.draft) > limits.room)
@@ -385,7 +373,15 @@ class Views:
         line.attempt = Attempt(limits.room, until, line.coverable, stuck)
 
     async def _checkpoint(
-        self, line: Line, done: Climb, covered: int, history: Snapshot, limits: Limits, counter: TokenCounter
+        self,
+        line: Line,
+        done: Climb,
+        covered: int,
+        history: Snapshot,
+        limits: Limits,
+        counter: TokenCounter,
+        *,
+        from_content: bool,
     ) -> Checkpoint:
         base = line.checkpoint
         name = repr(counter)
@@ -402,24 +398,25 @@ class Views:
             covered,
             base.upto if base and base.covered == covered else history[body + covered - 1].seq,
             digest,
-            done.draft.pieces,
-            sum(piece.tokens for piece in done.draft.pieces),
+            done.draft.segments,
+            sum(segment.tokens for segment in done.draft.segments),
             self._history.last_seq,
             limits.budget,
+            from_content and (base is None or base.from_content),
         )
         remember_checkpoint(self.shelf.kind(counter), checkpoint)
         return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[Rendered]) -> View:
+    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[RenderedMessage]) -> View:
         system_tokens = sum(shown.tokens for shown in system)
-        messages, counted = line.view(), system_tokens + line.tokens
+        messages, counted = _fitted(line, limits, system_tokens)
         if counted > limits.room:
-            messages, tokens = line.fitted(limits.room - system_tokens)
-            counted = system_tokens + tokens
-        if counted > limits.room:
-            self._overflow(line, limits, system, counted)
+            text, members = overflow(line.segments(), limits, system_tokens, counted)
+            if self._config.strict:
+                raise ContextOverflow(text)
+            self._notices.once("overflow", text, budget=limits.budget, members=members)
         limits = replace(limits, trigger=self.shelf.due(line, limits, system_tokens))
         view = View(limits, key, list(system), messages, counted, 0, line)
         if self.last is not None:
@@ -427,70 +424,45 @@ class Views:
         self.last = view
         return view
 
-    def _overflow(self, line: Line, limits: Limits, system: Sequence[Rendered], counted: int) -> None:
-        largest = sorted(line.pieces(), key=lambda piece: piece.tokens, reverse=True)[:3]
-        members = [{"mark": piece.mark, "tokens": piece.tokens} for piece in largest]
-        if system:
-            members.insert(0, {"mark": "system prompt", "tokens": sum(shown.tokens for shown in system)})
-        named = ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members)
-        text = f"what must be kept needs {counted:,} tokens, the budget is {limits.room:,}: {named}"
-        if self._config.strict:
-            raise ContextOverflow(text)
-        self._notices.once("overflow", text, budget=limits.budget, members=members)
-
     def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
-        """Report, once, that what must stay leaves little room, or that pins found none in their share."""
-        if done is None or not (done.floor_tokens > limits.trigger or done.refused_pins):
+        """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
+        if done is None or not (done.clipped_floor or done.refused_pins or system_tokens > limits.trigger):
             return
-        if system_tokens >= limits.room:
-            return  # nothing can be done: the view that is handed out over its budget will say so
-        parts: list[str] = []
-        if done.floor_tokens > limits.trigger:
-            parts.append(f"what must be kept fills {done.floor_tokens:,} of {limits.room:,} tokens")
-        if done.clipped_floor:
-            parts.append(f"clipped: {', '.join(done.clipped_floor[:10])}")
-        if done.refused_pins:
-            share = int(limits.room * self._config.pin_share)
-            parts.append(f"pins without room in their share of {share:,}: {', '.join(done.refused_pins[:10])}")
-        members = [
-            {"mark": piece.mark, "tokens": piece.before, "why": piece.floor}
-            for piece in sorted(done.draft.pieces, key=lambda piece: piece.before, reverse=True)
-            if piece.floor
-        ]
-        if system_tokens:
-            members.insert(0, {"mark": "system prompt", "tokens": system_tokens, "why": "system prompt"})
-        parts.append("largest: " + ", ".join(f"{member['mark']} {member['tokens']:,}" for member in members[:3]))
-        self._notices.once("floor", "; ".join(parts), budget=limits.budget, members=members[:5])
+        line = self.shelf.book.source(limits.budget)
+        if line is not None and _fitted(line, limits, system_tokens)[1] > limits.room:
+            return  # the view that is handed out above its budget will be reported
+        pin_tokens = int(limits.room * self._config.pin_share)
+        text, members = clipped_floor(done, limits, system_tokens, pin_tokens)
+        self._notices.once("floor", text, budget=limits.budget, members=members)
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
-    def pieces(self) -> list[Piece]:
-        """What the last view shows, piece by piece, each with the reason it must stay."""
+    def segments(self) -> list[Segment]:
+        """What the last view shows, segment by segment, each with the reason it must stay."""
         if self.last is None:
             return []
         room = self.last.limits.room
-        pieces, _ = mark_floor(
-            self.last.line.pieces(),
+        segments, _ = mark_protected(
+            self.last.line.segments(),
             self.pins,
             pin_tokens=int(room * self._config.pin_share),
-            newest_is_later=False,
-            human_is_later=False,
         )
-        return pieces
+        return segments
 
     def mends(self) -> Mapping[int, tuple[str, ...]]:
         """What was mended in the tail of the last view, by lowest seq of the round."""
         return self.last.line.mends if self.last else {}
 
 
-def _because(reason: str, tokens: int, limits: Limits, due: int) -> str:
-    if reason == "manual":
-        return "asked for"
-    line = limits.room if reason == "hard limit" else due
-    return f"{tokens:,} tokens are above the {'budget' if reason == 'hard limit' else 'threshold'} of {line:,}"
+def _fitted(line: Line, limits: Limits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+    """Return the messages of a line as far as they can be made to fit, and their tokens with the system prompt's."""
+    if system_tokens + line.tokens <= limits.room:
+        return line.view(), system_tokens + line.tokens
+    messages, tokens = line.fitted(limits.room - system_tokens)
+    return messages, system_tokens + tokens
 
 
-def _shared(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
+def _shared(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
     """Tokens of the messages at the start that are byte-identical."""
     shared = 0
     for old, new in zip(before, after, strict=False):
@@ -500,5 +472,5 @@ def _shared(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
     return shared
 
 
-def _given_up(before: Sequence[Rendered], after: Sequence[Rendered]) -> int:
+def _given_up(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
     return sum(shown.tokens for shown in before) - _shared(before, after)

@@ -5,6 +5,7 @@ Takes the place of the module of the same id: its config keys are accepted, and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.incoming import stamped_on_top
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
-from amplifier_context_core.paths import sessions_folder
+from amplifier_context_core.paths import in_project, sessions_folder
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.checks import check_session_id
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -24,6 +25,8 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 from .memories import remember
 
 __amplifier_module_type__ = "context"
+
+log = logging.getLogger(__name__)
 
 MODULE = "context-persistent"
 
@@ -37,7 +40,10 @@ class PersistentConfig(Config):
     store: str | None = Field(None, min_length=1, description="address; default `jsonl:` with `storage_path`")
     durability: Durability = Field("fsync", description="what acknowledged means: on disk, with the system, or neither")
     archive: bool = Field(True, description="keep what edits and interrupts take out of a history")
-    storage_path: Path | None = Field(None, description="folder of sessions; default ~/.amplifier/projects/…/sessions")
+    storage_path: Path | None = Field(
+        None,
+        description="folder of sessions; default ~/.amplifier/projects/…/sessions; may hold `{project}`",
+    )
     transcript_path: Path | None = Field(None, description="the very file of this session")
     memory_files: tuple[Path, ...] = Field((), description="texts that become system messages of a fresh session")
 
@@ -65,19 +71,29 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         settings,
         session_id=check_session_id(coordinator.session_id or "session"),
         hooks=coordinator.hooks,
-        store=_store(settings),
+        store=_store(settings, coordinator.get_capability("session.working_dir")),
         begin=partial(remember, settings.memory_files, partial(providers_of, coordinator)),
         stamp=stamped_on_top,
     )
     return await mount_manager(coordinator, manager, MODULE)
 
 
-def _store(settings: PersistentConfig) -> Store:
+def _store(settings: PersistentConfig, working_dir: object) -> Store:
+    """The store of a session, its paths and its address with the name of the host's working folder in them."""
+    project = Path(working_dir) if isinstance(working_dir, str) else None
+
+    def named(path: Path) -> Path:
+        return Path(in_project(str(path), project))
+
     if settings.store is not None:
-        return open_store(settings.store, durability=settings.durability, archive=settings.archive)
+        for key in ("storage_path", "transcript_path"):
+            if getattr(settings, key) is not None:
+                log.warning("%s: %s is ignored because store is set; leave out one of the two", MODULE, key)
+        address = in_project(settings.store, project)
+        return open_store(address, durability=settings.durability, archive=settings.archive)
     return JsonlStore(
-        settings.storage_path or sessions_folder(),
-        file=settings.transcript_path,
+        named(settings.storage_path) if settings.storage_path else sessions_folder(),
+        file=named(settings.transcript_path) if settings.transcript_path else None,
         durability=settings.durability,
         archive=settings.archive,
     )

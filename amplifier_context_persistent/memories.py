@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import aiofiles
 import aiofiles.os
@@ -23,7 +24,7 @@ _LARGEST = 16_000_000  # bytes: what no window holds is not read
 async def remember(files: Sequence[Path], providers: Callable[[], Iterable[object]], manager: ContextManager) -> None:
     """Add the texts of these files to a session without a history.
 
-    A file that is missing or cannot be read is warned of and left out.
+    A file that is missing, cannot be read or is no text is logged and left out.
 
     Args:
         files: the texts.
@@ -37,17 +38,25 @@ async def remember(files: Sequence[Path], providers: Callable[[], Iterable[objec
     if not texts:
         return
     counter = await manager.token_counter()
-    # Marked as a hook's: a host's own system prompt takes the place of plain system messages (KERNEL.md).
-    messages = [
-        {"role": "system", "content": text, "metadata": {"source": "hook", "hook_name": f"memory:{path}"}}
-        for path, text in texts.items()
-    ]
+    messages = [_message(path, text) for path, text in texts.items()]
     sizes = [count_message_tokens(message, counter) for message in messages]
     room, limit = _room(manager, providers())
     if sum(sizes) > room:
         named = ", ".join(f"{path} {size:,}" for path, size in zip(texts, sizes, strict=True))
         raise ConfigError("memory_files", f"{sum(sizes):,} tokens do not fit {limit}: {named}")
     await manager.history.set(messages)  # all or none
+
+
+def _message(path: Path, text: str) -> dict[str, Any]:
+    """The system message of a memory file, labelled as the module we replace labels it.
+
+    It is marked as a hook's: a host's own system prompt takes the place of plain system messages (KERNEL.md).
+    """
+    return {
+        "role": "system",
+        "content": f"[Context from {path.name}]\n\n{text}",
+        "metadata": {"source": "hook", "hook_name": f"memory:{path}"},
+    }
 
 
 def _room(manager: ContextManager, providers: Iterable[object]) -> tuple[int, str]:
@@ -87,12 +96,22 @@ def _at_home(path: Path) -> Path:
 
 
 async def _text(path: Path) -> str:
+    """The text of a file; none, after a line in the log, where it cannot be had."""
     try:
         size = (await aiofiles.os.stat(path)).st_size
         if size > _LARGEST:
             raise ConfigError("memory_files", f"{path} has {size:,} bytes; no window holds that")
-        async with aiofiles.open(path, encoding="utf-8", errors="replace") as file:
-            return await file.read()
-    except OSError as problem:
-        log.warning("memory file %s is left out: %s", path, problem.strerror or type(problem).__name__)
+        async with aiofiles.open(path, encoding="utf-8") as file:
+            text = await file.read()
+        if "\0" not in text:
+            return text
+        problem = "it is no text, it holds null bytes"
+    except FileNotFoundError:
+        log.warning("memory file %s is left out: there is none", path)
         return ""
+    except UnicodeDecodeError as error:
+        problem = f"it is no text in UTF-8, see byte {error.start:,}"
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    log.error("memory file %s is left out: %s", path, problem)
+    return ""

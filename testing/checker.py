@@ -11,8 +11,8 @@ Sources, as named in the rules:
 * *OpenAI*: the Chat Completions and Responses references, or an error 400's own words.
 * *Amplifier*: what hosts and provider modules of that kernel do with rows of their own.
 
-Left out on purpose, because it depends on the model, the settings or the provider module: the permitted characters and
-lengths of call ids and tool names (provider modules rewrite them), strict alternation of roles (Anthropic joins
+Left out on purpose, because it depends on the model, the settings or the provider module: Mistral's rule for call ids
+(exactly nine letters or digits, which ids of other providers cannot meet), strict alternation of roles (Anthropic joins
 consecutive turns), prefilled assistant turns at the end and their trailing white space, whether text may follow a
 `tool_use` block (older error reports say no, measurements of 2026 say yes), image formats and sizes.
 """
@@ -20,6 +20,7 @@ consecutive turns), prefilled assistant turns at the end and their trailing whit
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -37,7 +38,9 @@ from .shapes import (
     results_of,
 )
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+_PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
 
 MessageRule = Callable[[Mapping[str, Any]], Iterator[str]]
 
@@ -93,12 +96,11 @@ def _opening(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _role(message: Mapping[str, Any]) -> Iterator[str]:
-    """Known roles only (kernel); OpenAI's deprecated function messages need a name (OpenAI, Chat Completions)."""
+    """Roles that providers take. The kernel knows `function` too, which OpenAI alone had and has deprecated (OpenAI,
+    Chat Completions: "role: unknown variant `function`, expected one of ..." is what others answer)."""
     role = message.get("role")
     if role not in ROLES:
-        yield f"has the unknown role {role!r}"
-    if role == "function" and not _filled(message.get("name")):
-        yield "is a function result without a name"
+        yield f"has the role {role!r}, which providers do not take"
 
 
 def _kernel_model(message: Mapping[str, Any]) -> Iterator[str]:
@@ -129,7 +131,7 @@ def _content(message: Mapping[str, Any]) -> Iterator[str]:
     if content is None:
         yield "has no content (null or absent)"
     elif isinstance(content, str):
-        if role in ("tool", "function"):
+        if role == "tool":
             return
         calls = role == "assistant" and bool(listed_calls(message))
         if content == "" and not calls:
@@ -238,6 +240,36 @@ def _one_call(call: Call) -> Iterator[str]:
         yield f"has a call {call.id!r} whose arguments are not a JSON object"
 
 
+def _ids_and_names(message: Mapping[str, Any]) -> Iterator[str]:
+    """Call ids, tool names and the `name` of a message have characters and lengths that every provider takes.
+
+    Ids: Anthropic, "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; Bedrock, ToolUseBlock: at most 64;
+    OpenAI, "messages[].tool_calls[].id: string too long. Expected a string with maximum length 40", "input[].call_id:
+    ... maximum length 64". Tool names: OpenAI, FunctionObject, "a-z, A-Z, 0-9, or contain underscores and dashes, with
+    a maximum length of 64"; Bedrock and Mistral the same, Anthropic at least that; Gemini, "Must start with a letter or
+    an underscore". Names of messages: OpenAI, "messages[].name: ... pattern '^[a-zA-Z0-9_-]+$'", at most 64.
+    """
+    calls = [*listed_calls(message), *block_calls(message)]
+    for call_id in [call.id for call in calls] + [result.id for result in results_of(message)]:
+        if _filled(call_id) and not (len(call_id) <= 40 and _PLAIN.fullmatch(call_id)):
+            yield f"has the call id {call_id[:80]!r}, which not every provider takes"
+    for call in calls:
+        if _filled(call.name) and not _is_tool_name(call.name):
+            yield f"calls a tool by the name {call.name[:80]!r}, which not every provider takes"
+    name = message.get("name")
+    tool = message.get("role") == "tool"
+    if isinstance(name, str) and not (_is_tool_name(name) if tool else _is_plain_name(name)):
+        yield f"has the name {name[:80]!r}, which not every provider takes"
+
+
+def _is_plain_name(name: str) -> bool:
+    return len(name) <= 64 and _PLAIN.fullmatch(name) is not None
+
+
+def _is_tool_name(name: str) -> bool:
+    return _is_plain_name(name) and not (name[0].isdigit() or name[0] == "-")
+
+
 def _results(message: Mapping[str, Any]) -> Iterator[str]:
     """Results say which call they answer, stand with the user or a tool, and before anything else.
 
@@ -281,6 +313,7 @@ RULES: tuple[MessageRule, ...] = (
     _images,
     _thinking,
     _calls,
+    _ids_and_names,
     _results,
     _left_out,
     _kernel_model,

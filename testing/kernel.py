@@ -149,7 +149,7 @@ class FolderResolver:
         from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 
         hint = source_hint if source_hint is not None else profile_hint
-        folder = _local_folder(hint) if hint else self._folders.get(module_id)
+        folder = local_folder(hint) if hint else self._folders.get(module_id)
         if folder is None:
             raise SourceNotFoundError(f"no folder is known for module {module_id!r}")
         if not folder.is_dir():
@@ -163,8 +163,8 @@ def own_mount(module_id: str) -> Mount | None:
     return None if name is None else importlib.import_module(f".{name}", __package__).mount
 
 
-def _local_folder(hint: Any) -> Path | None:
-    """The folder a plan's `source` names; `None` for what is elsewhere (git, http)."""
+def local_folder(hint: Any) -> Path | None:
+    """Return the folder that a plan's `source` names; None for what is elsewhere (git, http)."""
     text = str(hint)
     if text.startswith("file:"):
         return Path(unquote(urlsplit(text).path)).resolve()

@@ -19,6 +19,8 @@ Two more are for stores that are `Searchable` or `Checkable`: `SearchContract`, 
 Each call of `make_store` makes one more store object on the same data, as another process would have it (a store in
 memory gives the same object). What it made is closed after the test; data of one test must not be seen by another.
 
+`amplifier_context_core.stores.protocol` says in words what is tested here; docs/extending.md holds a whole store.
+
 Needs pytest, pytest-asyncio in its auto mode (``asyncio_mode = "auto"``) and hypothesis. Class attributes set what
 differs (see `StoreFixtures`): `persistent`, `archives`, `examples`, `tick`.
 """

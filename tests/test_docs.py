@@ -1,39 +1,39 @@
-"""What the README says is executed, or compared with what is true."""
+"""What the README and the pages of docs/ say is executed, or compared with what is true."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from amplifier_context_core.cli import main
 from amplifier_context_core.config import WITHOUT_MEANING
 from amplifier_context_persistent import PersistentConfig
 from docs.config_table import TABLES
+from tests.pages import PATHS, ROOT, between, blocks, files, module, read
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def between(name: str) -> str:
-    found = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", README, re.DOTALL)
-    assert found, f"README has no {name} section"
-    return found.group(1).strip()
+README = read("README.md")
+PAGES = [path.read_text(encoding="utf-8") for path in PATHS]
+BLOCKS = [
+    pytest.param(page, block, id=f"{path.relative_to(ROOT).as_posix()}-{number}")
+    for path, page in zip(PATHS, PAGES, strict=True)
+    for number, block in enumerate(blocks(page, "python"), 1)
+]
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split("import ")[-1].split("\n")[0][:40])
-def test_python_in_the_readme_runs(code: str) -> None:
-    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - that is the test
+@pytest.mark.parametrize(("page", "block"), BLOCKS)
+def test_python_in_the_pages_runs(page: str, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in files(page):
+        monkeypatch.setitem(sys.modules, Path(file).stem, module(page, file))
+    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - that is the test
 
 
 def test_mount_plans_in_the_readme_name_a_context_we_ship() -> None:
-    plans = [yaml.safe_load(block) for block in blocks("yaml")]
+    plans = [yaml.safe_load(block) for page in PAGES for block in blocks(page, "yaml")]
     assert plans
     for plan in plans:
         context = plan["session"]["context"]
@@ -41,6 +41,17 @@ def test_mount_plans_in_the_readme_name_a_context_we_ship() -> None:
         assert (ROOT / f"amplifier_{module.replace('-', '_')}" / "__init__.py").is_file()
         config = plan.get("context", {}).get("config") or (context.get("config") if isinstance(context, dict) else {})
         assert set(config or {}) <= set(PersistentConfig.model_fields) | WITHOUT_MEANING
+
+
+@pytest.mark.kernel
+def test_the_whole_plan_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plan,) = (block for block in blocks(README, "yaml") if "\nproviders:" in block)
+    (tmp_path / "plan.yaml").write_text(plan, encoding="utf-8")
+    (tmp_path / "notes.md").write_text("The loader reads plans.", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["run", "plan.yaml"])
+    assert done.exit_code == 0, done.output
+    assert "notes.md" in done.output
 
 
 def test_make_targets_and_folders_in_the_readme_exist() -> None:
@@ -53,7 +64,7 @@ def test_make_targets_and_folders_in_the_readme_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
-    assert between(name) == TABLES[name]()
+    assert between(README, name) == TABLES[name]()
 
 
 def test_the_commands_of_the_readme_exist() -> None:
@@ -62,7 +73,7 @@ def test_the_commands_of_the_readme_exist() -> None:
 
 
 def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
-    shown = between("demo")
+    shown = between(README, "demo")
     assert "```" in shown
     assert "compact" in shown
     assert re.search(r"all \S* ?valid|valid", shown)

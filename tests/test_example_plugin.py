@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core import ContextManager, Plugins, Strategy, load_config
 from amplifier_context_testing import check_request
+from amplifier_context_testing.strategy_contract import StrategyContract
 
 FOLDER = Path(__file__).parents[1] / "examples" / "plugin"
 
@@ -30,6 +31,16 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugins
     found.load_installed()
     yield found
     sys.modules.pop("amplifier_context_keep_trouble", None)
+
+
+class TestItsStrategy(StrategyContract):
+    @pytest.fixture(autouse=True)
+    def strategies(self, plugins: Plugins) -> None:
+        self.offer = plugins.find("amplifier_context_strategies", "keep-trouble")
+
+    def make_strategy(self) -> Strategy:
+        assert self.offer
+        return self.offer[1]()
 
 
 async def test_its_strategy_keeps_trouble_and_its_observer_counts_folds(plugins: Plugins) -> None:

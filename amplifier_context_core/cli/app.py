@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from .forget import forget
@@ -9,9 +11,20 @@ from .keeping import copy, delete, fork, repair, verify
 from .replay import replay
 from .run import run
 from .sessions import sessions, show
+from .streams import failures_told, prepare_streams
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group whose commands end in order, whatever standard output is."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command that the arguments name."""
+        prepare_streams()
+        with failures_told():
+            return super().main(*args, **options)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="amplifier-context-core", prog_name="amplifier-context")
 def main() -> None:
     """Memory for Amplifier agents: see a context manager at work, and look after the sessions it keeps."""

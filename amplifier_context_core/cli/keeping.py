@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ..stores.checks import named_after
 from ..stores.slices import slices
-from .opening import Repairs, carry_out, known, store_at, store_option
+from .opening import Repairs, carry_out, elsewhere, known, place, store_at, store_option
+from .words import command, counted, typed
 
 if TYPE_CHECKING:
     from ..stores import Store
     from ..transcript import Entry
 
+_ANY = "any"  # a session id, whether there is such a session or not
 _PLACE = re.compile(r"([mua])(\d{1,18})")
 
 
@@ -28,25 +31,28 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """Copy sessions from one store to another, archive included.
 
     FROM and TO are addresses, such as jsonl:FOLDER or sqlite:FILE. A session that is in TO already is left as it is.
+    They are copied in the order in which they were last changed, so that `sessions` lists them in the same order.
     """
 
     async def work() -> tuple[int, int]:
         async with store_at(source) as old, store_at(target, makes=True) as new:
-            names = list(chosen) or [info.session_id for info in await old.sessions()]
+            listed = [info.session_id for info in reversed(await old.sessions())]
+            for name in chosen:
+                await known(old, name, source)
+            names = [name for name in listed if name in chosen] if chosen else listed
             there = {info.session_id for info in await new.sessions()}
             copied = 0
             for name in names:
-                await known(old, name)
                 if name in there:
-                    click.echo(f"{name}: is there already, left as it is")
+                    click.echo(f"{typed(name)}: is there already, left as it is")
                     continue
                 count = await _copy(old, new, name)
-                click.echo(f"{name}: {count:,} messages")
+                click.echo(f"{typed(name)}: {counted(count, 'message')}")
                 copied += 1
             return copied, len(names)
 
     copied, asked = carry_out(work())
-    click.echo(f"{copied} of {asked} sessions copied")
+    click.echo(f"{copied:,} of {counted(asked, 'session')} copied from {place(source)} to {place(target)}")
     if chosen and copied < asked:
         raise SystemExit(1)
 
@@ -102,28 +108,46 @@ def verify(names: tuple[str, ...], address: str | None) -> None:
     Without a SESSION all of them are looked at.
     """
 
-    async def work() -> int:
-        async with store_at(address) as store:
-            found = 0
-            for name in names or [info.session_id for info in await store.sessions()]:
-                problems = await _problems(store, name)
-                found += len(problems)
-                click.echo(f"{name}: {'sound' if not problems else f'{len(problems)} problems'}")
-                for problem in problems:
-                    click.echo(f"  {problem}")
-            return found
+    from ..stores import Checkable
 
-    if carry_out(work()):
-        click.echo("`amplifier-context repair SESSION` mends what can be mended")
+    async def work() -> list[str]:
+        damaged: list[str] = []
+        async with store_at(address) as store:
+            # A store that is damaged as a whole says so of any id; to list its sessions would repair it.
+            if not names and isinstance(store, Checkable) and (problems := await store.verify(_ANY)):
+                _report(place(address), problems)
+                return ["SESSION"]
+            chosen = names or [info.session_id for info in await store.sessions()]
+            for name in chosen:
+                problems = await _problems(store, name, address)
+                _report(typed(name), problems)
+                damaged += [name] * bool(problems)
+        if not chosen:
+            click.echo(f"no sessions in {place(address)}, nothing to verify; {elsewhere(address)}")
+        return damaged
+
+    damaged = carry_out(work())
+    for name in damaged:
+        click.echo(f"{command('repair', name, address=address)} repairs what can be repaired")
+    if damaged:
         raise SystemExit(1)
 
 
-async def _problems(store: Store, name: str) -> list[str]:
+def _report(what: str, problems: Sequence[str]) -> None:
+    click.echo(f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}")
+    for problem in problems:
+        click.echo(f"  {problem}")
+
+
+async def _problems(store: Store, name: str, address: str | None) -> list[str]:
     from ..stores import Checkable
 
-    length = await known(store, name)
     if isinstance(store, Checkable):
-        return await store.verify(name)
+        problems = await store.verify(name)  # before any other call: this one changes nothing
+        if not problems:
+            await known(store, name, address)
+        return problems
+    length = await known(store, name, address)
     read = sum([len(entries) async for entries in slices(store, name)])
     return [] if read == length else [f"{length - read:,} of {length:,} messages cannot be read"]
 
@@ -132,23 +156,32 @@ async def _problems(store: Store, name: str) -> list[str]:
 @click.argument("name", metavar="SESSION")
 @store_option
 def repair(name: str, address: str | None) -> None:
-    """Mend a damaged session; what cannot be read is put aside, never thrown away."""
+    """Repair a damaged session; what cannot be read is put aside, never thrown away."""
+    from ..stores import Repairable
 
     async def work() -> int:
         repairs = Repairs()
         async with store_at(address) as store:
-            await known(store, name)
+            await _problems(store, name, address)  # not `known`, which repairs what it meets, and reports it nowhere
             await store.open(name, repairs)
             async for _ in slices(store, name):
-                pass  # what is read is mended
+                pass  # what is read is repaired
             await store.load_checkpoint(name)
-            left = await _problems(store, name)
+            left = await _problems(store, name, address)
+            if left and isinstance(store, Repairable):
+                await store.repair(name, repairs)
+                left = await _problems(store, name, address)
             length = (await store.extent(name)).length
         repairs.show()
         lost = sum(made.lost for made in repairs.made)
-        click.echo(f"{name}: {length:,} messages, {len(repairs.made)} repairs, {lost:,} messages lost")
+        made = counted(len(repairs.made), "repair")
+        click.echo(f"{typed(name)}: {counted(length, 'message')}, {made}, {counted(lost, 'message')} lost")
         for problem in left:
             click.echo(f"  left: {problem}")
+        if left:
+            click.echo(
+                "what is left cannot be repaired; restore a backup, or `amplifier-context copy` what can be read"
+            )
         return len(left)
 
     if carry_out(work()):
@@ -157,7 +190,7 @@ def repair(name: str, address: str | None) -> None:
 
 @click.command()
 @click.argument("name", metavar="SESSION")
-@click.argument("new", metavar="NEW", required=False)
+@click.argument("new", metavar="[NEW]", required=False)
 @click.option(
     "--at", "mark", metavar="MARK", help="Where the fork ends: with m30, with the user's u12, with all of a12."
 )
@@ -165,23 +198,23 @@ def repair(name: str, address: str | None) -> None:
 def fork(name: str, new: str | None, mark: str | None, address: str | None) -> None:
     """Make a new session of the beginning of another, to go on differently from there.
 
-    NEW is the id of the fork; without one it is told.
+    NEW is the id of the fork; without one it is made from the ids of SESSION and MARK, and printed.
     """
 
     async def work() -> tuple[str, int]:
         async with store_at(address) as store:
-            length = await known(store, name)
+            length = await known(store, name, address)
             if mark:
-                length = await _length_at(store, name, mark)
+                length = await _length_at(store, name, mark, address)
             made = new or named_after(name, f"-at-{mark or 'end'}")
             await store.fork(name, made, length)
             return made, length
 
     made, length = carry_out(work())
-    click.echo(f"{made}: {length:,} messages of {name}")
+    click.echo(f"{typed(made)}: {counted(length, 'message')} of {typed(name)}")
 
 
-async def _length_at(store: Store, name: str, mark: str) -> int:
+async def _length_at(store: Store, name: str, mark: str, address: str | None) -> int:
     """How many messages there are up to a mark, with what it names.
 
     Raises:
@@ -198,7 +231,8 @@ async def _length_at(store: Store, name: str, mark: str) -> int:
             hit = entry.seq == number if kind == "m" else entry.turn == number and (kind == "a" or entry.human)
             end = seen if hit else end
     if not end:
-        raise click.ClickException(f"--at: the history of {name} has no {mark} (`amplifier-context show {name}`)")
+        marks = command("show", name, address=address)
+        raise click.ClickException(f"--at: the history of {typed(name)} has no {mark}; its marks: {marks}")
     return end
 
 
@@ -211,11 +245,11 @@ def delete(name: str, yes: bool, address: str | None) -> None:
 
     async def work() -> None:
         async with store_at(address) as store:
-            length = await known(store, name)
+            length = await known(store, name, address)
             if not yes:
-                click.confirm(f"Erase {name} with its {length:,} messages?", abort=True)
+                click.confirm(f"Erase {typed(name)} with its {counted(length, 'message')}?", abort=True)
             await store.open(name)  # not while somebody works in it
             await store.delete(name)
 
     carry_out(work())
-    click.echo(f"{name}: erased")
+    click.echo(f"{typed(name)}: erased")

@@ -7,13 +7,13 @@ the redrawn lines are never shown, and rich is not even loaded.
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import click
+
+from .words import fitting, printable, screen_width
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
 Line = list[tuple[str, str]]
 """Texts and their rich styles; an empty style is the terminal's own."""
-
-PIPE_WIDTH = 110  # columns where there is no terminal to ask, unless COLUMNS says otherwise
-
-_PLAINER = str.maketrans(
-    {"█": "#", "▏": ":", "▎": ":", "▍": ":", "▌": "=", "▋": "=", "▊": "=", "▉": "=", "░": ".", "└": "+"}
-    | {"→": ">", "·": "-", "…": "~", "’": "'", "»": ">", "«": "<", "×": "x", "−": "-", "─": "-"}
-)
-"""For terminals whose encoding has no such characters."""
 
 
 class Terminal(Protocol):
@@ -64,17 +56,11 @@ class PlainTerminal:
     """Lines of plain text on standard output."""
 
     def __init__(self) -> None:
-        self.width = shutil.get_terminal_size((PIPE_WIDTH, 50)).columns
-        encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-        try:
-            "█▏░└→·…»«×−─".encode(encoding)
-            self._table: dict[int, str] = {}
-        except (UnicodeError, LookupError):
-            self._table = {ord(key) if isinstance(key, str) else key: text for key, text in _PLAINER.items()}
+        self.width = screen_width()
 
     def say(self, line: Line, indent: int = 0) -> None:
         for piece in wrapped(line, self.width, indent):
-            click.echo("".join(text for text, _ in piece).translate(self._table).rstrip())
+            click.echo("".join(text for text, _ in piece).rstrip())
 
     def show(self, *lines: Line) -> None:
         """Nothing: what is printed stays printed."""
@@ -128,7 +114,7 @@ def wrapped(line: Line, width: int, indent: int = 0) -> list[Line]:
     start = 0
     while True:
         pad = indent if lines else 0
-        end = start + max(width - pad, 1)
+        end = max(fitting(whole, width - pad, start), start + 1)
         if end < len(whole):
             space = whole.rfind(" ", start, end + 1)
             end = space if space > start and whole[start:space].strip() else end
@@ -150,16 +136,3 @@ def _between(parts: Line, start: int, end: int) -> Line:
             found.append((piece, style))
         at += len(text)
     return found
-
-
-def printable(text: str) -> str:
-    """Text without control characters: what a tool printed must not steer the reader's terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
-
-
-def cut(text: str, width: int) -> str:
-    """At most so many characters, white space run together; an ellipsis stands for the rest."""
-    short = " ".join(text[: max(width, 0) * 4].split())
-    return (
-        short if len(short) <= width and len(text) <= max(width, 0) * 4 else short[: max(width - 1, 0)].rstrip() + "…"
-    )

@@ -6,23 +6,22 @@ newest one stands at the bottom of the screen until the next request begins, and
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
-from ..messages import Call
-from .live import Line, Terminal, cut
+from ..messages import Call, arguments_of
+from .live import Line, Terminal
 from .plan import Plan
 from .watch import Request
+from .words import cut
 
 LEGEND = (
     "Each line is a request to the model. When one would outgrow its budget, the memory is compacted (└).",
     "Cacheable: tokens at its beginning that are as in the request before, so the provider has them cached.",
 )
-BAR, NARROW_BAR = 20, 10  # columns
-NARROW = 100  # columns of a screen on which the bars are short
+BARS = ((100, 20), (70, 10), (0, 6))  # columns of a screen, and of a bar on it
 TELLING_WIDTH = 48  # characters of an argument
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TELLING = (
@@ -47,7 +46,7 @@ class Narrator:
 
     def __init__(self, terminal: Terminal, *, terse: bool = False) -> None:
         self._terminal = terminal
-        self._bar = BAR if terminal.width >= NARROW else NARROW_BAR
+        self._bar = next(bar for width, bar in BARS if terminal.width >= width)
         self._terse = terse
         self._open: Request | None = None  # its line is not final yet
         self._headed = False
@@ -117,15 +116,18 @@ class Narrator:
     # --- the line at the bottom -------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """The newest request is answered: its line stays."""
+        """The newest request is answered: its line goes from the bottom of the screen to those that stay."""
         if self._open is not None:
-            self._terminal.say(self._row(self._open))
-            self._open = None
+            line, self._open = self._row(self._open), None
+            self._terminal.show(self._status())
+            self._terminal.say(line)
 
     def _redraw(self) -> None:
         if self._open is not None:
-            told = f"      compactions so far: {self._compactions}, tokens saved: {self._freed:,}"
-            self._terminal.show(self._row(self._open), [(told, "dim")])
+            self._terminal.show(self._row(self._open), self._status())
+
+    def _status(self) -> Line:
+        return [(f"      compactions so far: {self._compactions}, tokens saved: {self._freed:,}", "dim")]
 
     def _head(self, request: Request) -> None:
         """Headings of the columns, once there is something below them."""
@@ -137,7 +139,9 @@ class Narrator:
         for text in LEGEND:
             self._terminal.say([(text, "dim")])
         sizes = f"{'tokens':>{digits}} of {'budget':>{digits}}  {'cacheable':>{digits + 5}}"
-        self._terminal.say([(f"   #  {'how full':<{self._bar}}  {sizes}  tools called", "dim")])
+        full = "how full" if self._bar >= len("how full") else "full"
+        heading = f"   #  {full:<{self._bar}}  {sizes}  "
+        self._terminal.say([(heading + cut("tools called", self._terminal.width - len(heading)), "dim")])
 
     def _row(self, request: Request) -> Line:
         digits = self._digits
@@ -199,15 +203,7 @@ def _heat(request: Request) -> str:
 
 
 def _telling(call: Call) -> str:
-    arguments: Any = call.arguments
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return cut(arguments, TELLING_WIDTH)
-    if not isinstance(arguments, dict):
-        return ""
-    given = cast("dict[str, Any]", arguments)
+    given = arguments_of(call)
     keys = [key for key in (*_TELLING, *given) if isinstance(given.get(key), str) and given[key].strip()]
     if not keys:
         return ""

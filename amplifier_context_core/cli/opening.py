@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import ContextError, SessionInUse, SessionLost
-from ..paths import sessions_folder
+from ..paths import in_project, sessions_folder
 from ..stores import Repair, Store, open_store
+from .words import command, counted, shown_address, typed
 
 T = TypeVar("T")
 
@@ -41,9 +42,9 @@ async def store_at(address: str | None, *, makes: bool = False) -> AsyncGenerato
     Raises:
         click.ClickException: nothing is at that address, or nothing will stay there.
     """
-    store = open_store(address or f"jsonl:{sessions_folder()}")
-    if address:
-        _check_place(address, makes)
+    store = open_store(in_project(address) if address is not None else _default())  # checks the address first
+    if address is not None:
+        _check_place(in_project(address), makes)
     try:
         yield store
     finally:
@@ -68,6 +69,26 @@ def _check_place(address: str, makes: bool) -> None:
         pass  # the store says better what is wrong with it
 
 
+def _default() -> str:
+    return f"jsonl:{sessions_folder()}"
+
+
+def place(address: str | None) -> str:
+    """Return where sessions were looked for, as an address without a password."""
+    if address is not None:
+        return shown_address(in_project(address))
+    home = str(Path.home())
+    folder = str(sessions_folder())
+    return f"jsonl:~{folder.removeprefix(home)}" if folder.startswith(home + os.sep) else f"jsonl:{folder}"
+
+
+def elsewhere(address: str | None) -> str:
+    """Return how to look in another place, in a clause."""
+    if address is not None:
+        return "--store names another store"
+    return "each project folder has sessions of its own: change to another one, or name a store with --store"
+
+
 def carry_out(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work; what fails is told without a traceback."""
     logging.getLogger("amplifier_context_core").addHandler(logging.NullHandler())  # repairs are told by the command
@@ -80,27 +101,36 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(str(problem)) from None
 
 
-async def known(store: Store, session_id: str) -> int:
-    """How many messages a session has.
+async def known(store: Store, session_id: str, address: str | None) -> int:
+    """Return how many messages a session has.
+
+    Args:
+        store: to look in.
+        session_id: of the session.
+        address: of the store, as the user gave it.
 
     Raises:
-        click.ClickException: there is no such session; the nearest names are told.
+        click.ClickException: there is no such session; the nearest names are given, and where it was looked for.
     """
     extent = await store.extent(session_id)
     if extent.length or extent.last_seq:
         return extent.length
     names = [info.session_id for info in await store.sessions()]
-    if session_id in names:  # nothing was said in it yet
+    if session_id in names:  # it has no messages yet
         return 0
     import difflib
 
-    near = difflib.get_close_matches(session_id, names, n=3, cutoff=0.5)
-    hint = f"; near it: {', '.join(near)}" if near else f"; there are {len(names)} (`amplifier-context sessions`)"
-    raise click.ClickException(f"there is no session {session_id!r}{hint}")
+    missing = f"there is no session {session_id!r} in {place(address)}"
+    if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
+        raise click.ClickException(f"{missing}; near it: {', '.join(map(typed, near))}")
+    if names:
+        listing = command("sessions", address=address)
+        raise click.ClickException(f"{missing}, which holds {counted(len(names), 'other')}: {listing}")
+    raise click.ClickException(f"{missing}, which holds none; {elsewhere(address)}")
 
 
 class Repairs:
-    """What a store mended while a command worked, to be shown at its end."""
+    """What a store repaired while a command worked, to be shown at its end."""
 
     def __init__(self) -> None:
         self.made: list[Repair] = []
@@ -112,4 +142,4 @@ class Repairs:
         """A line each."""
         for repair in self.made:
             kept = f"; the bytes are kept in {Path(repair.kept).name}" if repair.kept else ""
-            click.echo(f"  mended: {repair.what}{kept}")
+            click.echo(f"  repaired: {repair.what}{kept}")

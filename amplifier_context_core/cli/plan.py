@@ -133,7 +133,16 @@ def read_plan(path: Path) -> Plan:
         mounts, prompts = _checked(found)
     except _BadPlanError as problem:
         raise click.ClickException(f"{path} is no mount plan: {problem}") from None
+    _sources_beside(mounts, path.parent)
     return Plan(f"plan {path}", mounts, prompts)
+
+
+def _sources_beside(mounts: dict[str, Any], folder: Path) -> None:
+    """Make each relative `source` of a checked plan absolute: it names a folder relative to the plan's own."""
+    for entry in entries_of(mounts):
+        source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
+        if isinstance(source, str) and source and not source.startswith(("file:", "git+", "~")) and "://" not in source:
+            cast("dict[str, Any]", entry)["source"] = str((folder / source).resolve())
 
 
 def plan_of_recording(
@@ -162,8 +171,8 @@ def plan_of_recording(
     tokens = budget or max(LEAST, size // SHARE, 2 * weigh(prepared.recording.system))
     entry: Any = base.mounts["session"]["context"] if base else "context-simple"
     notes = [
-        f"{len(transcript.messages):,} messages of about {size:,} tokens, replayed in requests of at most {tokens:,}"
-        + ("" if budget else "; --budget sets another size"),
+        f"{len(transcript.messages):,} messages of about {size:,} tokens as counted here, replayed in requests of at "
+        f"most {tokens:,}" + ("" if budget else "; --budget sets another size"),
         *_bent(prepared.notes),
     ]
     plan = Plan(

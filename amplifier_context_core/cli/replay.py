@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import importlib
-import re
+import os
+import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from .amounts import tokens
+from .figures_file import FiguresFile
+from .grid import grid
+from .opening import carry_out, place, store_at
+from .words import PIPE_WIDTH, counted, cut, printable, screen_width
+
 if TYPE_CHECKING:
-    from amplifier_context_testing.lab import Manager, Report, Session, Size
+    from amplifier_context_testing.lab import Extras, Manager, Report, Row, Session, Size
 
 DEFAULT = "context-simple"
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
-_TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
-
-
-def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """A number of tokens: `32000`, `32k`, `0.2m`."""
-    if value is None:
-        return None
-    found = _AMOUNT.fullmatch(value.strip().replace("_", ""))
-    tokens = int(float(found[1]) * _TIMES[found[2].lower()]) if found else 0
-    if tokens < 1:
-        raise click.BadParameter(f"{value!r} is not a number of tokens such as 32000 or 32k", ctx, param)
-    return tokens
+NAMED, NOTICES = 3, 5  # sessions named with a notice, and notices shown of one manager
+PAUSES = "pauses"  # the seed of pauses: the same ones in every run
 
 
 @click.command()
-@click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
+@click.argument("data", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
+@click.option(
+    "--store",
+    "address",
+    metavar="ADDRESS",
+    help="Also the sessions of a store: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://….",
+)
 @click.option(
     "--context",
     "contexts",
@@ -38,13 +42,16 @@ def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     help="A manager: module id, module id with config (context-simple:target_usage=0.4), package.module:factory, "
     "a floor or a peer. May be given several times.",
 )
-@click.option("--budget", callback=_tokens, metavar="TOKENS", help="Tokens of each request, such as 32k.")
+@click.option("--budget", type=tokens, metavar="TOKENS", help="Tokens of each request, such as 32k.")
 @click.option(
     "--fraction",
+    "fractions",
     type=click.FloatRange(0, 1, min_open=True),
-    default=0.25,
+    multiple=True,
+    default=(0.25,),
     show_default=True,
-    help="The budget as a share of each conversation, its system prompt besides; --budget goes before it.",
+    help="The budget as a share of each conversation, its system prompt besides; --budget goes before it. "
+    "May be given several times.",
 )
 @click.option("--whole", is_flag=True, help="The share is of the whole session, system prompt included.")
 @click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions; --part is of these.")
@@ -58,6 +65,14 @@ def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 )
 @click.option("--floors/--no-floors", default=True, show_default=True, help="Also the three floors.")
 @click.option("--peers/--no-peers", default=False, show_default=True, help="Also other people's context managers.")
+@click.option(
+    "--planted", type=click.IntRange(min=0), default=0, metavar="N", help="Also N rules, planted at random places."
+)
+@click.option(
+    "--pauses", is_flag=True, help="Let people pause after a fifth of their messages, so that caches go cold."
+)
+@click.option("--halves", is_flag=True, help="Also the figures of each half of the sessions, with --markdown.")
+@click.option("--misses", is_flag=True, help="Also what was missed: names and sentences, in the file of --json.")
 @click.option("--memory", is_flag=True, help="Also the memory a session needs: the largest is replayed once more.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="All figures."
@@ -65,88 +80,167 @@ def _tokens(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 @click.option("--markdown", is_flag=True, help="Print the table for a document.")
 def replay(
     data: tuple[Path, ...],
+    address: str | None,
     contexts: tuple[str, ...],
     budget: int | None,
-    fraction: float,
+    fractions: tuple[float, ...],
     whole: bool,
     first: int | None,
     min_messages: int,
     part: str,
     floors: bool,
     peers: bool,
+    planted: int,
+    pauses: bool,
+    halves: bool,
+    misses: bool,
     memory: bool,
     json_file: Path | None,
     markdown: bool,
 ) -> None:
     """Replay recorded sessions through context managers and measure them.
 
-    DATA are files (JSONL, .gz or not) or folders of them. Before every recorded assistant message each manager is
+    DATA are files (JSONL, .gz or not) or folders of them, sub-folders included; or --store names a store of sessions.
+    Before every recorded assistant message each manager is
     asked for the view it would send. Measured is what a user pays for these requests, how much of what the agent
     needed next was still in them, whether a provider would take them, and how long they took.
 
     Exit code 1 says that no session or no manager was left to measure.
     """
-    import asyncio
-    import json
-
+    if not data and address is None:
+        raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
     _need_lab()
-    from amplifier_context_testing.lab import Size, Unavailable, read_sessions
+    from amplifier_context_testing.lab import Extras, Size, Unavailable, read_sessions
 
+    file = FiguresFile(json_file) if json_file is not None else None
     managers, skipped = _managers(contexts or (DEFAULT,), floors=floors, peers=peers)
     try:
-        sessions = read_sessions(data, min_messages=min_messages)[:first]
+        sessions = read_sessions(data, min_messages=min_messages, skipped=skipped)
     except ValueError as problem:
         raise click.ClickException(str(problem)) from problem
+    sessions = _with_kept(sessions, address, min_messages)[:first]
     sessions = [session for session in sessions if part in ("all", session.part)]
     if not sessions:
-        raise click.ClickException("no session is left to replay: look at DATA, --min-messages and --part")
-    size = Size(budget=budget, fraction=fraction, whole=whole)
+        raise click.ClickException("no session is left to replay: look at DATA, --store, --min-messages and --part")
+    sizes = [Size(budget=budget, fraction=share, whole=whole) for share in (fractions if budget is None else (1.0,))]
+    extras = Extras(planted=planted, pauses=PAUSES if pauses else None, memory=memory, misses=misses)
     try:
-        report = asyncio.run(_measure(sessions, managers, size, memory))
+        report = _measured(sessions, managers, sizes, extras, skipped, file)
     except (Unavailable, ValueError) as problem:
         raise click.ClickException(str(problem)) from problem
-    report.skipped[:0] = skipped
     if not report.sessions:
         raise click.ClickException("every session's system prompt alone is larger than its budget: try a larger one")
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-    _print(report, markdown=markdown)
+    _print(report, markdown=markdown, halves=halves)
 
 
-def _print(report: Report, *, markdown: bool) -> None:
-    from rich.console import Console
+def _with_kept(sessions: list[Session], address: str | None, min_messages: int) -> list[Session]:
+    """Return the sessions, and those of a store after them."""
+    if address is None:
+        return sessions
+    from amplifier_context_testing.lab import Session
+    from amplifier_context_testing.lab.sessions import distinct
 
+    from ..messages import copy_message
+    from ..stores import slices
+
+    async def kept() -> list[Session]:
+        found: list[Session] = []
+        async with store_at(address) as store:
+            for info in reversed(await store.sessions()):  # the oldest first, as recordings are read
+                entries = [entry async for piece in slices(store, info.session_id) for entry in piece]
+                messages = [copy_message(entry.message) for entry in entries]
+                found.append(Session(info.session_id, place(address), messages))
+        return found
+
+    return list(distinct([*sessions, *(one for one in carry_out(kept()) if len(one.messages) >= max(min_messages, 2))]))
+
+
+def _measured(
+    sessions: list[Session],
+    managers: list[Manager],
+    sizes: list[Size],
+    extras: Extras,
+    skipped: list[str],
+    file: FiguresFile | None,
+) -> Report:
+    """Measure, and keep what was measured so far in a file, also when it ends before its time."""
+    import asyncio
+
+    def keep(report: Report, *, complete: bool = False) -> None:
+        if file is not None:
+            file.keep(lambda: {**report.as_json(), "skipped": [*skipped, *report.skipped], "complete": complete})
+
+    try:
+        report = asyncio.run(_measure(sessions, managers, sizes, extras, keep))
+        keep(report, complete=True)
+    finally:
+        if file is not None:
+            file.finish()
+    report.skipped[:0] = skipped
+    return report
+
+
+def _print(report: Report, *, markdown: bool, halves: bool) -> None:
     from amplifier_context_testing.lab import table
 
-    console = Console(soft_wrap=False)
     if markdown:
         click.echo(f"{table.title(report)}\n\n{table.markdown(report)}")
+        for part in ("choose", "report") if halves else ():
+            click.echo(f"\n{table.markdown(report, part)}")
     else:
-        # A table that is cut off tells nothing: where no terminal says how wide it is, it is as wide as it needs to be.
-        console = console if console.is_terminal else Console(width=240)
-        console.print(table.rich_table(report))
+        # Where no screen says how wide it is, the table is as wide as it needs to be.
+        width = screen_width() if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+        click.echo(textwrap.fill(table.title(report), width or PIPE_WIDTH) + "\n")
+        for line in grid(table.rows(report), width, names=2 if len(report.sizes) > 1 else 1):
+            click.echo(line)
+        click.echo("\n" + textwrap.fill(table.caption(), width or PIPE_WIDTH))
+    for row in report.rows:
+        for notice in _noticed(row):
+            click.echo(printable(f"{row.manager.label}, {notice}"), err=True)
     for reason in report.skipped:
-        click.echo(f"skipped: {reason}", err=True)
+        click.echo(printable(f"skipped: {reason}"), err=True)
 
 
-async def _measure(sessions: list[Session], managers: list[Manager], size: Size, memory: bool) -> Report:
+def _noticed(row: Row) -> list[str]:
+    """Return what a manager gave notice of: each text with the sessions, the first few of them."""
+    sessions: dict[str, list[str]] = {}
+    for session, text in row.notices:
+        sessions.setdefault(text, []).append(session)
+    lines = [
+        f"{', '.join(names[:NAMED])}{f' and {len(names) - NAMED:,} more' if len(names) > NAMED else ''}: {text}"
+        for text, names in sessions.items()
+    ]
+    more = len(lines) - NOTICES
+    return [*lines[:NOTICES], *([f"{counted(more, 'more notice')} (--json keeps all)"] if more > 0 else [])]
+
+
+async def _measure(
+    sessions: list[Session],
+    managers: list[Manager],
+    sizes: list[Size],
+    extras: Extras,
+    replayed: Callable[[Report], None],
+) -> Report:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from amplifier_context_testing.lab import measure
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task("replaying", total=len(sessions) * len(managers))
-        done: set[tuple[str, str]] = set()
+        replays = len(sessions) * len(managers) * len(sizes) * (2 if extras.planted else 1)
+        bar = bars.add_task("replaying", total=replays)
+        done = 0
 
         def progress(manager: Manager, session: Session, requests: int) -> None:
-            done.add((manager.label, session.id))
-            said = f"{manager.label}, {session.id}, request {requests:,}"
-            bars.update(bar, completed=len(done), description=said)
+            nonlocal done
+            done += requests == 1  # a replay begins
+            room = max(20, console.width - 40)  # columns that the bar leaves
+            said = cut(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
+            bars.update(bar, completed=done, description=said)
 
-        return await measure(sessions, managers, size, progress=progress, memory=memory)
+        return await measure(sessions, managers, *sizes, extras=extras, progress=progress, replayed=replayed)
 
 
 def _managers(contexts: tuple[str, ...], *, floors: bool, peers: bool) -> tuple[list[Manager], list[str]]:
@@ -179,5 +273,6 @@ def _need_lab() -> None:
             raise
         raise click.ClickException(
             "the replay lab is not installed\n"
-            "pip install amplifier-context-testing   (with [peers] for other people's context managers)"
+            "Install it: pip install ./testing   (in a clone of the repository; with './testing[peers]' other people's "
+            "context managers as well)"
         ) from problem

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ..messages import text_of
-from .live import Line, cut
+from .live import Line
 from .watch import Message, Proof, Watch, weigh
+from .words import counted, cut
 
 SHOWN_LINES = 3  # of an original that is read back
 SHOWN_FAULTS = 5
@@ -42,7 +43,9 @@ class Outcome:
         watch: everything that was seen.
         invalid: provider rules broken, a sentence each.
         proof: of the history.
-        history_tokens: what the whole history would weigh in a request.
+        history_tokens: what the whole history would have in a request, in the provider's tokens as far as known.
+        clipped: rounds whose large outputs the last view shows in part: mark, tokens before and after.
+        tables: how many rounds have outputs in JSON that it shows as tables.
         read_back: one folded message; None when nothing was folded, or the context cannot recall.
         seconds: how long the run took.
         stopped: the user ended it before its time.
@@ -52,6 +55,8 @@ class Outcome:
     invalid: list[str]
     proof: Proof
     history_tokens: int
+    clipped: list[tuple[str, int, int]]
+    tables: int
     read_back: ReadBack | None
     seconds: float
     stopped: bool
@@ -68,12 +73,17 @@ async def judge(watch: Watch, coordinator: Any, *, stopped: bool = False) -> Out
     # provider-replay checks too, what the loop made of the list; one sentence of both is enough.
     told = [str(sentence) for one in providers.values() for sentence in getattr(one, "violations", ())]
     history = await coordinator.get("context").get_messages()
+    explain = coordinator.get_capability("context.explain")
+    explained: dict[str, Any] = await explain() if explain is not None else {}
+    rounds = cast("list[dict[str, Any]]", explained.get("rounds") or [])
     return Outcome(
         watch,
         list(dict.fromkeys([*watch.invalid, *told])),
         await watch.prove(),
-        weigh(history),
-        await _read_back(watch.view, coordinator),
+        explained.get("history_tokens") or weigh(history),
+        [(row["mark"], row["tokens_before"], row["tokens_after"]) for row in rounds if "is clipped" in row["rule"]],
+        sum("as a table" in row["rule"] for row in rounds),
+        await _read_back(watch.view, coordinator, explained),
         time.monotonic() - watch.started,
         stopped,
     )
@@ -98,11 +108,11 @@ def summary(outcome: Outcome, width: int) -> list[Line]:
     )
     if watch.compactions:
         said = (
-            f"{len(watch.compactions)}, {freed:,} tokens saved; the history has about {outcome.history_tokens:,}, "
-            f"the largest request had {watch.largest:,}"
+            f"{len(watch.compactions)}, {freed:,} tokens saved; the whole history would have about "
+            f"{outcome.history_tokens:,}, the largest request had {watch.largest:,}"
         )
     else:
-        said = f"none: all {outcome.history_tokens:,} tokens fitted; a smaller --budget shows some"
+        said = f"none: {_without_compaction(outcome)}; a smaller --budget shows some"
     lines.append(_fact("compactions", said))
     if watch.sent:
         said = f"{watch.cached / watch.sent:.0%} of all {watch.sent:,} tokens sent could come from the provider's cache"
@@ -114,13 +124,30 @@ def summary(outcome: Outcome, width: int) -> list[Line]:
     return lines
 
 
+def _without_compaction(outcome: Outcome) -> str:
+    """Return how the history fitted: as it is, or with large tool outputs shown in part."""
+    parts: list[str] = []
+    if outcome.clipped:
+        left_out = sum(before - after for _, before, after in outcome.clipped)
+        largest = sorted(outcome.clipped, key=lambda row: row[2] - row[1])[:SHOWN_LINES]
+        sizes = ", ".join(f"{mark} {before:,} → {after:,}" for mark, before, after in largest)
+        parts.append(
+            f"large tool outputs of {counted(len(outcome.clipped), 'round')} are clipped, "
+            f"{left_out:,} of {outcome.history_tokens:,} tokens are left out ({sizes})"
+        )
+    if outcome.tables:
+        parts.append(f"outputs in JSON of {counted(outcome.tables, 'round')} are shown as tables")
+    return "; ".join(parts) or f"all {outcome.history_tokens:,} tokens fitted"
+
+
 def _requests(outcome: Outcome) -> list[Line]:
     watch = outcome.watch
     over = f"; {watch.over} above the budget, because what must be kept is larger" if watch.over else ""
     if not outcome.invalid:
         what = f"{watch.requests:,}, all valid by the rules of OpenAI, Anthropic and the kernel{over}"
         return [_fact("requests", what, "green" if not over else "yellow")]
-    lines = [_fact("requests", f"{watch.requests:,}; {len(outcome.invalid)} provider rules broken{over}", "bold red")]
+    broken = counted(len(outcome.invalid), "provider rule")
+    lines = [_fact("requests", f"{watch.requests:,}; {broken} broken{over}", "bold red")]
     lines += [_fact("", sentence, "red") for sentence in outcome.invalid[:SHOWN_FAULTS]]
     if (more := len(outcome.invalid) - SHOWN_FAULTS) > 0:
         lines.append(_fact("", f"... and {more} more", "red"))
@@ -145,12 +172,12 @@ def _fact(name: str, said: str, style: str = "") -> Line:
 # --- reading back -----------------------------------------------------------------------------------------------------
 
 
-async def _read_back(view: Sequence[Message], coordinator: Any) -> ReadBack | None:
+async def _read_back(view: Sequence[Message], coordinator: Any, explained: Mapping[str, Any]) -> ReadBack | None:
     """The folded message with most to lose: the longest round a line of a chapter stands for."""
-    explain, recall = (coordinator.get_capability(f"context.{name}") for name in ("explain", "recall"))
-    if explain is None or recall is None:
+    recall = coordinator.get_capability("context.recall")
+    if not explained or recall is None:
         return None
-    rounds = cast("list[dict[str, Any]]", (await explain())["rounds"])
+    rounds = cast("list[dict[str, Any]]", explained["rounds"])
     lines = _chapter_lines(view)
     folded = [row for row in rounds if row["state"] == "folded" and row["mark"] in lines]
     # Of a round with one result it is plain which line stands for what.

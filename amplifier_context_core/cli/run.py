@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from .amounts import tokens
+
 DEFAULT_PLAN = Path("examples", "explore.yaml")
 WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could follow
 
@@ -31,7 +33,7 @@ WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could 
     metavar="ID",
     help="Session id: a context that keeps its history goes on with it. By default one for each plan.",
 )
-@click.option("--budget", type=click.IntRange(min=1), metavar="TOKENS", help="Most tokens a request may hold.")
+@click.option("--budget", type=tokens, metavar="TOKENS", help="Most tokens a request may hold, such as 16k.")
 @click.option("--pace", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after each request.")
 @click.option("--plain", is_flag=True, help="Plain lines: no colours, nothing redrawn.")
 @click.option("--debug", is_flag=True, help="Log everything, and show the traceback of an error.")
@@ -62,6 +64,8 @@ def run(
     """
     import asyncio
 
+    from ..errors import ConfigError
+    from ..stores.checks import check_session_id
     from .live import open_terminal
     from .plan import plan_of_recording, read_plan
     from .session import Settings, run_session
@@ -82,6 +86,11 @@ def run(
             chosen = chosen.with_budget(budget)
         if prompts:
             chosen = chosen.with_prompts(prompts)
+    if session_id is not None:
+        try:
+            check_session_id(session_id)
+        except ConfigError as problem:
+            raise click.BadParameter(str(problem), param_hint="--session") from None
     plain = plain or not sys.stdout.isatty()
     if session_id is None and transcript is None:  # a recording is not gone on with
         session_id = f"run-{(plan or DEFAULT_PLAN).stem}"

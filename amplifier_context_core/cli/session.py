@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -28,17 +28,23 @@ from .plan import Plan, entries_of, module_of
 from .report import INDENT, Outcome, judge, summary
 from .watch import Watch
 
-EXTRAS = {
-    "amplifier_core": ("amplifier-core", "the kernel that runs the session"),
-    "amplifier_context_testing": ("amplifier-context-testing", "the checks, and the replaying provider and loop"),
+NEEDED = {
+    "amplifier_core": ("amplifier-core", "the kernel that runs the session", "pip install amplifier-core"),
+    "amplifier_context_testing": (
+        "amplifier-context-testing",
+        "the checks, and the replaying provider and loop",
+        "pip install ./testing   (in a clone of the repository)",
+    ),
 }
-OURS = ("context-simple", "context-persistent", "context-summary")
+OURS = ("context-simple", "context-persistent")
+_USER = re.compile(r"//[^/@]*@")  # in an address: may hold a password
 _SESSION = re.compile(r"^session \S+: ")  # there is only one here
 _KERNELS_WORDS = re.compile(
     r"^(RuntimeError: Execution failed: )?(Session initialization failed: RuntimeError: )?"
     r"(Cannot initialize without [a-z ]+: )?"
 )
 _NOT_THERE = ("not found", "no folder is known")  # the kernel's loader, and the resolver of folders
+_KERNELS_NOISE = "model_dump() not available"  # said by the kernel at every event, whatever its payload is
 INTERRUPTED = 130  # the shell's code for a program stopped by Ctrl-C
 
 
@@ -68,8 +74,8 @@ def needed(module: str) -> Any:
     except ModuleNotFoundError as problem:
         if problem.name != module:
             raise
-        package, what = EXTRAS[module]
-        raise click.ClickException(f"{package} is not installed ({what})\nInstall it: pip install {package}") from None
+        package, what, command = NEEDED[module]
+        raise click.ClickException(f"{package} is not installed ({what})\nInstall it: {command}") from None
 
 
 async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
@@ -89,6 +95,8 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
                 there = await watch.begin(session.coordinator)
             except ContextError as problem:
                 raise click.ClickException(str(problem)) from None
+            for note in _ignored_sources(plan):
+                narrator.noted(note)
             if there:
                 narrator.noted(f"session {settings.session_id} goes on with the {there:,} messages it has")
             context = session.coordinator.get("context")
@@ -101,10 +109,14 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
 
 
 async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -> bool:
-    """Put all prompts; True when the user stopped it."""
-    prompts = iter(plan.prompts) if plan.prompts else _from_keyboard(narrator)
+    """Put all prompts; True when the user stopped it.
+
+    Where the user types them, stopping ends the turn and the next prompt is asked for.
+    """
+    typing = not plan.prompts and sys.stdin.isatty()
+    prompts = iter(plan.prompts) if plan.prompts else _typed(narrator) if typing else _piped()
     for prompt in prompts:
-        narrator.asked(prompt, typed=not plan.prompts)
+        narrator.asked(prompt, typed=typing)
         with _stoppable(session.coordinator, narrator):
             try:
                 answer = await session.execute(prompt)
@@ -117,40 +129,65 @@ async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -
                 if text.startswith("BrokenPipeError"):  # nobody reads on, as in `... | head`: click ends quietly
                     raise BrokenPipeError(errno.EPIPE, "nobody reads on") from None
                 raise click.ClickException(f"the session failed: {text}") from None
-        if session.coordinator.cancellation.is_cancelled:
+        if not session.coordinator.cancellation.is_cancelled:
+            narrator.told(answer)
+        elif typing:
+            narrator.failed()
+            narrator.noted("the turn was stopped")
+            session.coordinator.cancellation.reset()
+        else:
             return True
-        narrator.told(answer)
     return False
 
 
-def _from_keyboard(narrator: Narrator) -> Generator[str]:
-    """Prompts typed by the user, until an empty line; what is piped in is one prompt."""
-    if not sys.stdin.isatty():
-        text = sys.stdin.read().strip()
-        if not text:
-            raise click.ClickException('nothing to ask: pass --prompt "...", or give the plan a list `prompts`')
-        yield text
-        return
-    narrator.noted("type what to ask; an empty line ends the session")
-    while (text := _line()).strip():
+def _piped() -> Generator[str]:
+    """Yield what is piped in, as one prompt."""
+    text = sys.stdin.read().strip()
+    if not text:
+        raise click.ClickException('nothing to ask: pass --prompt "...", or give the plan a list `prompts`')
+    yield text
+
+
+def _typed(narrator: Narrator) -> Generator[str]:
+    """Yield prompts typed by the user, until an empty line, Ctrl-D, or Ctrl-C twice in a row."""
+    narrator.noted("type what to ask; an empty line or Ctrl-D ends the session")
+    cleared = False
+    while True:
+        try:
+            text = _line()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            click.echo()  # the cursor is still on the line that was given up
+            if cleared:
+                return
+            cleared = True
+            narrator.noted("Ctrl-C again ends the session")
+            continue
+        if not text.strip():
+            return
+        cleared = False
         yield text
 
 
 def _line() -> str:
-    """A line from the keyboard; empty at the end of input and on Ctrl-C."""
+    """Return a line from the keyboard.
+
+    Raises:
+        EOFError: Ctrl-D.
+        KeyboardInterrupt: Ctrl-C.
+    """
     # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits right here.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return input("> ")
-    except (EOFError, KeyboardInterrupt):
-        return ""
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def _stoppable(coordinator: Any, narrator: Narrator) -> Generator[None]:
-    """Ctrl-C ends the session as a host would: once after the running tools, twice at once."""
+    """Let Ctrl-C end a turn as a host would: once after the running tools, twice at once."""
 
     def stop() -> None:
         if coordinator.cancellation.is_cancelled:
@@ -206,7 +243,8 @@ def _why_not_opened(plan: Plan, problem: Exception) -> str:
         if source:
             return f"{module} is not installed, and nothing is fetched here\nInstall it: pip install '{source}'"
         if module in OURS:
-            return f"{module} is not installed\nInstall it: pip install amplifier-{module}"
+            folder = f"./amplifier_{module.replace('-', '_')}"
+            return f"{module} is not installed\nInstall it: pip install {folder}   (in a clone of the repository)"
         near = difflib.get_close_matches(module, installed, n=1, cutoff=0.8)
         kin = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
         meant = f"; did you mean {near[0]}?" if near else ""
@@ -218,12 +256,30 @@ def _why_not_opened(plan: Plan, problem: Exception) -> str:
     return f"the session could not be opened: {text}\n(--debug shows where)"
 
 
+def _ignored_sources(plan: Plan) -> list[str]:
+    """Return a sentence for each module whose `source` is not a folder here: the installed package serves instead."""
+    local = needed("amplifier_context_testing").kernel.local_folder
+    notes: list[str] = []
+    for entry in entries_of(plan.mounts):
+        source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
+        if not source or local(source) is not None:
+            continue
+        for point in entry_points(group="amplifier.modules", name=module_of(entry)):
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+            without_user = _USER.sub("//", str(source))
+            notes.append(
+                f"{module_of(entry)}: nothing is fetched here, the installed {package} is used, not {without_user}"
+            )
+    return notes
+
+
 @contextmanager
 def _warnings_shown(narrator: Narrator, debug: bool) -> Generator[None]:
     """Warnings of any logger become notes on screen, not raw lines (and the kernel's tracebacks) between the rows."""
     root = logging.getLogger()
     handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(narrator)
     handler.setLevel(logging.DEBUG if debug else logging.WARNING)
+    handler.addFilter(lambda record: not record.getMessage().startswith(_KERNELS_NOISE))
     level = root.level
     root.addHandler(handler)
     if debug:

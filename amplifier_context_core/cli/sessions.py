@@ -1,52 +1,132 @@
-"""`amplifier-context sessions` and `show`: which sessions are kept, and what was said in one."""
+"""`amplifier-context sessions` and `show`: which sessions are kept, and what their messages say."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .opening import carry_out, known, store_at, store_option
+from .opening import carry_out, elsewhere, known, place, store_at, store_option
+from .streams import takes_unicode
+from .words import columns_of, command, counted, cut, padded, screen_width, size_text, time_text, typed
 
 if TYPE_CHECKING:
-    from ..stores import SessionInfo
+    from ..stores import SessionInfo, Store
     from ..transcript import Entry
+
+DETAILED = 200  # sessions of a list, the last changed, that are looked into: each costs some milliseconds
+OPENING = 8  # messages at the beginning of a session that are looked through for its first prompt
+INDENT = 4  # columns before what is said below a session
+FIGURES = f"{'messages':>8}  {'size':>8}  last changed"
+TIME = 22  # columns
+NARROW = 80  # columns of a screen on which the figures of a message stand closer
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session of a list.
+
+    Attributes:
+        info: what the store says of it.
+        first_prompt: its first message of a human, whole; empty where none was found near its beginning.
+        fork_of: the session its messages came from; empty for one that is no fork.
+        problem: why it cannot be read; empty if it can.
+    """
+
+    info: SessionInfo
+    first_prompt: str = ""
+    fork_of: str = ""
+    problem: str = ""
 
 
 @click.command()
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def sessions(address: str | None, as_json: bool) -> None:
-    """List the sessions a store keeps, the last changed first."""
+    """List the sessions a store keeps, the last changed first.
 
-    async def work() -> list[SessionInfo]:
+    Below each: its first prompt, the session it is a fork of, and the process that writes to it now. Of many sessions
+    the newest only are looked into for that.
+    """
+
+    async def work() -> list[Listed]:
         async with store_at(address) as store:
-            return await store.sessions()
+            found = await store.sessions()
+            newest = [await _listed(store, info) for info in found[:DETAILED]]
+            return [*newest, *map(Listed, found[DETAILED:])]
 
     found = carry_out(work())
     if as_json:
-        for info in found:
-            _print_json({name: getattr(info, name) for name in ("session_id", "length", "updated", "size", "holder")})
+        for listed in found:
+            figures = {
+                name: getattr(listed.info, name) for name in ("session_id", "length", "updated", "size", "holder")
+            }
+            _print_json({**figures, "first_prompt": listed.first_prompt, "fork_of": listed.fork_of})
         return
     if not found:
-        click.echo("no sessions there yet")
+        click.echo(f"no sessions in {place(address)} yet; {elsewhere(address)}", err=True)
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    _print_list(found, screen_width(), address)
+    if len(found) > DETAILED:
+        click.echo(f"first prompts and forks: of the newest {DETAILED} only", err=True)
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("session", overflow="fold")
-    for title in ("messages", "size"):
-        table.add_column(title, justify="right")
-    for title in ("last changed", "in use by"):
-        table.add_column(title)
-    for info in found:
-        size = f"{info.size / 1_000:,.0f} kB" if info.size else ""
-        table.add_row(escape(info.session_id), f"{info.length:,}", size, info.updated[:19], escape(info.holder))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+async def _listed(store: Store, info: SessionInfo) -> Listed:
+    """Read the beginning of a session, and find the session it is a fork of."""
+    from ..errors import ContextError
+    from ..messages import text_of
+
+    try:
+        entries = await store.read(info.session_id, 0, OPENING)
+        prompt = next((text_of(entry.message.get("content")) for entry in entries if entry.human), "")
+        inherited = bool(entries) and entries[0].session_id != info.session_id
+        return Listed(info, prompt, await _parent(store, info) if inherited else "")
+    except ContextError as problem:
+        return Listed(info, problem=str(problem))
+
+
+async def _parent(store: Store, info: SessionInfo) -> str:
+    """Return the session that the last message came from which this session did not add itself.
+
+    A session's own messages come last: if there are any, halving finds the first of them.
+    """
+    low, high, middle = 1, info.length, info.length
+    parent = ""
+    while low <= high:
+        entry = next(iter(await store.read(info.session_id, middle - 1, middle)), None)
+        if entry is None or entry.session_id == info.session_id:
+            high = middle - 1
+        else:
+            parent, low = entry.session_id, middle + 1
+        middle = (low + high) // 2
+    return parent
+
+
+def _print_list(found: list[Listed], width: int, address: str | None) -> None:
+    room = max(8, width - len(FIGURES) - 2 - (TIME - len("last changed")))
+    names = [typed(listed.info.session_id) for listed in found]
+    column = min(room, max([len("session"), *map(columns_of, names)]))
+    click.echo(f"{padded('session', column)}  {FIGURES}")
+    for name, listed in zip(names, found, strict=True):
+        info = listed.info
+        if columns_of(name) > column:  # it has a line to itself: an id that is cut is none
+            click.echo(name)
+            name = ""
+        size = size_text(info.size) if info.size else ""
+        line = f"{padded(name, column)}  {info.length:>8,}  {size:>8}  {time_text(info.updated)}"
+        click.echo(line.rstrip())
+        below = [_printable(listed.first_prompt)] if listed.first_prompt.strip() else []
+        notes = [f"fork of {typed(listed.fork_of)}"] * bool(listed.fork_of)
+        notes += [f"in use by {info.holder}"] * bool(info.holder)
+        if listed.problem:
+            notes.append(f"cannot be read: {command('verify', info.session_id, address=address)}")
+        for text in below:
+            click.echo(" " * INDENT + cut(text, width - INDENT))
+        if notes:
+            click.echo(" " * INDENT + " · ".join(notes))
 
 
 @click.command()
@@ -66,55 +146,87 @@ def show(
     archived: bool,
     as_json: bool,
 ) -> None:
-    """Show the messages of a session, also while somebody works in it."""
-    from ..stores import slices
+    """Show the messages of a session, also while a process works in it.
+
+    Each begins with its mark, its turn, its role and its tokens, as counted here: a provider's count may differ.
+    """
+    from ..stores import Checkable, slices
     from ..transcript import seq_of
 
     try:
         start = seq_of(first) if first else 0
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="--from") from None
+    width = screen_width()
 
-    async def work() -> None:
+    async def work() -> str:
+        """Print, and return what should be said of what is not there."""
+        name = typed(session_id)
         async with store_at(address) as store:
-            length = await known(store, session_id)
+            length = await known(store, session_id, address)
             if archived:
-                _print(await store.archived(session_id), start, full=full, as_json=as_json)
-                return
-            async for entries in slices(store, session_id, max(0, length - last) if last else 0):
-                _print(entries, start, full=full, as_json=as_json)
+                gone = await store.archived(session_id)
+                shown = _print(gone, start, width, full=full, as_json=as_json)
+                there = f"{counted(len(gone), 'archived message')}" if gone else "no archived messages"
+                return (
+                    "" if shown else f"{name} has {there} in {place(address)}{f', none from {first} on' * bool(gone)}"
+                )
+            begin = max(0, length - last) if last else 0
+            read = shown = newest = 0
+            async for entries in slices(store, session_id, begin):
+                shown += _print(entries, start, width, full=full, as_json=as_json)
+                read += len(entries)
+                newest = max([newest, *(entry.seq for entry in entries)])
+        if read < length - begin:
+            missing = counted(length - begin - read, "message")
+            raise click.ClickException(
+                f"{missing} of {name} cannot be read: {command('verify', session_id, address=address)}"
+            )
+        if not length:
+            if isinstance(store, Checkable) and await store.verify(session_id):
+                damage = command("verify", session_id, address=address)
+                raise click.ClickException(f"{name} in {place(address)} is damaged, and no message is left: {damage}")
+            return f"{name} holds no messages in {place(address)}"
+        return "" if shown else f"{name} holds no message from {first} on in {place(address)}; its newest is m{newest}"
 
-    carry_out(work())
+    if nothing := carry_out(work()):
+        click.echo(nothing, err=True)
 
 
-def _print(entries: Iterable[Entry], start: int, *, full: bool, as_json: bool) -> None:
+def _print(entries: Iterable[Entry], start: int, width: int, *, full: bool, as_json: bool) -> int:
+    """Print the messages from a seq on; how many there were."""
+    shown = 0
     for entry in entries:
         if entry.seq < start:
             continue
+        shown += 1
         if as_json:
             _print_json(entry.message)
             continue
-        head = (
-            f"{entry.mark:>7} {entry.turn_id:>6} {entry.role:<9} {entry.tokens if entry.tokens >= 0 else '?':>7} tokens"
-        )
-        text = _text(entry)
-        if full:
-            click.echo(f"{head}\n{text}\n")
+        tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"
+        if width < NARROW:
+            head = f"{entry.mark:>5} {entry.turn_id:>4} {entry.role:<9} {tokens:>6}"
         else:
-            line = " ".join(text.split())
-            click.echo(f"{head}  {line[:100]}{'…' if len(line) > 100 else ''}")
+            head = f"{entry.mark:>7} {entry.turn_id:>6} {entry.role:<9} {tokens:>7} counted"
+        text = _text(entry)
+        click.echo(f"{head}\n{text}\n" if full else f"{head}  {cut(text, width - len(head) - 2)}")
+    return shown
 
 
 def _text(entry: Entry) -> str:
-    from ..fence import well_formed
     from ..messages import arguments_text, calls_of, result_text, results_of, text_of
 
     parts = [text_of(entry.message.get("content"))]
     parts.extend(result_text(result.content) for result in results_of(entry.message) if entry.role != "tool")
     parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(entry.message))
-    text = well_formed("\n".join(part for part in parts if part))
-    # What a tool printed may hold sequences that take over a terminal.
-    return "".join(mark if mark in "\n\t" or mark.isprintable() else "�" for mark in text)
+    return _printable("\n".join(part for part in parts if part))
+
+
+def _printable(text: str) -> str:
+    """Return a text without what could take over a terminal; line ends and tabs stay."""
+    from ..fence import well_formed
+
+    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in well_formed(text))
 
 
 def _print_json(data: Any) -> None:
@@ -122,5 +234,6 @@ def _print_json(data: Any) -> None:
 
     from ..stores.rows import message_json
 
-    # A terminal takes some characters for commands; a program reads the escaped ones as well.
-    click.echo(json.dumps(data) if sys.stdout.isatty() else message_json(data).decode())
+    # A terminal takes some characters for commands, and not every encoding has all; escaped ones every program reads.
+    escaped = sys.stdout.isatty() or not takes_unicode()
+    click.echo(json.dumps(data) if escaped else message_json(data).decode())

@@ -25,15 +25,14 @@ Message = dict[str, Any]
 
 @dataclass(slots=True)
 class Request:
-    """One list of messages handed out for a request.
+    """One list of messages handed out for a request. All tokens are the provider's, as far as its counts are known.
 
     Attributes:
         number: from 1.
-        tokens: what it weighs for the provider, as far as is known.
-        counted: what its messages weigh, without what the provider adds.
-        budget: what it may weigh; None when nobody says.
-        trigger: above this the context compacts; None when nobody says.
-        prefix: tokens of `counted` at its beginning that stood there in the request before: cached by a provider.
+        tokens: of the whole request.
+        budget: that it may have; None when the context does not say.
+        trigger: above this the context compacts; None when it does not say.
+        prefix: tokens at its beginning that were in the request before: cached by a provider.
         broken: provider rules it breaks, a sentence each.
         answered: the answer is in.
         calls: tools called in it.
@@ -41,7 +40,6 @@ class Request:
 
     number: int
     tokens: int
-    counted: int
     budget: int | None
     trigger: int | None
     prefix: int
@@ -52,7 +50,7 @@ class Request:
     @property
     def share(self) -> float:
         """Share of it that is cacheable prefix."""
-        return self.prefix / self.counted if self.counted else 0.0
+        return self.prefix / self.tokens if self.tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Watch:
     Attributes:
         requests: how many lists were handed out.
         invalid: sentences of the checks, each with the number of its request.
-        sent, cached: tokens handed out, and those of them that stood unchanged at the beginning.
+        sent, cached: tokens of all requests, and those of them that were at the beginning of the request before.
         largest: tokens of the largest request.
         over: requests above their budget.
         compactions: the reports of `context:compaction`.
@@ -186,7 +184,7 @@ class Watch:
         broken = self._check(view)
         request = await self._measured(view, token_budget, provider, broken)
         self.invalid += [f"request {request.number}: {sentence}" for sentence in broken]
-        self.sent += request.counted
+        self.sent += request.tokens
         self.cached += request.prefix
         self.largest = max(self.largest, request.tokens)
         self.over += request.budget is not None and request.tokens > request.budget
@@ -206,7 +204,6 @@ class Watch:
             return Request(
                 self.requests,
                 said["tokens"],
-                said["counted"],
                 said["budget"],
                 said["trigger"],
                 said["prefix_tokens"],
@@ -219,7 +216,7 @@ class Watch:
             same += 1
         budget = token_budget or provider_window(provider, 1.0, 1_000)
         tokens = weigh(view)
-        return Request(self.requests, tokens, tokens, budget, None, weigh(view[:same]), broken)
+        return Request(self.requests, tokens, budget, None, weigh(view[:same]), broken)
 
     # --- what the session's events tell -----------------------------------------------------------------------------
 

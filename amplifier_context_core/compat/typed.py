@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from ..errors import InvalidMessage
-from ..messages import CALL_BLOCKS, Call, Reading, blocks_of, calls_of, copy_message, read_message
+from ..messages import CALL_BLOCKS, Call, Reading, arguments_of, blocks_of, calls_of, copy_message, read_message
 from ..messages import Message as Wire
-from ..shapes import arguments_object
 from .blocks import (
     USE_KEYS,
     ContentBlock,
@@ -169,7 +168,4 @@ def _blocks(wire: Wire) -> list[ContentBlock]:
 
 def _use(call: Call, extra: dict[str, Any]) -> ToolUseBlock:
     name = call.name if call.name.strip() else "unknown"
-    try:
-        return ToolUseBlock(call.id, name, arguments_object(call), extra=extra)
-    except InvalidMessage:  # text of JSON that nests deeper than a message may
-        return ToolUseBlock(call.id, name, {"unparsed_arguments": call.arguments}, extra=extra)
+    return ToolUseBlock(call.id, name, arguments_of(call), extra=extra)

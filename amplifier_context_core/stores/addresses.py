@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -12,6 +13,8 @@ from .memory_store import MemoryStore
 from .protocol import Durability, Store
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
+_DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
+_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # how files of SQLite are named
 _EXTRAS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "redis": "redis"}  # driver -> extra that brings it
 
 
@@ -31,18 +34,29 @@ def open_store(
         PluginError: the plug-in that answers failed.
     """
     scheme, colon, _ = address.partition(":")
-    if not colon or not _SCHEME.fullmatch(scheme):
-        # Not quoted: what was meant for an address may hold a password.
-        raise ConfigError("store", "is no address; an address begins with a scheme, like 'memory:'")
+    if not colon or not _SCHEME.fullmatch(scheme) or _DRIVE.match(address):
+        raise ConfigError("store", _without_scheme(address))
     builtin = _builtin(address, durability, archive)
     if scheme in builtin:
         return builtin[scheme]()
-    found = (plugins or installed_plugins()).make(
-        "amplifier_context_stores", scheme, "store", dict.fromkeys(builtin, object), address=address
+    found = (plugins or installed_plugins()).make_offered(
+        "amplifier_context_stores", scheme, "store", builtin, address=address
     )
     if not isinstance(found, Store):
         raise ConfigError("store", f"what answers to {scheme!r} is no store")
     return found
+
+
+def _without_scheme(given: str) -> str:
+    """Say what is wrong with a text without a scheme, and what may be meant.
+
+    Only a path is quoted. What else is meant for an address may hold a password.
+    """
+    path = re.search(r"[/\\]|^[.~]|\.\w+$", given) and given.isprintable() and not re.search("@|^//|://", given)
+    if not path and not (given and os.path.exists(given)):
+        return "is no address; an address begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
+    scheme = "sqlite" if given.endswith(_DATABASES) else "jsonl"
+    return f"{given!r} is no address; an address begins with a scheme: {scheme}:{given}"
 
 
 def _builtin(address: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
@@ -61,9 +75,14 @@ def _builtin(address: str, durability: Durability, archive: bool) -> Mapping[str
 
         return make
 
+    def memory() -> Store:
+        if address != "memory:":
+            raise ConfigError("store", "'memory:' takes nothing after it")
+        return MemoryStore()
+
     postgres, redis = of("postgres.store", "PostgresStore"), of("redis.store", "RedisStore")
     return {
-        "memory": MemoryStore,
+        "memory": memory,
         "jsonl": of("jsonl.store", "JsonlStore"),
         "sqlite": of("sqlite.store", "SqliteStore"),
         "postgresql": postgres,

@@ -27,6 +27,33 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def path_in(address: str, what: str, examples: str) -> str:
+    """Return the path in an address of files, ``scheme:PATH``.
+
+    Args:
+        address: of the store.
+        what: the path names, for the error.
+        examples: of addresses that are right, for the error.
+
+    Raises:
+        ConfigError: the address has no path, or the form of another kind of address. It is not quoted: what was meant
+            for a server's may hold a password.
+    """
+    scheme, _, path = address.partition(":")
+    problem = ""
+    if not path.strip():
+        problem = "needs"
+    elif path.startswith("//"):
+        problem = "goes to no server; after it comes"
+    elif path.startswith((":", "file:")):
+        problem = "takes no address of another kind; after it comes"
+    elif path != path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
+        problem = "takes no space at either end and no control character; after it comes"
+    if problem:
+        raise ConfigError("store", f"'{scheme}:' {problem} {what}, as in {examples}")
+    return path
+
+
 def named_after(session_id: str, suffix: str) -> str:
     """An id made of another one and a suffix, cut so that it can be one."""
     room = _LONGEST_ID - len(suffix.encode())

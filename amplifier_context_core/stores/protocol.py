@@ -6,6 +6,9 @@ belongs to it stays in the *archive*. A *checkpoint* is opaque bytes that stand 
 
 The contract, which `amplifier_context_testing.store_contract` holds every store to:
 
+- What is read equals what was appended in every field, times and response included.
+- The text of a `StoreError` holds the session id as ``repr`` shows it, ``'my session'``. It never quotes what a message
+  says. `check_session_id`, `check_within`, `no_session` and `session_exists` (in `checks`) word these errors.
 - A call does all of what it was asked or raises `StoreError` and has done nothing that a later call could see.
 - What was acknowledged (the call returned) is as durable as the store promises.
 - Calls for one session are made one after another; calls for different sessions may be made at the same time, from
@@ -34,7 +37,8 @@ class Extent:
 
     Attributes:
         length: entries of its history.
-        last_seq: highest seq ever given in it, also to entries that are archived; 0 before the first.
+        last_seq: highest seq ever given in it, also to entries that are archived, and in a fork also to those its
+            parent had then; 0 before the first. It never falls.
     """
 
     length: int = 0
@@ -153,7 +157,11 @@ class Store(Protocol):
 
         The only operation that erases: the former messages are gone from everything the store keeps, search index,
         checkpoints and damaged bytes put aside included. (Where only tokens differ, checkpoints stay.) Seqs that are
-        kept nowhere are left out.
+        kept nowhere are left out. Where that is so of one, or none is given, damaged bytes that were put aside are
+        erased all the same: the message may be among them.
+
+        Raises:
+            NotErased: the entries are in place, but the former messages are not gone from everything yet.
         """
         ...
 
@@ -179,7 +187,8 @@ class Store(Protocol):
         """Make a new session of the first `length` entries (None: of all) of this one.
 
         Seqs, and the session ids inside the entries, stay. The archive is not copied; the checkpoint is, when the
-        new session holds what it stands for.
+        new session holds what it stands for. The `last_seq` of the new session is that of this one, however short it
+        is: no mark may name another message in a fork than it did before.
 
         Raises:
             StoreError: there is a session `new_id` already, or none `session_id`; or it is shorter than that.
@@ -214,6 +223,19 @@ class Checkable(Protocol):
 
     async def verify(self, session_id: str) -> list[str]:
         """What is wrong with a session, a line each; empty when all is well. Changes nothing and claims nothing."""
+        ...
+
+
+@runtime_checkable
+class Repairable(Protocol):
+    """A store that can repair what reading and opening do not."""
+
+    async def repair(self, session_id: str, on_repair: OnRepair | None = None) -> None:
+        """Claim a session, and repair all that `Checkable.verify` reports of it; `on_repair` is called for each repair.
+
+        Raises:
+            StoreError: the damage cannot be repaired; the message says what else to do.
+        """
         ...
 
 

@@ -47,6 +47,8 @@ def extra_of(entry: Entry, session_id: str) -> dict[str, Any]:
         if response.usage is not None:
             told["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
         extra["response"] = {name: value for name, value in told.items() if value is not None}
+    if entry.erased is not None:
+        extra["erased"] = entry.erased
     return extra
 
 
@@ -80,6 +82,7 @@ def entry_of(
         created,
         created if completed is None else completed,
         _response(told.get("response")),
+        _text(told.get("erased")),
     )
 
 

@@ -1,7 +1,7 @@
 """The strategies a ladder is made of."""
 
 from .base import Goal, Score, Strategy
-from .folding import CondenseChapters, DropChapters, FoldRounds
+from .folding import CondenseChapters, DropChapters, FoldRounds, fold
 from .outputs import ClearToolOutputs, ClipToolOutputs, SupersedeStaleReads, TruncateToolOutputs
 from .windows import FitContextWindow, KeepImportant, TrimRounds
 
@@ -19,4 +19,5 @@ __all__ = [
     "SupersedeStaleReads",
     "TrimRounds",
     "TruncateToolOutputs",
+    "fold",
 ]

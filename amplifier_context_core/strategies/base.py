@@ -3,17 +3,30 @@
 A strategy sees rounds, never a flat list, so it cannot part a call from its result. It works oldest first and stops
 as soon as the goal is met. Every strategy also runs by itself on a plain list of messages, for people without the
 kernel: ``await TruncateToolOutputs(500).compact(messages)``.
+
+The contract, which `amplifier_context_testing.strategy_contract` holds every strategy to:
+
+- Leave what `Goal.may_touch` refuses: protected segments, and recent ones while older ones can still give.
+- Keep the segments in their order. Leave some out, show some differently (`Segment.rendered_as`), or put one chapter in
+  the place of neighbours (`fold`); bring in nothing else.
+- Keep a call and its result together in the messages of a segment.
+- Do not make the view larger, and return the same draft when there was nothing to do.
+- Change no message in place: history and other views share them. Keep nothing from one call for the next.
+
+The ladder skips a strategy that raises an exception or breaks the contract, and reports it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from ..checkpoint import Draft, Piece, piece_of
+from ..checkpoint import Draft, Segment, segment_of
 from ..messages import INSTRUCTING, Message, read_message
-from ..render import Rendered, Summaries
+from ..render import RenderedMessage, Summaries
 from ..rounds import rounds_of, task_of
 from ..tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ..transcript import Transcript
@@ -23,11 +36,11 @@ Score = Callable[[Message], float]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a compaction wants.
+    """What a compaction wants. All tokens are as the counter counts them.
 
     Attributes:
         target: tokens the view should come down to.
-        budget: tokens it must not exceed.
+        budget: tokens it must not exceed; 0 when a strategy runs by itself.
         counter: text to tokens.
         recent: lowest seqs of the rounds that are recent: touched only when nothing older is left to give.
         human_tokens: tokens that messages humans wrote keep for themselves, whatever else must go.
@@ -52,17 +65,17 @@ class Goal:
     ceiling: int = 0
 
     def met_by(self, draft: Draft) -> bool:
-        """Is the draft small enough?"""
+        """True if the draft is small enough."""
         return draft.tokens <= self.target
 
     @property
     def is_last_resort(self) -> bool:
-        """Is there nothing else to give: nothing recent, nothing of what humans wrote, nothing settled?"""
+        """True if the goal protects no recent rounds, no share of what humans wrote, and no settled places."""
         return not (self.recent or self.human_tokens or self.settled)
 
-    def may_touch(self, piece: Piece) -> bool:
-        """May a strategy change this piece: not of the floor, not recent?"""
-        return not piece.floor and piece.first not in self.recent
+    def may_touch(self, segment: Segment) -> bool:
+        """True if a strategy may change this segment: it is neither protected nor recent."""
+        return not segment.protected_because and segment.first not in self.recent
 
 
 class Strategy:
@@ -73,9 +86,27 @@ class Strategy:
     """
 
     name: ClassVar[str] = "keep"
+    _made_with: str = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Note the arguments, for the repr."""
+        made = super().__new__(cls)
+        with contextlib.suppress(TypeError, ValueError):  # arguments that do not fit are the constructor's to refuse
+            given = inspect.signature(made.__init__).bind(*args, **kwargs)
+            given.apply_defaults()
+            object.__setattr__(made, "_made_with", ", ".join(f"{k}={_shown(v)}" for k, v in given.arguments.items()))
+        return made
+
+    def __init__(self) -> None:
+        """Take no arguments; a strategy that has some defines its own."""
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        """Bring the draft nearer to the goal; return the same object if there was nothing to do."""
+        """Bring the draft nearer to the goal; return the same object if there was nothing to do.
+
+        A compaction calls it up to four times, each time with a goal that protects less: without the recent rounds,
+        then without the share of what humans wrote, then without what stands before the newest chapter. A request waits
+        for it, so long computations belong into a thread of their own.
+        """
         return draft
 
     def goal(self, draft: Draft) -> Goal:
@@ -101,7 +132,13 @@ class Strategy:
         return approx_token_counter
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        """Name the class and its arguments: sessions share checkpoints only where the ladder has the same repr."""
+        return f"{type(self).__name__}({self._made_with})"
+
+
+def _shown(argument: object) -> str:
+    """A function by its name: where it is in memory says nothing."""
+    return getattr(argument, "__qualname__", None) or repr(argument)
 
 
 def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any) -> tuple[list[Message], Draft]:
@@ -117,21 +154,21 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
         leading += 1
     rounds = rounds_of(entries[leading:])
     task = task_of(rounds)
-    pieces: list[Piece] = []
+    segments: list[Segment] = []
     for held in rounds:
-        shown = [Rendered(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in held.entries]
-        piece = piece_of(held, shown)
+        shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in held.entries]
+        segment = segment_of(held, shown)
         floor = "task" if held is task else "pinned" if held.is_pinned else ""
-        pieces.append(floored(piece, floor))
+        segments.append(with_protection(segment, floor))
     fixed = sum(entry.tokens for entry in entries[:leading])
-    return list(messages[:leading]), Draft(tuple(pieces), fixed)
+    return list(messages[:leading]), Draft(tuple(segments), fixed)
 
 
-def floored(piece: Piece, why: str) -> Piece:
-    """The piece with the reason why it may not be removed."""
-    if piece.floor == why:
-        return piece
-    return replace(piece, floor=why)
+def with_protection(segment: Segment, why: str) -> Segment:
+    """The segment with the reason why it may not be removed."""
+    if segment.protected_because == why:
+        return segment
+    return replace(segment, protected_because=why)
 
 
 def at_least(least: int, value: int, name: str) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
-from ..checkpoint import DigestLine, Draft, Piece
+from ..checkpoint import DigestEntry, Draft, Segment
 from ..digest import chapter_of, condense, digest_line
 from ..identifiers import identifiers
 from ..messages import metadata_of, text_of
@@ -49,31 +49,31 @@ class FoldRounds(Strategy):
         return draft
 
     async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
-        done: list[Piece] = []
-        run: list[Piece] = []  # what will stand in one chapter
+        done: list[Segment] = []
+        run: list[Segment] = []  # what will stand in one chapter
         tokens = draft.tokens
         freed = 0.0  # about what folding the run will free: all but the share of it that lines may cost
         known: set[str] | None = None
-        for seen, piece in enumerate(draft.pieces, 1):
+        for seen, segment in enumerate(draft.segments, 1):
             if seen % _BREATHE == 0:
                 await asyncio.sleep(0)
-            if tokens > goal.target and choice.takes(piece):
-                known = _names_shown(draft.pieces) if known is None else known
-                run.append(piece)
-                freed += 0 if piece.chapter else piece.tokens * (1 - self.line_share)
+            if tokens > goal.target and choice.takes(segment):
+                known = _names_shown(draft.segments) if known is None else known
+                run.append(segment)
+                freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
                     continue
-                piece = None
+                segment = None
             freed = 0.0
             tokens += await self._finish(run, done, goal, known, choice)
-            if piece is not None:
-                done.append(piece)
+            if segment is not None:
+                done.append(segment)
         await self._finish(run, done, goal, known, choice)
-        same = len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True))
-        return draft if same else draft.with_pieces(done)
+        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
+        return draft if same else draft.with_segments(done)
 
     async def _finish(
-        self, run: list[Piece], done: list[Piece], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
+        self, run: list[Segment], done: list[Segment], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
     ) -> int:
         """Fold what was gathered, if it is worth it; returns by how many tokens that changed the view."""
         gathered = list(run)
@@ -83,37 +83,26 @@ class FoldRounds(Strategy):
         done.extend(gathered)
         return 0
 
-    async def _close(self, run: Sequence[Piece], done: list[Piece], goal: Goal, known: set[str]) -> int:
-        before = sum(piece.tokens for piece in run)
+    async def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
+        before = sum(segment.tokens for segment in run)
         fresh = set(known)
-        lines: list[DigestLine] = []
-        for seen, piece in enumerate(run, 1):
+        lines: list[DigestEntry] = []
+        for seen, segment in enumerate(run, 1):
             if seen % _BREATHE == 0:
                 await asyncio.sleep(0)
-            if piece.chapter:
-                lines.extend(piece.chapter.lines)
-            elif piece.round:
+            if segment.chapter:
+                lines.extend(segment.chapter.entries)
+            elif segment.round:
                 lines.append(
-                    digest_line(piece.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
+                    digest_line(segment.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
                 )
-        folded = chapter_piece(
-            lines,
-            goal,
-            left_out=sum(piece.chapter.left_out for piece in run if piece.chapter),
-            before=sum(piece.before for piece in run),
-            turn=run[0].turn,
-            rule=self.name,
-            span=(min(piece.first for piece in run), max(piece.last for piece in run)),
-        )
+        folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
             return 0
         known |= fresh
         done.append(folded)
         return folded.tokens - before
-
-    def __repr__(self) -> str:
-        return f"FoldRounds(line_share={self.line_share})"
 
 
 class _Rounds:
@@ -122,10 +111,10 @@ class _Rounds:
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
 
-    def takes(self, piece: Piece) -> bool:
-        return self._goal.may_touch(piece) and not piece.is_human and not _is_chapter(piece)
+    def takes(self, segment: Segment) -> bool:
+        return self._goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
 
-    def worth(self, run: Sequence[Piece]) -> bool:
+    def worth(self, run: Sequence[Segment]) -> bool:
         return bool(run)
 
 
@@ -134,37 +123,37 @@ class _Humans:
 
     def __init__(self, goal: Goal, draft: Draft) -> None:
         self._goal = goal
-        self._left = sum(piece.tokens for piece in draft.pieces if piece.is_human)
+        self._left = sum(segment.tokens for segment in draft.segments if segment.is_human)
 
-    def takes(self, piece: Piece) -> bool:
-        if piece.first <= self._goal.settled:
+    def takes(self, segment: Segment) -> bool:
+        if segment.first <= self._goal.settled:
             return False
-        if piece.chapter:
-            return not piece.floor
-        if not self._goal.may_touch(piece) or _is_chapter(piece):
+        if segment.chapter:
+            return not segment.protected_because
+        if not self._goal.may_touch(segment) or _is_chapter(segment):
             return False
-        if piece.is_human:
+        if segment.is_human:
             if self._left <= self._goal.human_tokens:
                 return False
-            self._left -= piece.tokens
+            self._left -= segment.tokens
         return True
 
-    def worth(self, run: Sequence[Piece]) -> bool:
-        return any(piece.chapter is None for piece in run)
+    def worth(self, run: Sequence[Segment]) -> bool:
+        return any(segment.chapter is None for segment in run)
 
 
-def _is_chapter(piece: Piece) -> bool:
+def _is_chapter(segment: Segment) -> bool:
     """Is it a chapter, be it one that came in as a message of a plain list?"""
-    return piece.round is None or "chapter" in metadata_of(piece.round.head.message)
+    return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
-def _names_shown(pieces: Sequence[Piece]) -> set[str]:
+def _names_shown(segments: Sequence[Segment]) -> set[str]:
     """Identifiers that stand in chapters, or in messages humans wrote: they need not be said again."""
     return {
         name
-        for piece in pieces
-        if piece.chapter or piece.is_human
-        for shown in piece.shown
+        for segment in segments
+        if segment.chapter or segment.is_human
+        for shown in segment.shown
         for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
     }
 
@@ -176,47 +165,38 @@ class CondenseChapters(Strategy):
     name: ClassVar[str] = "condense"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        given = draft
         for _ in range(_TRIES):
-            total = sum(piece.tokens for piece in draft.pieces if piece.chapter)
+            total = sum(segment.tokens for segment in draft.segments if segment.chapter)
             room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED * goal.chapter_tokens)
             if goal.is_last_resort and goal.ceiling:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_LEAST * total)))
             if total <= room:
                 break
             draft = await self._condense(draft, goal, room / total)
-        return draft
+        # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
+        return draft if draft.tokens < given.tokens else given
 
     async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
-        done: list[Piece] = []
-        for run in _runs(draft.pieces):
-            chapters = [piece.chapter for piece in run if piece.chapter]
-            if not chapters:
+        done: list[Segment] = []
+        for run in _runs(draft.segments):
+            lines = [line for segment in run if segment.chapter for line in segment.chapter.entries]
+            if not lines:
                 done.extend(run)
                 continue
-            lines = [line for chapter in chapters for line in chapter.lines]
             kept = condense(lines, share, goal.counter)
             await asyncio.sleep(0)
             if len(run) == 1 and kept == lines:
                 done.extend(run)
                 continue
-            done.append(
-                chapter_piece(
-                    kept,
-                    goal,
-                    left_out=sum(chapter.left_out for chapter in chapters) + len(lines) - len(kept),
-                    before=sum(chapter.before for chapter in chapters),
-                    turn=run[0].turn,
-                    rule=self.name,
-                    span=(run[0].first, run[-1].last),
-                )
-            )
-        same = len(done) == len(draft.pieces) and all(a is b for a, b in zip(done, draft.pieces, strict=True))
-        return draft if same else draft.with_pieces(done)
+            done.append(fold(run, kept, goal, self.name))
+        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
+        return draft if same else draft.with_segments(done)
 
 
-def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Neighbouring chapters together, and neighbouring other pieces together."""
-    for _, run in groupby(pieces, key=lambda piece: piece.chapter is not None):
+def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Neighbouring chapters together, and neighbouring other segments together."""
+    for _, run in groupby(segments, key=lambda segment: segment.chapter is not None):
         yield list(run)
 
 
@@ -230,29 +210,37 @@ class DropChapters(Strategy):
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         tokens = draft.tokens
-        chapters = sum(piece.tokens for piece in draft.pieces if piece.chapter)
-        kept: list[Piece] = []
-        for piece in draft.pieces:
+        chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
+        kept: list[Segment] = []
+        for segment in draft.segments:
             crowded = chapters > goal.chapter_tokens or (goal.is_last_resort and tokens > goal.budget > 0)
-            if piece.chapter and not piece.floor and crowded:
-                tokens -= piece.tokens
-                chapters -= piece.tokens
+            if segment.chapter and not segment.protected_because and crowded:
+                tokens -= segment.tokens
+                chapters -= segment.tokens
             else:
-                kept.append(piece)
-        return draft if len(kept) == len(draft.pieces) else draft.with_pieces(kept)
+                kept.append(segment)
+        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
 
 
-def chapter_piece(
-    lines: Sequence[DigestLine],
-    goal: Goal,
-    *,
-    left_out: int,
-    before: int,
-    turn: str,
-    rule: str,
-    span: tuple[int, int] | None = None,
-) -> Piece:
-    """The piece of a chapter of these lines."""
-    first, last = span or (min(line.first for line in lines), max(line.last for line in lines))
-    chapter, shown = chapter_of(lines, goal.counter, left_out=left_out, before=before)
-    return Piece(first, last, turn, (shown,), shown.tokens, before, "folded", rule, None, chapter)
+def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
+    """Return the chapter that takes the place of neighbouring segments.
+
+    Args:
+        segments: rounds and earlier chapters, in the order of the draft, at least one.
+        entries: what the chapter says: one for each round it describes, in order. It counts the rounds without an entry
+            as left out.
+        goal: of the strategy; its counter measures the chapter.
+        rule: name of the strategy.
+    """
+    chapters = [segment.chapter for segment in segments if segment.chapter]
+    described = sum(len(segment.chapter.entries) if segment.chapter else 1 for segment in segments)
+    span = (min(segment.first for segment in segments), max(segment.last for segment in segments))
+    chapter, shown = chapter_of(
+        entries,
+        goal.counter,
+        left_out=sum(chapter.left_out for chapter in chapters) + described - len(entries),
+        original_tokens=sum(segment.original_tokens for segment in segments),
+        span=span,
+    )
+    turn = segments[0].turn
+    return Segment(*span, turn, (shown,), shown.tokens, chapter.original_tokens, "folded", rule, None, chapter)

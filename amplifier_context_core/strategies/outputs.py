@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
-from ..checkpoint import Draft, Piece, State
+from ..checkpoint import Draft, Segment, State
 from ..clip import clip_text
 from ..messages import Message, arguments_text, block_answers, calls_of, text_of
-from ..render import Rendered, summary_of
-from ..tokens import TokenCounter, count_message_tokens
+from ..render import RenderedMessage, summary_of
+from ..tokens import TokenCounter
 from ..transcript import Entry
 from .base import Goal, Strategy, at_least
 
@@ -53,26 +53,30 @@ def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Messag
     return {**message, "content": blocks} if changed else message
 
 
-def shorten_outputs(piece: Piece, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Piece:
-    """A piece with its tool outputs shortened; the same object when that changes nothing or saves nothing."""
-    entries = {entry.seq: entry for entry in piece.round.entries} if piece.round else {}
-    shown: list[Rendered] = []
+def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Segment:
+    """A segment with its tool outputs shortened; the same object when that changes nothing or saves nothing."""
+    entries = {entry.seq: entry for entry in segment.round.entries} if segment.round else {}
+    shown: list[RenderedMessage] = []
     changed = False
-    for rendered in piece.shown:
+    for rendered in segment.shown:
         entry = entries.get(rendered.seq)
-        message = with_outputs(rendered.message, lambda text, call, entry=entry: shorten(text, entry, call))
+        stored = rendered.answers
+
+        def shortened(text: str, call: str, entry: Entry | None = entry, stored: str = stored) -> str:
+            return shorten(text, entry, stored or call)
+
+        message = with_outputs(rendered.message, shortened)
         if message is not rendered.message:
-            tokens = count_message_tokens(message, counter)
-            if tokens <= rendered.tokens:
-                rendered = Rendered(message, tokens, rendered.seq, rendered.provider)
-                changed = True
+            shorter = rendered.with_message(message, counter)
+            if shorter.tokens <= rendered.tokens:
+                rendered, changed = shorter, True
         shown.append(rendered)
-    return piece.showing(shown, state, rule) if changed else piece
+    return segment.rendered_as(shown, state, rule) if changed else segment
 
 
-def holds_outputs(piece: Piece) -> bool:
+def holds_outputs(segment: Segment) -> bool:
     """Is it a tool round that still shows something its tools returned?"""
-    return piece.round is not None and any(True for shown in piece.shown for _ in output_texts(shown.message))
+    return segment.round is not None and any(True for shown in segment.shown for _ in output_texts(shown.message))
 
 
 class _OutputStrategy(Strategy):
@@ -81,29 +85,33 @@ class _OutputStrategy(Strategy):
     state: ClassVar[State] = "clipped"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        spared = self._spared(draft.pieces, goal)
-        pieces = list(draft.pieces)
+        spared = self._spared(draft.segments, goal)
+        segments = list(draft.segments)
         tokens = draft.tokens
 
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return self.shorten(goal, text, entry, call)
 
-        for index, piece in enumerate(pieces):
+        for index, segment in enumerate(segments):
             if tokens <= goal.target:
                 break
-            if index in spared or not goal.may_touch(piece) or not holds_outputs(piece):
+            if index in spared or not goal.may_touch(segment) or not holds_outputs(segment):
                 continue
-            shorter = shorten_outputs(piece, goal.counter, self.state, self.name, shorten)
-            tokens += shorter.tokens - piece.tokens
-            pieces[index] = shorter
-        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
+            shorter = shorten_outputs(segment, goal.counter, self.state, self.name, shorten)
+            tokens += shorter.tokens - segment.tokens
+            segments[index] = shorter
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )
 
     def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
         return text
 
-    def _spared(self, pieces: Sequence[Piece], goal: Goal) -> set[int]:
+    def _spared(self, segments: Sequence[Segment], goal: Goal) -> set[int]:
         keep = self.kept(goal)
-        rounds = [index for index, piece in enumerate(pieces) if holds_outputs(piece)]
+        rounds = [index for index, segment in enumerate(segments) if holds_outputs(segment)]
         return set(rounds[len(rounds) - keep :]) if keep else set()
 
     def kept(self, goal: Goal) -> int:
@@ -128,9 +136,6 @@ class ClipToolOutputs(_OutputStrategy):
         if summary is not None and len(summary) < len(text):
             return clip_text(summary, self.max_chars, entry.mark if entry else None)
         return clip_text(text, self.max_chars, entry.mark if entry else None)
-
-    def __repr__(self) -> str:
-        return f"ClipToolOutputs(max_chars={self.max_chars})"
 
 
 class ClearToolOutputs(_OutputStrategy):
@@ -157,9 +162,6 @@ class ClearToolOutputs(_OutputStrategy):
             return text
         return f"{_CLEARED}{len(text):,} characters{f': {entry.mark}' if entry else ''}]"
 
-    def __repr__(self) -> str:
-        return f"ClearToolOutputs(keep_last={self.keep_last})"
-
 
 class TruncateToolOutputs(Strategy):
     """Every tool output longer than `max_chars` is clipped in place, at any age. Idempotent.
@@ -177,14 +179,17 @@ class TruncateToolOutputs(Strategy):
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return clip_text(text, self.max_chars, entry.mark if entry else None)
 
-        pieces = [
-            piece if piece.floor == "pinned" else shorten_outputs(piece, goal.counter, "clipped", self.name, shorten)
-            for piece in draft.pieces
+        segments = [
+            segment
+            if segment.protected_because == "pinned"
+            else shorten_outputs(segment, goal.counter, "clipped", self.name, shorten)
+            for segment in draft.segments
         ]
-        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
-
-    def __repr__(self) -> str:
-        return f"TruncateToolOutputs(max_chars={self.max_chars})"
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )
 
 
 class SupersedeStaleReads(Strategy):
@@ -193,10 +198,10 @@ class SupersedeStaleReads(Strategy):
     name: ClassVar[str] = "supersede"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest piece that made it
-        stale: dict[tuple[int, str], str] = {}  # (piece index, call id) -> mark of the later call
-        for index in range(len(draft.pieces) - 1, -1, -1):
-            held = draft.pieces[index].round
+        latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
+        stale: dict[tuple[int, str], str] = {}  # (segment index, call id) -> mark of the later call
+        for index in range(len(draft.segments) - 1, -1, -1):
+            held = draft.segments[index].round
             if held is None or not held.is_tool_round or held.unanswered:
                 continue
             for entry in held.entries:
@@ -205,19 +210,23 @@ class SupersedeStaleReads(Strategy):
                     later, mark = latest.setdefault(key, (index, entry.mark))
                     if later != index:
                         stale[index, call.id] = mark
-        pieces = list(draft.pieces)
+        segments = list(draft.segments)
         tokens = draft.tokens
         for index in sorted({index for index, _ in stale}):
-            piece = pieces[index]
+            segment = segments[index]
             if tokens <= goal.target:
                 break
-            if not goal.may_touch(piece):
+            if not goal.may_touch(segment):
                 continue
 
             def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
                 later = stale.get((index, call))
                 return f"{_SUPERSEDED}the same call was made again at {later}]" if later and text else text
 
-            pieces[index] = shorten_outputs(piece, goal.counter, "superseded", self.name, shorten)
-            tokens += pieces[index].tokens - piece.tokens
-        return draft if all(a is b for a, b in zip(pieces, draft.pieces, strict=True)) else draft.with_pieces(pieces)
+            segments[index] = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
+            tokens += segments[index].tokens - segment.tokens
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )

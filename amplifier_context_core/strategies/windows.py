@@ -23,12 +23,11 @@ class TrimRounds(Strategy):
         self.max_rounds = at_least(0, max_rounds, "max_rounds")
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        tools = [i for i, piece in enumerate(draft.pieces) if piece.round is not None and piece.round.is_tool_round]
-        old = {i for i in tools[: max(0, len(tools) - self.max_rounds)] if not draft.pieces[i].floor}
-        return draft.with_pieces(p for i, p in enumerate(draft.pieces) if i not in old) if old else draft
-
-    def __repr__(self) -> str:
-        return f"TrimRounds(max_rounds={self.max_rounds})"
+        tools = [
+            i for i, segment in enumerate(draft.segments) if segment.round is not None and segment.round.is_tool_round
+        ]
+        old = {i for i in tools[: max(0, len(tools) - self.max_rounds)] if not draft.segments[i].protected_because}
+        return draft.with_segments(p for i, p in enumerate(draft.segments) if i not in old) if old else draft
 
 
 class FitContextWindow(Strategy):
@@ -72,26 +71,23 @@ class FitContextWindow(Strategy):
         room = self.max_tokens - self.reserve_tokens
         if draft.tokens <= room:
             return draft
-        pieces = draft.pieces
-        used = draft.fixed + sum(piece.tokens for piece in pieces if piece.floor)
-        cut = len(pieces)  # the newest rounds from here on are kept
+        segments = draft.segments
+        used = draft.fixed + sum(segment.tokens for segment in segments if segment.protected_because)
+        cut = len(segments)  # the newest rounds from here on are kept
         while cut > 0:
-            piece = pieces[cut - 1]
-            cost = 0 if piece.floor else piece.tokens
-            if used + cost > room and cut < len(pieces):
+            segment = segments[cut - 1]
+            cost = 0 if segment.protected_because else segment.tokens
+            if used + cost > room and cut < len(segments):
                 break
             used += cost
             cut -= 1
-        kept = [piece for index, piece in enumerate(pieces) if index >= cut or piece.floor]
-        return draft if len(kept) == len(pieces) else draft.with_pieces(kept)
+        kept = [segment for index, segment in enumerate(segments) if index >= cut or segment.protected_because]
+        return draft if len(kept) == len(segments) else draft.with_segments(kept)
 
     async def compact(self, messages: list[Message]) -> list[Message]:
         head, draft = draft_of(messages, self._counter, **self._counting)
         done = await self.apply(draft, self.goal(draft))
         return messages if done is draft else [*head, *done.messages]
-
-    def __repr__(self) -> str:
-        return f"FitContextWindow(max_tokens={self.max_tokens}, reserve_tokens={self.reserve_tokens})"
 
 
 class KeepImportant(Strategy):
@@ -114,18 +110,13 @@ class KeepImportant(Strategy):
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         alone = goal.budget == 0
-        loose = [i for i, piece in enumerate(draft.pieces) if goal.may_touch(piece) and piece.round is not None]
-        ranked = sorted(loose, key=lambda i: (max(self.score(s.message) for s in draft.pieces[i].shown), i))
+        loose = [i for i, segment in enumerate(draft.segments) if goal.may_touch(segment) and segment.round is not None]
+        ranked = sorted(loose, key=lambda i: (max(self.score(s.message) for s in draft.segments[i].shown), i))
         gone: set[int] = set()
         tokens = draft.tokens
         for index in ranked:
             if len(loose) - len(gone) <= self.keep if alone else tokens <= goal.target:
                 break
             gone.add(index)
-            tokens -= draft.pieces[index].tokens
-        return draft.with_pieces(p for i, p in enumerate(draft.pieces) if i not in gone) if gone else draft
-
-    def __repr__(self) -> str:
-        return (
-            f"KeepImportant(score={getattr(self.score, '__qualname__', type(self.score).__name__)}, keep={self.keep})"
-        )
+            tokens -= draft.segments[index].tokens
+        return draft.with_segments(p for i, p in enumerate(draft.segments) if i not in gone) if gone else draft

@@ -7,6 +7,8 @@ Install it (`pip install ./examples/plugin`) and name the strategy in a mount pl
         module: context-simple
         config:
           ladder: [supersede, keep-trouble, fold, condense, drop]
+
+docs/extending.md explains plug-ins of every kind.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from .course import Size
 from .managers import Manager, manager
-from .run import Report, Size, measure
+from .run import Report, measure
 from .scale import Scale
 from .sessions import Part, Session, read_sessions
 from .table import markdown, title

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .cost import PLAIN, price
+from .caches import Bill
+from .sentences import NONE_KEPT, Kept
+from .shares import NOTHING, Share, rounded
 from .timing import quantile
+
+PREFIX = "prefix"  # the cache that `cost` is reckoned with
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted; sums over requests, tokens unless said otherwise.
+    """What was counted; sums over requests.
 
     Attributes:
         sessions: replayed.
@@ -24,26 +28,22 @@ class Figures:
         human_lost: requests without the newest human message.
         prompt_lost: requests without the system prompt the session began with.
         over: requests over budget.
-        cached: shared with the request before.
-        fresh: the rest.
-        block_cached: read from blocks, where the cache knows breakpoints only.
         breaks: requests that the one before was no prefix of.
-        unlimited_cached: what the same requests share without any limit.
-        unlimited_fresh: the rest of those.
-        chapters: in messages that stand for others.
-        targets: identifiers looked for.
-        hits: of those, still in the view.
-        located: of those, in a message as it was, or on a line that says where they came from.
-        far_targets: identifiers looked for that were last mentioned far back.
-        far_hits: of those, still in the view.
+        chapters: tokens in messages that represent others.
+        recall: identifiers looked for, found in the view; as the six that follow, over outgrown requests.
+        located: of those, in a message as it was, or on a line that names where they came from.
+        far: identifiers last mentioned far back.
         far_located: of those, located.
-        probes: reuse probes at requests whose history exceeds the budget.
-        probes_found: of those, in the view at the moment of use.
-        questions: with evidence.
-        evidence: of those, with the evidence in the final view.
-        answers: of those, with a gold answer in the final view.
-        searched: questions put to the manager's search.
-        search_found: of those, with the evidence in the first results.
+        words: plain words looked for.
+        far_words: those last used far back.
+        probes: reuse probes.
+        last: sentences in the last view of each session.
+        all: sentences in each view, of those written before it.
+        evidence: questions with the evidence in the final view.
+        answers: questions with a gold answer in the final view.
+        search: questions put to the manager's search, with the evidence in the first results.
+        bills: tokens by price, for each cache.
+        unlimited: those of the same requests with an unlimited window.
         memory: bytes a session took at most; 0 when not measured.
         times: seconds of each request.
         examples: violations, the first few, with session and index.
@@ -58,26 +58,22 @@ class Figures:
     human_lost: int = 0
     prompt_lost: int = 0
     over: int = 0
-    cached: int = 0
-    fresh: int = 0
-    block_cached: int = 0
     breaks: int = 0
-    unlimited_cached: int = 0
-    unlimited_fresh: int = 0
     chapters: int = 0
-    targets: int = 0
-    hits: int = 0
-    located: int = 0
-    far_targets: int = 0
-    far_hits: int = 0
-    far_located: int = 0
-    probes: int = 0
-    probes_found: int = 0
-    questions: int = 0
-    evidence: int = 0
-    answers: int = 0
-    searched: int = 0
-    search_found: int = 0
+    recall: Share = NOTHING
+    located: Share = NOTHING
+    far: Share = NOTHING
+    far_located: Share = NOTHING
+    words: Share = NOTHING
+    far_words: Share = NOTHING
+    probes: Share = NOTHING
+    last: Kept = NONE_KEPT
+    all: Kept = NONE_KEPT
+    evidence: Share = NOTHING
+    answers: Share = NOTHING
+    search: Share = NOTHING
+    bills: Mapping[str, Bill] = field(default_factory=dict[str, Bill])
+    unlimited: Mapping[str, Bill] = field(default_factory=dict[str, Bill])
     memory: int = 0
     times: list[float] = field(default_factory=list[float])
     examples: list[str] = field(default_factory=list[str])
@@ -88,80 +84,44 @@ class Figures:
         total = cls()
         for part in parts:
             for one in fields(cls):
+                held, more = getattr(total, one.name), getattr(part, one.name)
                 if one.name == "memory":
-                    total.memory = max(total.memory, part.memory)
+                    total.memory = max(held, more)
+                elif one.name in ("bills", "unlimited"):
+                    setattr(total, one.name, {n: held.get(n, Bill()) + more.get(n, Bill()) for n in {**held, **more}})
                 else:
-                    setattr(total, one.name, getattr(total, one.name) + getattr(part, one.name))
+                    setattr(total, one.name, held + more)
         total.examples = total.examples[:5]
         return total
 
     @property
-    def recall(self) -> float | None:
-        return _share(self.hits, self.targets)
-
-    @property
-    def far_recall(self) -> float | None:
-        return _share(self.far_hits, self.far_targets)
-
-    @property
-    def located_recall(self) -> float | None:
-        return _share(self.located, self.targets)
-
-    @property
-    def far_located_recall(self) -> float | None:
-        return _share(self.far_located, self.far_targets)
+    def tokens(self) -> int:
+        """All tokens sent."""
+        return self._bill.tokens
 
     @property
     def cost(self) -> float:
-        """With fresh tokens at 1.25."""
-        return price(self.cached, self.fresh)
+        """What all requests cost with a cache of any prefix, in prices of a plain input token."""
+        return self._bill.price
+
+    def ratio(self, cache: str = PREFIX) -> float | None:
+        """What all requests cost to what they cost with an unlimited window, under the same cache."""
+        return _over(self.bills.get(cache, Bill()).price, self.unlimited.get(cache, Bill()).price)
 
     @property
-    def cost_plain(self) -> float:
-        """With fresh tokens at 1.0."""
-        return price(self.cached, self.fresh, PLAIN)
-
-    @property
-    def cost_blocks(self) -> float:
-        """With fresh tokens at 1.25, where the cache knows breakpoints only."""
-        return price(self.block_cached, self.cached + self.fresh - self.block_cached)
-
-    @property
-    def cost_ratio(self) -> float | None:
-        """To the same requests with an unlimited window."""
-        return _share(self.cost, price(self.unlimited_cached, self.unlimited_fresh))
-
-    @property
-    def cost_ratio_plain(self) -> float | None:
-        return _share(self.cost_plain, price(self.unlimited_cached, self.unlimited_fresh, PLAIN))
-
-    @property
-    def cost_ratio_blocks(self) -> float | None:
-        return _share(self.cost_blocks, price(self.unlimited_cached, self.unlimited_fresh))
+    def plain_ratio(self) -> float | None:
+        """The same with a cache of any prefix where writing costs nothing extra."""
+        return _over(self._bill.plain_price, self.unlimited.get(PREFIX, Bill()).plain_price)
 
     @property
     def cached_share(self) -> float | None:
-        return _share(self.cached, self.cached + self.fresh)
+        """Share of the tokens that a cache of any prefix holds."""
+        return _over(self._bill.read, self.tokens)
 
     @property
     def chapter_share(self) -> float | None:
-        return _share(self.chapters, self.cached + self.fresh)
-
-    @property
-    def probe_share(self) -> float | None:
-        return _share(self.probes_found, self.probes)
-
-    @property
-    def evidence_share(self) -> float | None:
-        return _share(self.evidence, self.questions)
-
-    @property
-    def answer_share(self) -> float | None:
-        return _share(self.answers, self.questions)
-
-    @property
-    def search_share(self) -> float | None:
-        return _share(self.search_found, self.searched)
+        """Share of the tokens that chapters take."""
+        return _over(self.chapters, self.tokens)
 
     @property
     def p50(self) -> float:
@@ -173,33 +133,36 @@ class Figures:
         """Seconds."""
         return quantile(self.times, 0.99)
 
+    @property
+    def _bill(self) -> Bill:
+        return self.bills.get(PREFIX, Bill())
+
     def steady(self) -> dict[str, Any]:
         """Everything that does not depend on the machine, rounded; the same on every run."""
-        counted = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("times", "examples", "memory")
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        counts = {name: value for name, value in values.items() if isinstance(value, int) and name != "memory"}
+        shares = {name: value.as_json() for name, value in values.items() if isinstance(value, Share)}
+        caches = {
+            name: {
+                "read": bill.read,
+                "written": bill.written,
+                "fresh": bill.fresh,
+                "cost": round(bill.price, 2),
+                "ratio": rounded(self.ratio(name)),
+            }
+            for name, bill in self.bills.items()
         }
-        shares = {
-            name: None if (value := getattr(self, name)) is None else round(value, 6)
-            for name in (
-                "recall",
-                "far_recall",
-                "located_recall",
-                "far_located_recall",
-                "cost",
-                "cost_plain",
-                "cost_blocks",
-                "cost_ratio",
-                "cost_ratio_plain",
-                "cost_ratio_blocks",
-                "cached_share",
-                "chapter_share",
-                "probe_share",
-                "evidence_share",
-                "answer_share",
-                "search_share",
-            )
+        return {
+            **counts,
+            **shares,
+            "last_view": self.last.as_json(),
+            "all_views": self.all.as_json(),
+            "caches": caches,
+            "tokens": self.tokens,
+            "plain_ratio": rounded(self.plain_ratio),
+            "cached_share": rounded(self.cached_share),
+            "chapter_share": rounded(self.chapter_share),
         }
-        return {**counted, **shares}
 
     def as_json(self) -> dict[str, Any]:
         """All figures."""
@@ -212,5 +175,5 @@ class Figures:
         }
 
 
-def _share(part: float, whole: float) -> float | None:
+def _over(part: float, whole: float) -> float | None:
     return part / whole if whole else None

@@ -116,9 +116,7 @@ def _peer(name: str, label: str) -> Manager:
     try:
         module = importlib.import_module(f"{__package__}.peers.{peer.module}")
     except ImportError as problem:
-        raise Unavailable(
-            f"{name} is skipped: {problem}; pip install 'amplifier-context-testing[peers]' brings it"
-        ) from problem
+        raise Unavailable(f"{name}: {problem}; pip install 'amplifier-context-testing[peers]' brings it") from problem
     return Manager(label, partial(_open_peer, module.open_peer), "peer", peer.note)
 
 

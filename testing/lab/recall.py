@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ..shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
 from .identifiers import identifiers
+from .request import Memo, Request
 from .scale import Scale
 from .text import decoded, leaves, said
 
@@ -48,27 +49,28 @@ class References:
 
     Args:
         messages: as recorded.
-        tokens: of each.
     """
 
-    def __init__(self, messages: Sequence[Message], tokens: Sequence[int]) -> None:
-        self._tokens = tokens
+    def __init__(self, messages: Sequence[Message]) -> None:
         self._names = [identifiers(said(message)) for message in messages]
         self._spoken = [message.get("role") not in SYSTEM_ROLES for message in messages]
         self._origins = list(_origins(messages))
 
-    def targets(self, budget: int) -> dict[int, list[Target]]:
-        """Targets by the index of the message that says them again; for every message, whoever wrote it."""
+    def targets(self, near: Sequence[int]) -> dict[int, list[Target]]:
+        """Return targets by the index of the message that uses them again; for every message, of any role.
+
+        Args:
+            near: for each message the first one that is not far from it.
+        """
         last: dict[str, int] = {}
         spread: dict[str, int] = {}
         origins: dict[str, frozenset[str]] = {}
         found: dict[int, list[Target]] = {}
         before = 0
         for index, names in enumerate(self._names):
-            near = self._near(index, budget)
             few = max(_FEW, before / 5)
             found[index] = [
-                Target(name, last[name], last[name] < near, origins[name])
+                Target(name, last[name], last[name] < near[index], origins[name])
                 for name in sorted(names)
                 if name in last and spread[name] <= few
             ]
@@ -79,14 +81,6 @@ class References:
                     spread[name] = spread.get(name, 0) + 1
                     origins[name] = origins.get(name, frozenset()) | self._origins[index]
         return found
-
-    def _near(self, index: int, budget: int) -> int:
-        """The first message of the newest quarter of the budget before `index`."""
-        held = 0
-        while index > 0 and held < FAR * budget:
-            index -= 1
-            held += self._tokens[index]
-        return index
 
 
 @dataclass(slots=True)
@@ -121,43 +115,48 @@ class Sight:
         )
 
 
-@dataclass(slots=True)
 class Seer:
-    """Tells chapters from recorded messages: what nobody said or recorded is a chapter."""
+    """Distinguishes chapters from recorded messages: a message that was never recorded is a chapter.
 
-    scale: Scale
-    _starts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    Args:
+        scale: gives the text of a message in a view.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale = scale
+        self._text = Memo(scale.text)
+        self._starts: set[tuple[str, str]] = set()
 
     def learn(self, message: Message) -> None:
         """A message was recorded."""
-        self._starts.add(_start(message, self.scale))
+        self._starts.add(_start(message, self.scale.text(message)))
 
-    def sight(self, view: Sequence[Message]) -> Sight:
+    def sight(self, request: Request) -> Sight:
         """A view, taken apart."""
         verbatim: list[str] = []
         chapters: list[str] = []
         weight = 0
-        for message in view:
-            text = self.scale.text(message)
-            if self.is_chapter(message):
+        for message, number, tokens in zip(request.messages, request.numbers, request.tokens, strict=True):
+            text = self._text.of(number, message)
+            if self.is_chapter(message, text):
                 chapters.append(text)
-                weight += self.scale.tokens(message)
+                weight += tokens
             else:
                 verbatim.append(text)
         return Sight("\n".join(verbatim), chapters, weight)
 
-    def is_chapter(self, message: Message) -> bool:
-        """Does this message stand for others?"""
+    def is_chapter(self, message: Message, text: str) -> bool:
+        """True if this message, with this text, represents others."""
         if message.get("role") in ("tool", "function"):
             return False  # whatever it shows, it stands right after its call
         metadata = as_mapping(message.get("metadata")) or {}
         if metadata.get("source") == "context-compaction":
             return True
-        return _start(message, self.scale) not in self._starts
+        return _start(message, text) not in self._starts
 
 
-def _start(message: Mapping[str, Any], scale: Scale) -> tuple[str, str]:
-    return str(message.get("role")), scale.text(message).strip()[:_KNOWN_BY]
+def _start(message: Mapping[str, Any], text: str) -> tuple[str, str]:
+    return str(message.get("role")), text.strip()[:_KNOWN_BY]
 
 
 def _lines_with(chapter: str, name: str) -> Iterator[str]:

@@ -2,70 +2,97 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_context_core import kin
 
 from ..replay import Transcript, replay
-from ..shapes import SYSTEM_ROLES, Message
-from .cost import Ledger
+from ..shapes import Message
+from .course import Course, Recording, Size
 from .evidence import in_search, in_view
 from .figures import Figures
+from .judge import FullJudge, Judge, Misses, PlantedJudge
 from .managers import Manager
-from .recall import References, Seer, Target
+from .planted import plant
 from .scale import Scale
-from .sessions import Session, folded
+from .sessions import Part, Session, folded
+from .shares import Share
 from .timing import peak_memory
-from .validity import Faults, holds_human, newest_human
 
 OnProgress = Callable[[Manager, Session, int], None]
 """Called as a manager has answered so many requests of a session."""
+OnReplayed = Callable[["Report"], None]
+"""Called with all that was measured so far, as another session was replayed."""
 
-_EXAMPLES = 3  # violations kept of one session
+_SESSION = re.compile(r"^session \S+: ")  # an id of the manager's own, which names no recording
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """How large a budget is.
+class Extras:
+    """What is measured beside the recordings as they are.
 
     Attributes:
-        budget: tokens; goes before a fraction.
-        fraction: else this share of each session's conversation, and its system prompt besides, which nobody can cut.
-        whole: the share is of all of the session, system prompt included. Long prompts leave little room then.
+        planted: rules planted into a copy of the recordings, replayed apart.
+        pauses: a seed for pauses between messages; without one no time is known.
+        memory: measure memory too, on the largest session, in a replay of its own.
+        misses: keep what was missed.
     """
 
-    budget: int | None = None
-    fraction: float = 0.25
-    whole: bool = False
-
-    def of(self, tokens: int, system: int = 0) -> int:
-        """The budget for a session of so many tokens, so many of them in system messages."""
-        if self.budget is not None:
-            return self.budget
-        beside = 0 if self.whole else system
-        return max(1, beside + int((tokens - beside) * self.fraction))
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """An identifier that was needed and not in the view."""
-
-    session: str
-    index: int
-    target: Target
+    planted: int = 0
+    pauses: str | None = None
+    memory: bool = False
+    misses: bool = False
 
 
 @dataclass(slots=True)
 class Row:
-    """A manager and its figures, all together and by session."""
+    """A manager at a budget and its figures, all together and by session.
+
+    Attributes:
+        manager: that was measured.
+        size: the budget.
+        by_session: figures by the id of the session.
+        misses: what was missed; None when it was not kept.
+        memory: bytes at the most, on the largest session; 0 when not measured.
+        notices: what was logged as a warning: id of the session and text.
+    """
 
     manager: Manager
-    figures: Figures
+    size: Size
     by_session: dict[str, Figures] = field(default_factory=dict[str, Figures])
-    misses: list[Miss] = field(default_factory=list[Miss])
+    misses: Misses | None = None
+    memory: int = 0
+    notices: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    @property
+    def figures(self) -> Figures:
+        """Those of all sessions."""
+        return self.of(self.by_session)
+
+    def of(self, sessions: Iterable[str]) -> Figures:
+        """Those of some sessions."""
+        figures = Figures.sum(self.by_session[session] for session in sessions)
+        figures.memory = self.memory
+        return figures
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "name": self.manager.label,
+            "kind": self.manager.kind,
+            "note": self.manager.note,
+            **self.size.as_json(),
+            **self.figures.as_json(),
+            "by_session": {name: figures.as_json() for name, figures in self.by_session.items()},
+            "notices": [{"session": name, "text": text} for name, text in self.notices],
+            **({"missed": self.misses.as_json()} if self.misses is not None else {}),
+        }
 
 
 @dataclass(slots=True)
@@ -73,204 +100,142 @@ class Report:
     """What the lab found.
 
     Attributes:
-        size: the budget.
-        rows: a manager each, in the order given.
-        sessions: that were replayed.
+        sizes: the budgets.
+        rows: a manager at a budget each, budget by budget, in the order given.
+        sessions: that were replayed at one of the budgets.
         skipped: sessions, managers and peers left out, with the reason.
+        extras: what was measured beside.
     """
 
-    size: Size
+    sizes: list[Size]
     rows: list[Row]
     sessions: list[Session]
     skipped: list[str] = field(default_factory=list[str])
+    extras: Extras = Extras()
+
+    def half(self, part: Part) -> list[tuple[Row, Figures]]:
+        """Return the figures of each row over the sessions of one half."""
+        chosen = {session.id for session in self.sessions if session.part == part}
+        return [(row, row.of(name for name in row.by_session if name in chosen)) for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON data."""
         return {
-            "budget": self.size.budget,
-            "fraction": None if self.size.budget is not None else self.size.fraction,
-            "whole": self.size.whole,
             "sessions": [
                 {"id": s.id, "set": s.set, "messages": len(s.messages), "part": s.part} for s in self.sessions
             ],
+            "planted": self.extras.planted,
+            "pauses": self.extras.pauses,
             "skipped": self.skipped,
-            "managers": [
-                {
-                    "name": row.manager.label,
-                    "kind": row.manager.kind,
-                    "note": row.manager.note,
-                    **row.figures.as_json(),
-                    "by_session": {name: figures.as_json() for name, figures in row.by_session.items()},
-                }
-                for row in self.rows
-            ],
+            "managers": [row.as_json() for row in self.rows],
         }
-
-
-class Course:
-    """One session with all that can be known before a manager runs it.
-
-    Attributes:
-        session: the recording.
-        budget: tokens.
-        system: tokens of the system prompt and of other system messages.
-        before: tokens of the history before each message, and of all of it at the end.
-        faults: tells what is wrong with a request.
-        targets: what to look for, by index of the message that says it again; only where the history outgrew it.
-    """
-
-    def __init__(self, session: Session, size: Size, scale: Scale) -> None:
-        self.session = session
-        tokens = [scale.tokens(message) for message in session.messages]
-        self.system = sum(
-            weight
-            for weight, message in zip(tokens, session.messages, strict=True)
-            if message.get("role") in SYSTEM_ROLES
-        )
-        self.budget = size.of(sum(tokens), self.system)
-        self.before = [0]
-        for weight in tokens:
-            self.before.append(self.before[-1] + weight)
-        self.faults = Faults(session.messages)
-        self.requests = frozenset(_requests(session.messages))
-        said = References(session.messages, tokens).targets(self.budget)
-        self.targets: dict[int, list[Target]] = {
-            index: targets for index, targets in said.items() if index in self.requests and self.outgrown(index)
-        }
-        self.probes = {
-            index: [probe for probe in session.probes if probe.used_at == index]
-            for index in {probe.used_at for probe in session.probes}
-            if index in self.requests and self.outgrown(index)
-        }
-
-    def outgrown(self, index: int) -> bool:
-        """Is the full history before this message larger than the budget?"""
-        return self.before[index] > self.budget
 
 
 async def measure(
     sessions: Sequence[Session],
     managers: Sequence[Manager],
-    size: Size,
-    *,
+    *sizes: Size,
     scale: Scale | None = None,
+    extras: Extras = Extras(),
     progress: OnProgress | None = None,
-    memory: bool = False,
-    misses: bool = False,
+    replayed: OnReplayed | None = None,
 ) -> Report:
     """Replay sessions through managers.
 
     Args:
         sessions: to replay; those whose budget does not even hold the system prompt are skipped, for everybody.
-        managers: to replay through, each opened anew for each session.
-        size: the budget.
+        managers: to replay through, each opened again for each session.
+        sizes: the budgets.
         scale: to weigh with; exact when not given.
-        progress: told of each request.
-        memory: measure memory too, on the largest session, in a replay of its own.
-        misses: keep what was missed.
+        extras: what is measured beside the recordings as they are.
+        progress: called after each request.
+        replayed: called after each session of each manager.
+
+    Raises:
+        ValueError: more rules are to be planted than there are different ones.
     """
     scale = scale or Scale()
-    courses = [Course(session, size, scale) for session in sessions]
-    skipped = [
-        f"{course.session.id}: its system prompt has {course.system:,} tokens, the budget {course.budget:,}"
-        for course in courses
-        if course.budget <= course.system
+    recordings = [Recording(session, scale, pauses=extras.pauses) for session in sessions]
+    planted = [
+        Recording(session, scale, pauses=extras.pauses, planted=rules)
+        for session, rules in (plant(sessions, extras.planted) if extras.planted else ())
     ]
-    courses = [course for course in courses if course.budget > course.system]
-    rows: list[Row] = []
-    for manager in managers:
-        row = Row(manager, Figures())
-        for course in courses:
-            row.by_session[course.session.id] = await _run(course, manager, scale, progress, row if misses else None)
-        row.figures = Figures.sum(row.by_session.values())
-        if memory and courses:
-            largest = max(courses, key=lambda course: course.before[-1])
-            row.figures.memory = await _memory(largest, manager, scale)
-        rows.append(row)
-    return Report(size, rows, [course.session for course in courses], skipped)
+    report = Report([*sizes], [], [], extras=extras)
+    measured: set[str] = set()
+    for size in sizes:
+        courses = [Course(recording, size) for recording in recordings]
+        report.skipped += [
+            f"{course.session.id}: its system prompt has {course.recording.system:,} tokens, the budget "
+            f"{course.budget:,}"
+            for course in courses
+            if course.budget <= course.recording.system
+        ]
+        fitting = [course for course in courses if course.budget > course.recording.system]
+        measured |= {course.session.id for course in fitting}
+        report.sessions = [session for session in sessions if session.id in measured]
+        with_rules = {recording.session.id: Course(recording, size) for recording in planted}
+        for manager in managers:
+            row = Row(manager, size, misses=Misses() if extras.misses else None)
+            report.rows.append(row)
+            for course in fitting:
+                with _notices(row, course.session):
+                    found = [await _run(course, manager, FullJudge(course, scale, row.misses), scale, progress)]
+                    if (rules := with_rules.get(course.session.id)) is not None:
+                        found.append(await _run(rules, manager, PlantedJudge(rules, scale), scale, progress))
+                row.by_session[course.session.id] = Figures.sum(found)
+                if replayed is not None:
+                    replayed(report)
+            if extras.memory and fitting:
+                largest = max(fitting, key=lambda course: course.recording.before[-1])
+                row.memory = await _memory(largest, manager, scale)
+    return report
 
 
-async def _run(
-    course: Course, manager: Manager, scale: Scale, progress: OnProgress | None, kept: Row | None
-) -> Figures:
+@contextmanager
+def _notices(row: Row, session: Session) -> Generator[None]:
+    """Keep what is logged as a warning while a session is replayed: each text once, with the name of the recording."""
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            notice = (session.id, _SESSION.sub("", record.getMessage()))
+            if notice not in row.notices:
+                row.notices.append(notice)
+
+    keeper = Keeper(logging.WARNING)
+    root = logging.getLogger()
+    root.addHandler(keeper)
+    try:
+        yield
+    finally:
+        root.removeHandler(keeper)
+
+
+async def _run(course: Course, manager: Manager, judge: Judge, scale: Scale, progress: OnProgress | None) -> Figures:
     """One session through one manager."""
-    session, messages = course.session, course.session.messages
-    figures = Figures(sessions=1)
-    ledger, seer = Ledger(scale), Seer(scale)
-    known = 0  # messages the seer has learnt
-    unlimited = 0
+    session, messages = course.session, course.recording.messages
     kin.forget()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
     timed = _Timed(opened.context)
-
-    def judge(index: int, view: list[Message]) -> None:
-        nonlocal known, unlimited
-        for message in messages[known:index]:
-            seer.learn(message)
-        known = index
-        figures.requests += 1
-        _judge_validity(figures, course, index, view)
-        bill = ledger.bill(view)
-        figures.cached += bill.cached
-        figures.fresh += bill.tokens - bill.cached
-        figures.block_cached += bill.block_cached
-        figures.breaks += bill.broken
-        figures.over += bill.tokens > course.budget
-        figures.unlimited_cached += unlimited
-        figures.unlimited_fresh += course.before[index] - unlimited
-        unlimited = course.before[index]
-        sight = seer.sight(view)
-        figures.chapters += sight.chapter_tokens
-        if not course.outgrown(index):
-            return
-        figures.outgrown += 1
-        for target in course.targets.get(index, ()):
-            held = sight.holds(target.name)
-            located = held and sight.locates(target.name, target.origins)
-            figures.targets += 1
-            figures.hits += held
-            figures.located += located
-            if target.far:
-                figures.far_targets += 1
-                figures.far_hits += held
-                figures.far_located += located
-            if not held and kept is not None:
-                kept.misses.append(Miss(session.id, index, target))
-        for probe in course.probes.get(index, ()):
-            figures.probes += 1
-            figures.probes_found += sight.holds(probe.needle)
+    requests = 0
 
     def on_request(index: int, view: list[Message]) -> None:
+        nonlocal requests
         if index < len(messages):  # after the last message there is no recorded answer to judge by
-            judge(index, view)
+            requests += 1
+            judge.take(index, view)
             if progress is not None:
-                progress(manager, session, figures.requests)
+                progress(manager, session, requests)
 
     try:
         await replay(
             Transcript(session.id, session.set, messages), timed, on_request, token_budget=course.budget, closing=False
         )
-        figures.times = timed.times[:]
-        await _ask(figures, course, timed, opened.context, scale)
+        if isinstance(judge, FullJudge):
+            judge.figures.times = timed.times[:]
+            await _ask(judge.figures, course, timed, opened.context, scale)
     finally:
         await opened.close()
-    return figures
-
-
-def _judge_validity(figures: Figures, course: Course, index: int, view: list[Message]) -> None:
-    history = course.session.messages[:index]
-    broken, added = course.faults.of(view, index)
-    human = newest_human(history)
-    lost = human is not None and not holds_human(view, human)
-    figures.invalid += bool(broken) or lost
-    figures.faulty += bool(added) or lost
-    figures.empty += not view
-    figures.human_lost += lost
-    prompt = next((message for message in history[:1] if message.get("role") in SYSTEM_ROLES), None)
-    figures.prompt_lost += prompt is not None and all(message.get("content") != prompt["content"] for message in view)
-    told = [*added, *(["the newest human message is lost"] if lost else [])]
-    room = _EXAMPLES - len(figures.examples)
-    figures.examples += [f"{course.session.id} before message {index}: {sentence}" for sentence in told[: max(0, room)]]
+    return judge.figures
 
 
 async def _ask(figures: Figures, course: Course, context: _Timed, bare: object, scale: Scale) -> None:
@@ -281,19 +246,17 @@ async def _ask(figures: Figures, course: Course, context: _Timed, bare: object, 
     text = folded("\n".join(scale.text(message) for message in view))
     for question in course.session.questions:
         evidence, answer = in_view(question, text)
-        figures.questions += 1
-        figures.evidence += evidence
-        figures.answers += answer
+        figures.evidence += Share(evidence, 1)
+        figures.answers += Share(answer, 1)
         found = await in_search(question, course.session, bare, scale)
         if found is not None:
-            figures.searched += 1
-            figures.search_found += found
+            figures.search += Share(found, 1)
 
 
 async def _memory(course: Course, manager: Manager, scale: Scale) -> int:
     async def work() -> None:
         opened = await manager.open(scale, course.budget)
-        transcript = Transcript(course.session.id, course.session.set, course.session.messages)
+        transcript = Transcript(course.session.id, course.session.set, course.recording.messages)
         await replay(transcript, opened.context, token_budget=course.budget, closing=False)
         await opened.close()
 
@@ -317,14 +280,3 @@ class _Timed:
         view: list[Message] = await self._context.get_messages_for_request(token_budget=token_budget)
         self.times.append(time.perf_counter() - started)
         return view
-
-
-def _requests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Where a view is asked for: before each assistant message that is not the first of the conversation."""
-    begun = False
-    found: list[int] = []
-    for index, message in enumerate(messages):
-        if begun and message.get("role") == "assistant":
-            found.append(index)
-        begun = begun or message.get("role") not in SYSTEM_ROLES
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,13 @@ from ..replay import read_transcripts
 from ..shapes import Message, as_list, as_mapping
 
 PROBES = "reuse_probes.jsonl"
+KEPT = "context-messages.jsonl"  # the history of a session that context-persistent keeps
+_COPIES = frozenset({"transcript"})  # what a host keeps beside it: the same conversation
+_UNNAMED = frozenset({"context-messages", "transcript"})  # names of files of which each session has one
+_DERIVED = (".archive", ".index", "events")  # endings of what is no conversation: of a kept session, a host's log
+_DEPTH = 8  # folders below a folder that is named
+_FILES = 10_000  # recordings at most: a folder that holds more was hardly meant
+HOST = ("compact_summary_indices", "is_meta_indices")  # of a recording's `meta`: lists of message indices
 
 Part = Literal["choose", "report"]
 
@@ -53,6 +61,7 @@ class Session:
         messages: as recorded, in order.
         probes: reuse probes.
         questions: questions with evidence.
+        host: indices of messages with the role of a user that the host wrote: summaries, notes on commands.
     """
 
     id: str
@@ -60,6 +69,7 @@ class Session:
     messages: list[Message]
     probes: tuple[Probe, ...] = ()
     questions: tuple[Question, ...] = ()
+    host: frozenset[int] = frozenset()
 
     @property
     def part(self) -> Part:
@@ -67,30 +77,67 @@ class Session:
         return "choose" if hashlib.sha256(self.id.encode()).digest()[0] % 2 == 0 else "report"
 
 
-def read_sessions(paths: Iterable[str | Path], *, min_messages: int = 0, part: Part | None = None) -> list[Session]:
-    """The sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`), in order.
+def read_sessions(
+    paths: Iterable[str | Path], *, min_messages: int = 0, part: Part | None = None, skipped: list[str] | None = None
+) -> list[Session]:
+    """The sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`, sub-folders included), in order.
 
     Args:
         paths: files or folders.
         min_messages: shorter sessions are left out.
         part: only this half of the data.
+        skipped: gets a sentence for each file of a folder that is no recording; without it that is an error.
 
     Raises:
         FileNotFoundError: no such file or folder.
-        ValueError: a file is not a recording; names the line.
+        ValueError: a file is not a recording (names the line), or a folder holds too many.
     """
-    sessions = [session for path in paths for file in _files(Path(path)) for session in _sessions(file)]
-    return [
-        session
-        for session in sessions
-        if len(session.messages) >= max(min_messages, 2) and (part is None or session.part == part)
-    ]
+    sessions: list[Session] = []
+    for path in map(Path, paths):
+        for file in _files(path):
+            try:
+                sessions += _sessions(file)
+            except (ValueError, OSError) as problem:
+                if file == path or skipped is None:
+                    raise
+                skipped.append(str(problem))
+    chosen = (session for session in sessions if len(session.messages) >= max(min_messages, 2))
+    return [session for session in distinct(chosen) if part is None or session.part == part]
+
+
+def distinct(sessions: Iterable[Session]) -> Iterator[Session]:
+    """Yield the sessions, those with an id that came before under another one: figures are kept by id."""
+    seen: set[str] = set()
+    for session in sessions:
+        names = (
+            session.id,
+            f"{session.id} ({session.set})",
+            *(f"{session.id} ({number})" for number in range(2, 10**6)),
+        )
+        name = next(name for name in names if name not in seen)
+        seen.add(name)
+        yield session if name == session.id else replace(session, id=name)
 
 
 def _files(path: Path) -> list[Path]:
+    """The files that may be recordings: the path itself, or those below it, symbolic links to folders not followed."""
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.iterdir() if _stem(file) != file.name and _stem(file) + ".jsonl" != PROBES)
+    found: list[Path] = []
+    for name, folders, files in os.walk(path):
+        folder = Path(name)
+        deep = len(folder.relative_to(path).parts)
+        folders[:] = sorted(below for below in folders if not below.startswith(".")) if deep < _DEPTH else []
+        for file in sorted(files):
+            stem = _stem(Path(file))
+            if stem == file or stem + ".jsonl" == PROBES or stem.endswith(_DERIVED):
+                continue
+            if stem in _COPIES and KEPT in files:
+                continue
+            found.append(folder / file)
+        if len(found) > _FILES:
+            raise ValueError(f"{path} holds more than {_FILES:,} recordings; name smaller folders")
+    return found
 
 
 def _sessions(file: Path) -> Iterator[Session]:
@@ -100,7 +147,11 @@ def _sessions(file: Path) -> Iterator[Session]:
     asked = {str(entry.get("id")): entry.get("qa") for entry in _objects(file) if entry.get("qa")}
     for transcript in transcripts:
         questions = _questions(asked.get(transcript.id), transcript.messages)
-        yield Session(transcript.id, set_name, transcript.messages, probes.get(transcript.id, ()), questions)
+        host = frozenset(
+            int(index) for key in HOST for index in as_list(transcript.meta.get(key)) or [] if isinstance(index, int)
+        )
+        named = file.parent.resolve().name if transcript.id in _UNNAMED else transcript.id
+        yield Session(named, set_name, transcript.messages, probes.get(transcript.id, ()), questions, host)
 
 
 def _probes(folder: Path, set_name: str) -> dict[str, tuple[Probe, ...]]:

@@ -2,115 +2,124 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from collections.abc import Callable, Mapping
 
 from .figures import Figures
 from .run import Report
+from .sessions import Part
+from .shares import Share
 
-COLUMNS = (
-    "manager",
-    "recall",
-    "located",
-    "far",
-    "far loc.",
-    "probes",
-    "cost",
-    "ratio",
-    "1.0",
-    "blocks",
-    "cached",
-    "breaks",
-    "faulty",
-    "lost",
-    "no prompt",
-    "over",
-    "chapters",
-    "p50 ms",
-    "p99 ms",
-)
-EVIDENCE = ("evidence", "answers", "search")
-
-
-def columns(report: Report) -> list[str]:
-    """The headings; questions only where there are some."""
-    asked = any(row.figures.questions for row in report.rows)
-    measured = any(row.figures.memory for row in report.rows)
-    return [*COLUMNS, *(EVIDENCE if asked else ()), *(("MB",) if measured else ())]
-
-
-def cells(label: str, figures: Figures, heads: list[str]) -> list[str]:
-    """A row of text for the headings."""
-    shown = {
-        "manager": label,
-        "recall": _share(figures.recall),
-        "located": _share(figures.located_recall),
-        "far": _share(figures.far_recall),
-        "far loc.": _share(figures.far_located_recall),
-        "probes": _share(figures.probe_share),
-        "cost": f"{figures.cost / 1e6:.2f} M",
-        "ratio": _share(figures.cost_ratio),
-        "1.0": _share(figures.cost_ratio_plain),
-        "blocks": _share(figures.cost_ratio_blocks),
-        "cached": _share(figures.cached_share),
-        "breaks": f"{figures.breaks:,}",
-        "faulty": f"{figures.faulty:,}",
-        "lost": f"{figures.human_lost:,}",
-        "no prompt": f"{figures.prompt_lost:,}",
-        "over": f"{figures.over:,}",
-        "chapters": _share(figures.chapter_share),
-        "p50 ms": f"{figures.p50 * 1e3:.1f}",
-        "p99 ms": f"{figures.p99 * 1e3:.1f}",
-        "evidence": _share(figures.evidence_share),
-        "answers": _share(figures.answer_share),
-        "search": _share(figures.search_share),
-        "MB": f"{figures.memory / 1e6:.1f}",
-    }
-    return [shown[head] for head in heads]
-
-
-def rich_table(report: Report) -> Table:
-    """The table for a terminal."""
-    table = Table(title=title(report), caption=caption(report), caption_justify="left", title_justify="left")
-    heads = columns(report)
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
-    for row in report.rows:
-        table.add_row(*cells(row.manager.label, row.figures, heads))
-    return table
-
-
-def markdown(report: Report) -> str:
-    """The table for a document."""
-    heads = columns(report)
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
-    lines += ["| " + " | ".join(cells(row.manager.label, row.figures, heads)) + " |" for row in report.rows]
-    return "\n".join(lines)
-
-
-def title(report: Report) -> str:
-    """What was replayed, at which budget."""
-    size = report.size
-    budget = f"{size.fraction:.0%} of each {'session' if size.whole else 'conversation, and its system prompt'}"
-    if size.budget is not None:
-        budget = f"{size.budget:,} tokens"
-    requests = report.rows[0].figures.requests if report.rows else 0
-    outgrown = report.rows[0].figures.outgrown if report.rows else 0
-    count = len(report.sessions)
-    return (
-        f"{count:,} session{'s' if count != 1 else ''}, {requests:,} requests, {outgrown:,} of them with a history "
-        f"above the budget; budget {budget}"
-    )
-
-
-def caption(report: Report) -> str:
-    """The words the headings stand for."""
-    return (
-        "recall: identifiers the recorded next message uses again, still in the view; located: on a line that says "
-        "where they came from; far: last mentioned outside the newest quarter of the budget. cost: input tokens, "
-        "cached at 0.1, fresh at 1.25; ratio: to an unlimited window; 1.0: with fresh at 1.0; blocks: where the cache "
-        "knows breakpoints only. faulty: requests a provider would refuse, or without the newest human message (lost)."
-    )
+Cell = Callable[[Figures], str]
 
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def _both(last: Share, everywhere: Share) -> str:
+    """Two shares: in the last view of each session, and in all views."""
+    return f"{_share(last.value)} / {_share(everywhere.value)}"
+
+
+# Each heading with what stands below it, in the order of the table.
+CELLS: Mapping[str, Cell] = {
+    "recall": lambda f: _share(f.recall.value),
+    "located": lambda f: _share(f.located.value),
+    "far": lambda f: _share(f.far.value),
+    "far loc.": lambda f: _share(f.far_located.value),
+    "people": lambda f: _both(f.last.people, f.all.people),
+    "rules": lambda f: _both(f.last.rules, f.all.rules),
+    "planted": lambda f: _both(f.last.planted, f.all.planted),
+    "agent": lambda f: _both(f.last.agent, f.all.agent),
+    "words": lambda f: _share(f.words.value),
+    "far words": lambda f: _share(f.far_words.value),
+    "probes": lambda f: _share(f.probes.value),
+    "cost": lambda f: f"{f.cost / 1e6:.2f} M",
+    "prefix": lambda f: _share(f.ratio()),
+    "1.0": lambda f: _share(f.plain_ratio),
+    "anthropic": lambda f: _share(f.ratio("anthropic")),
+    "declared": lambda f: _share(f.ratio("declared")),
+    "openai": lambda f: _share(f.ratio("openai")),
+    "cached": lambda f: _share(f.cached_share),
+    "breaks": lambda f: f"{f.breaks:,}",
+    "faulty": lambda f: f"{f.faulty:,}",
+    "lost": lambda f: f"{f.human_lost:,}",
+    "no prompt": lambda f: f"{f.prompt_lost:,}",
+    "over": lambda f: f"{f.over:,}",
+    "chapters": lambda f: _share(f.chapter_share),
+    "p50 ms": lambda f: f"{f.p50 * 1e3:.1f}",
+    "p99 ms": lambda f: f"{f.p99 * 1e3:.1f}",
+    "evidence": lambda f: _share(f.evidence.value),
+    "answers": lambda f: _share(f.answers.value),
+    "search": lambda f: _share(f.search.value),
+    "MB": lambda f: f"{f.memory / 1e6:.1f}",
+}
+ALWAYS = tuple(CELLS)[: tuple(CELLS).index("evidence")]
+
+
+def columns(report: Report) -> list[str]:
+    """The headings of figures: questions, planted rules, memory only where there are some."""
+    figures = [row.figures for row in report.rows]
+    shown = {
+        "planted": report.extras.planted > 0,
+        **dict.fromkeys(("evidence", "answers", "search"), any(one.evidence.sought for one in figures)),
+        "MB": any(one.memory for one in figures),
+    }
+    return [head for head in CELLS if shown.get(head, True)]
+
+
+def rows(report: Report, part: Part | None = None) -> list[list[str]]:
+    """Return the table as text, headings first.
+
+    Args:
+        report: what was measured.
+        part: only the sessions of this half.
+    """
+    heads = columns(report)
+    budgets = len(report.sizes) > 1
+    figures = report.half(part) if part is not None else [(row, row.figures) for row in report.rows]
+    table = [["manager", *(["budget"] if budgets else []), *heads]]
+    for row, found in figures:
+        label = row.manager.label if part is None else f"{part} ({found.sessions}): {row.manager.label}"
+        table.append([label, *([row.size.label] if budgets else []), *(CELLS[head](found) for head in heads)])
+    return table
+
+
+def markdown(report: Report, part: Part | None = None) -> str:
+    """The table for a document."""
+    heads, *body = rows(report, part)
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
+    lines += ["| " + " | ".join(line) + " |" for line in body]
+    return "\n".join(lines)
+
+
+def title(report: Report) -> str:
+    """What was replayed, at which budget, and how much of each kind was looked for."""
+    size = report.sizes[0]
+    budget = " and ".join(one.label for one in report.sizes)
+    if size.budget is None:
+        budget += f" of each {'session' if size.whole else 'conversation, and its system prompt'}"
+    else:
+        budget += " tokens"
+    first = report.rows[0].figures if report.rows else Figures()
+    outgrown = [f"{row.figures.outgrown:,}" for row in report.rows if row.manager is report.rows[0].manager]
+    count = len(report.sessions)
+    kinds = first.last
+    planted = f" and {kinds.planted.sought:,} planted" if report.extras.planted else ""
+    return (
+        f"{count:,} session{'s' if count != 1 else ''}, {first.requests:,} requests, {' and '.join(outgrown)} of them "
+        f"with a history above the budget; budget {budget}; sentences of people {kinds.people.sought:,}, rules "
+        f"{kinds.rules.sought:,}{planted}, of the agent {kinds.agent.sought:,}"
+    )
+
+
+def caption() -> str:
+    """What the headings mean."""
+    return (
+        "recall: identifiers the recorded next message uses again, still in the view; located: on a line that names "
+        "where they came from; far: last mentioned outside the newest quarter of the budget. people, rules, agent: "
+        "sentences word for word in the last view / in all views; words: plain words the agent uses again. cost: input "
+        "tokens with a cache of any prefix, read at 0.1, written at 1.25; prefix: that to an unlimited window; 1.0: "
+        "where writing costs nothing extra; anthropic, declared, openai: to an unlimited window under these caches. "
+        "faulty: requests a provider would refuse, or without the newest human message (lost)."
+    )

@@ -18,6 +18,14 @@ PLAN = Path(__file__).parents[2] / "examples" / "explore.yaml"
 Run = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own: commands look into what hosts keep there."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`amplifier-context run ...` in an empty folder, 110 columns wide."""

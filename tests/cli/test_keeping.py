@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +17,11 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import main
+from amplifier_context_core.cli.words import columns_of
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
+from amplifier_context_testing.store_samples import entries
 
 SECRET = "sk-live-4242-topsecret"
 
@@ -72,13 +76,205 @@ def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
     assert {row["session_id"]: row["length"] for row in listed} == {"one": 121, "two": 41}
 
 
-def test_no_sessions_is_no_error(run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
+    run: Run, address: str, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
+
+    async def fill() -> None:
+        for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
+            store = open_store(address, durability="flush")
+            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
+            await manager.add_message(
+                {"role": "user", "content": f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60}
+            )
+            await manager.close()
+
+    asyncio.run(fill())
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("sessions", "--store", address).output.splitlines()
+    assert [line for line in lines if columns_of(line) > width] == [long]
+    for name in ("short", "日本語のセッション", shlex.quote("-with 'odd' \"name\"")):
+        assert any(name in line for line in lines)
+    assert sum("First � 日本 of " in line or "First �[2J 日本 of " in line for line in lines) == 4
+    assert all(re.search(r" \d\d\d\d-\d\d-\d\d \d\d:\d\d [+-]\d\d\d\d$", line) for line in lines if " kB  " in line)
+
+
+def test_a_list_of_sessions_says_what_each_is_a_fork_of(run: Run, filled: str) -> None:
+    async def answer(name: str) -> None:
+        store = open_store(filled, durability="flush")
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
+        for number in range(5):
+            await manager.add_message({"role": "user", "content": f"another wish {number}"})
+        await manager.close()
+
+    run("fork", "one", "child", "--store", filled)
+    asyncio.run(answer("child"))
+    run("fork", "child", "grand child", "--store", filled)
+    asyncio.run(answer("grand child"))
+    rows = [json.loads(line) for line in run("sessions", "--store", filled, "--json").output.splitlines()]
+    parents = {row["session_id"]: row["fork_of"] for row in rows}
+    assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
+    assert len({row["first_prompt"] for row in rows if row["session_id"] != "two"}) == 1
+    text = run("sessions", "--store", filled).output
+    assert re.search(r"^'grand child' .*\n.*\n    fork of child$", text, re.MULTILINE)
+
+
+def test_of_many_sessions_the_newest_are_looked_into(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amplifier_context_core.cli.sessions.DETAILED", 2)
+    run("fork", "one", "three", "--store", filled)
+    run("fork", "one", "four", "--store", filled)
+    done = run("sessions", "--store", filled)
+    assert done.stdout.count("fork of one") == 2
+    assert len(done.stdout.splitlines()) == 1 + 2 * 3 + 2
+    assert done.stderr == "first prompts and forks: of the newest 2 only\n"
+
+
+def test_no_sessions_is_no_error_and_says_where_it_looked(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "two"):
         run("delete", name, "--yes", "--store", filled)
-    assert "no sessions" in run("sessions", "--store", filled).output
+    for command in ("sessions", "verify"):
+        assert f"no sessions in {filled}" in run(command, "--store", filled).output
+    assert (
+        f"there is no session 'one' in {filled}, which holds none"
+        in run("show", "one", "--store", filled, code=1).output
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert "no sessions" in run("sessions").output
+    for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
+        said = run(*arguments, code=code).output
+        assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", said)
+        assert "change to another one, or name a store with --store" in said
     assert not (tmp_path / "home").exists()
+
+
+def test_an_address_can_name_the_project_as_amplifier_does(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    asyncio.run(_filled(f"jsonl:{tmp_path}/kept/{str(work).replace('/', '-')}", "here", 4, 1))
+    assert "here" in run("sessions", "--store", f"jsonl:{tmp_path}/kept/{{project}}").output
+
+
+def test_what_is_looked_for_in_vain_is_told(run: Run, filled: str) -> None:
+    at = ("--store", filled)
+    assert run("show", "one", "--from", "m9999", *at).output == (
+        f"one holds no message from m9999 on in {filled}; its newest is m121\n"
+    )
+    assert run("show", "one", "--archived", *at).output == f"one has no archived messages in {filled}\n"
+    for name in ("one", "two"):
+        run("delete", name, "--yes", *at)
+    assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
+
+
+def test_messages_that_cannot_be_read_are_told(run: Run, tmp_path: Path) -> None:
+    address = f"jsonl:{tmp_path}"
+    asyncio.run(_filled(address, "one", 60, 4))
+    (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
+    damage = f"`amplifier-context verify --store {address} one`"
+    said = run("show", "one", "--store", address, code=1).output
+    assert said == f"Error: one in {address} is damaged, and no message is left: {damage}\n"
+    assert "one: 2 problems\n" in run("verify", "one", "--store", address, code=1).output
+
+
+def test_an_id_is_printed_as_it_must_be_typed(run: Run, address: str) -> None:
+    odd = '-it\'s "odd" $HOME'
+
+    async def fill() -> None:
+        store = open_store(address)
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=odd, store=store)
+        for number in range(3):
+            await manager.add_message({"role": "user", "content": f"wish {number} {SECRET}"})
+        await manager.close()
+
+    asyncio.run(fill())
+    at = ("--store", address)
+    said = run("fork", *at, "--", odd).output
+    made, _, of = said.partition(": 3 messages of ")
+    assert shlex.split(of) == [odd]
+    (fork,) = shlex.split(made)
+    assert run("show", *at, "--", fork).output.count("\n") == 3
+    said = run("forget", "--yes", *at, "--", odd, "m1").output
+    assert "1 message erased" in said
+    (command,) = re.findall("`(.*)`", said)
+    assert shlex.split(command) == ["amplifier-context", "forget", "--store", address, "--", fork, "m1"]
+    run(*shlex.split(command)[1:2], "--yes", *shlex.split(command)[2:])
+    assert SECRET not in "".join(
+        run("show", *at, "--last", "3", "--", name).output.splitlines()[0] for name in (odd, fork)
+    )
+    assert f"near it: {shlex.quote(odd)}" in run("show", *at, "--", odd[:-1], code=1).output
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_shown_message_is_cut_between_words_to_the_screen(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("show", "one", "--store", filled).output.splitlines()
+    assert len(lines) == 121
+    assert max(map(columns_of, lines)) <= width
+    text = "several words that are said again and again " * 9
+
+    async def say() -> None:
+        manager = ContextManager(load_config({}), session_id="words", store=open_store(filled))
+        await manager.add_message({"role": "user", "content": text})
+        await manager.close()
+
+    asyncio.run(say())
+    (line,) = run("show", "words", "--store", filled).output.splitlines()
+    assert width - 8 < columns_of(line) <= width
+    shown = line.removesuffix("…").split("  ")[-1].strip()
+    assert text.startswith(f"{shown} ")
+
+
+def test_copied_sessions_are_listed_in_the_same_order(run: Run, address: str, tmp_path: Path) -> None:
+    names = ["b", "d", "a", "c"]
+
+    async def fill() -> None:
+        for name in names:
+            store = open_store(address)
+            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
+            await manager.add_message({"role": "user", "content": f"wish {name}"})
+            await manager.close()
+            await asyncio.sleep(0.02)
+
+    def listed(where: str) -> list[str]:
+        rows = run("sessions", "--store", where, "--json").output.splitlines()
+        return [json.loads(row)["session_id"] for row in rows]
+
+    asyncio.run(fill())
+    assert listed(address) == names[::-1]
+    for number, other in enumerate((f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}")):
+        run("copy", address, other)
+        assert listed(other) == names[::-1], number
+
+
+def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None:
+    address = f"jsonl:{tmp_path / 'with a blank'}"
+    for name in ("one", "two too"):
+        asyncio.run(_filled(address, name, 30, 4))
+        file = tmp_path / "with a blank" / name / "context-messages.jsonl"
+        lines = file.read_bytes().splitlines(keepends=True)
+        lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
+        file.write_bytes(b"".join(lines))
+    said = run("verify", "--store", address, code=1).output
+    assert re.search(r"^one: (1 problem|\d+ problems)$", said, re.MULTILINE)
+    commands = re.findall("`(.*)` repairs what can be repaired", said)
+    assert [shlex.split(command)[-1] for command in commands] == ["two too", "one"]
+    for command in commands:
+        run(*shlex.split(command)[1:])
+    run("verify", "--store", address)
+
+
+def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
+    assert "SESSION [NEW]" in run("fork", "--help").output
 
 
 @pytest.mark.parametrize(
@@ -117,7 +313,7 @@ def test_a_session_without_messages_is_one_like_all_others(run: Run, filled: str
 
     asyncio.run(note("empty"))
     assert "empty: sound" in run("verify", "--store", filled).output
-    assert run("show", "empty", "--store", filled).output == ""
+    assert run("show", "empty", "--store", filled).output == f"empty holds no messages in {filled}\n"
     assert "empty: 0 messages, 0 repairs" in run("repair", "empty", "--store", filled).output
     other = f"sqlite:{tmp_path / 'copy.db'}"
     assert "3 of 3 sessions copied" in run("copy", filled, other).output
@@ -247,17 +443,14 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
     run("fork", "one", "child", "--store", filled)
     run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
     said = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
-    commands = {line.partition(" holds the same; to erase it there: ")[::2] for line in said.splitlines()[1:]}
-    assert commands == {
-        (name, f"`amplifier-context forget {name} {' '.join(what)}` with the same --store")
-        for name in ("one", "grandchild")
-    }
-    for _, command in commands:
-        run(*command.split("`")[1].split()[1:], "--yes", "--store", filled, stdin=stdin)
+    commands = dict(line.split(" holds the same; to erase it there: ") for line in said.splitlines()[1:])
+    assert set(commands) == {"one", "grandchild"}
+    for command in commands.values():
+        run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=stdin)
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
     again = run("forget", "one", "m21", "--yes", "--store", filled).output
-    assert again == "one: 1 messages erased\n"  # what was erased before is nowhere else
+    assert again == "one: 1 message erased\n"  # what was erased before is nowhere else
 
 
 def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled: str, tmp_path: Path) -> None:
@@ -271,7 +464,7 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled
     run("fork", "one", "child", "--store", filled)
     asyncio.run(say_it_again())
     said = run("forget", "one", "--containing", "--forks", "--yes", "--store", filled, stdin=SECRET).output
-    assert said == "child: 2 messages erased\none: 1 messages erased\n"
+    assert sorted(said.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
@@ -289,7 +482,7 @@ def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
     code, out, err = piped()
     assert (code, out) == (2, "")
     assert "nothing can be asked: pass --yes" in err
-    assert piped("--yes") == (0, "one: 1 messages erased\n", "")
+    assert piped("--yes") == (0, "one: 1 message erased\n", "")
 
 
 def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> None:
@@ -316,8 +509,8 @@ def test_a_damaged_file_is_found_and_mended(run: Run, tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines) + b'{"role": "user", "con')
     assert "problems" in run("verify", "--store", address, code=1).output
     text = run("repair", "one", "--store", address).output
-    assert "1 messages lost" in text
-    assert "mended:" in text
+    assert "1 message lost" in text
+    assert "repaired:" in text
     assert "one: sound" in run("verify", "--store", address).output
     assert len(messages(run, "one", address)) == 60
 
@@ -378,3 +571,33 @@ def test_a_copy_gives_no_seq_again_that_was_given(run: Run, address: str, tmp_pa
     other = f"jsonl:{tmp_path / 'other'}"
     run("copy", address, other)
     assert asyncio.run(extent(address)) == asyncio.run(extent(other)) == (2, 4)
+
+
+@pytest.mark.parametrize("index", ["sqlite_autoindex_sessions_1", "entries_by_seq", "archive_by_session"])
+def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, index: str) -> None:
+    path = tmp_path / "sessions.db"
+    address = f"sqlite:{path}"
+    asyncio.run(_filled(address, "one", 40, 1))
+    asyncio.run(_edited(address))
+    db = sqlite3.connect(path)
+    (at,) = db.execute("SELECT (pageno - 1) * 4096 FROM dbstat WHERE name = ?", (index,)).fetchone()
+    db.close()
+    data = bytearray(path.read_bytes())
+    data[at + 3 : at + 7] = (0).to_bytes(2, "big") + (4096).to_bytes(2, "big")  # no cells
+    path.write_bytes(data)
+    for name in ((), ("two",)):
+        found = run("verify", *name, "--store", address, code=1).output
+        assert re.search(f"{index}|is damaged; nothing was changed", found)
+        assert "amplifier-context repair" in found
+        assert path.read_bytes() == data
+    said = run("repair", "two", "--store", address).output
+    assert "two: 8 messages, 1 repair, 0 messages lost" in said
+    assert "two: sound" in run("verify", "two", "--store", address).output
+    assert len(messages(run, "two", address, "--archived")) == 4
+
+
+async def _edited(address: str) -> None:
+    store = open_store(address)
+    await store.append("two", entries(1, 10, session_id="two"))
+    await store.replace("two", 6, entries(11, 12, session_id="two"))
+    await store.close()

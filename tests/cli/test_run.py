@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli import main
 from amplifier_context_testing import Conversation, conversations
+from amplifier_context_testing.talk import Talk
 
-from .conftest import Run, clone_at, lines_with
+from .conftest import PLAN, Run, clone_at, lines_with
 
 pytestmark = pytest.mark.kernel
 
@@ -45,6 +47,28 @@ def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> 
     assert [int(number) for number, _, _ in rows] == list(range(1, 64))
     assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens, _ in rows)
     assert {budget for _, _, budget in rows} == {"3,000"}
+
+
+@pytest.mark.parametrize("ratio", [0.74, 1.3])
+def test_all_figures_are_in_the_tokens_that_the_provider_reports(run: Run, clone: Path, ratio: float) -> None:
+    """A provider whose tokenizer disagrees with ours, as all but OpenAI's do."""
+    mounts = yaml.safe_load(PLAN.read_text())
+    mounts["providers"][0]["config"]["usage_ratio"] = ratio
+    (clone / "plan.yaml").write_text(yaml.safe_dump(mounts))
+    result = run("plan.yaml", "--budget", BUDGET)
+    assert result.exit_code == 0, result.output
+    rows = [
+        [int(figure.replace(",", "")) for figure in found]
+        for found in re.findall(r"[█░] +([\d,]+) of +([\d,]+) +([\d,]+) +(\d+)%", result.output)
+    ]
+    assert len(rows) > 50
+    for tokens, budget, cacheable, share in rows:
+        assert cacheable <= tokens <= budget == BUDGET
+        assert share == pytest.approx(100 * cacheable / tokens, abs=1)
+    (cache,) = lines_with(result, "prompt cache")
+    sent = sum(tokens for tokens, *_ in rows)
+    cached = sum(cacheable for _, _, cacheable, _ in rows)
+    assert f"{cached / sent:.0%} of all {sent:,} tokens sent" in cache
 
 
 def test_a_line_says_which_tools_were_called_and_on_what(demo: Result) -> None:
@@ -106,6 +130,89 @@ def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[
 def test_a_warning_of_a_module_is_a_note_not_a_log_line(run: Run, plan: Callable[..., Path]) -> None:
     file = plan(context="{module: context-simple, config: {max_tokns: 777}}")
     assert lines_with(run(file, "--prompt", "Hi."), "note  context-simple: unknown config key 'max_tokns' is ignored")
+
+
+def test_a_source_that_is_not_fetched_is_told_with_what_is_used_instead(run: Run, plan: Callable[..., Path]) -> None:
+    source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
+    result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.output.split())
+    assert "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in told
+    assert "not git+https://example.org/amplifier-module-context-simple@main" in told
+    assert "secret" not in told
+
+
+def test_a_source_that_is_a_folder_is_used_without_a_word(
+    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
+) -> None:
+    assert "fetched" not in run(plan(context=faulty_context("pass")), "--prompt", "Hi.").output
+
+
+def test_a_relative_source_is_a_folder_beside_the_plan_wherever_the_command_runs(
+    run: Run,
+    plan: Callable[..., Path],
+    faulty_context: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = faulty_context("pass")
+    folder = entry.split("source: ")[1].rstrip("}")
+    file = plan(context=entry.replace(folder, f"./{Path(folder).name}"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    result = run(file, "--prompt", "Hi.")
+    assert result.exit_code == 0, result.output
+    assert "fetched" not in result.output
+
+
+@pytest.mark.parametrize("written", ["16k", "16_000", "16,000", "0.016m", "16000"])
+def test_a_budget_is_written_in_any_way(run: Run, plan: Callable[..., Path], written: str) -> None:
+    assert lines_with(run(plan(), "--prompt", "Hi.", "--budget", written), " of 16,000 ")
+
+
+def test_an_empty_session_id_is_an_error(run: Run, plan: Callable[..., Path]) -> None:
+    result = run(plan(), "--prompt", "Hi.", "--session", "")
+    assert result.exit_code == 2
+    assert "session_id: must be text of at least one character" in result.output
+
+
+def test_outputs_that_were_clipped_are_no_history_that_fitted(run: Run, tmp_path: Path) -> None:
+    talk = Talk().user("What is in the file?")
+    talk.round("read_file", {"path": "large.txt"}, " ".join(f"value_{number * 7919}" for number in range(8_000)))
+    talk.round("read_file", {"path": "small.txt"}, "nothing").say("Values.")
+    (tmp_path / "recorded.jsonl").write_text(json.dumps({"id": "large", "messages": talk.messages}))
+    result = run("--transcript", "recorded.jsonl", "--budget", "16k")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split("compactions ")[-1].split("prompt cache")[0].split())
+    found = re.search(
+        r"none: large tool outputs of (\d+) rounds? are clipped, ([\d,]+) of ([\d,]+) tokens are left", said
+    )
+    assert found, said
+    rounds, left_out, history = (int(figure.replace(",", "")) for figure in found.groups())
+    assert rounds == 1
+    assert "(m2 " in said
+    largest = max(int(row.replace(",", "")) for row in re.findall(r"[█░] +([\d,]+) of", result.output))
+    assert history - left_out == pytest.approx(largest, rel=0.1)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_every_line_fits_the_screen(clone: Path, run: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("--budget", BUDGET).output.splitlines()
+    assert max(map(len, lines)) <= width
+    (heading,) = [line for line in lines if line.startswith("   #  ")]
+    assert heading.endswith("tools called")
+    rows = [line for line in lines if re.match(r" +\d+  [█▏▎▍▌▋▊▉░]", line)]
+    assert len(rows) == 63
+    assert {row.index(" of ") for row in rows} == {heading.index(" of ")}
+
+
+def test_the_log_of_debug_is_without_the_kernels_noise(clone: Path) -> None:
+    code = "from amplifier_context_core.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--debug", "--plain"], cwd=clone, capture_output=True, text=True, check=True
+    )
+    assert "Passing providers to orchestrator" in done.stderr
+    assert "model_dump() not available" not in done.stderr
 
 
 # --- recorded sessions ------------------------------------------------------------------------------------------------
@@ -174,7 +281,7 @@ def test_an_invalid_request_ends_in_exit_code_1(
     result = run(plan(context=entry), "--prompt", "Hi.")
     assert result.exit_code == 1
     assert lines_with(result, "INVALID: the request is empty")
-    assert lines_with(result, "1 provider rules broken")
+    assert lines_with(result, "1 provider rule broken")
 
 
 def test_an_incomplete_history_ends_in_exit_code_1(

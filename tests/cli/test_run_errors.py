@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from amplifier_context_core.cli.session import NEEDED, OURS
 
 from .conftest import Run
 
@@ -99,7 +102,7 @@ def test_a_module_of_ours_that_is_not_installed_is_an_install_away(
 ) -> None:
     monkeypatch.setattr("amplifier_context_core.cli.session.OURS", ("context-unborn",))
     error = told(run(plan(context="context-unborn"), "--prompt", "Hi."))
-    assert error == "context-unborn is not installed Install it: pip install amplifier-context-unborn"
+    assert error.startswith("context-unborn is not installed Install it: pip install ./amplifier_context_unborn ")
 
 
 @pytest.mark.kernel
@@ -167,13 +170,20 @@ def test_a_replay_takes_no_prompts(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("amplifier_core", "amplifier-core"), ("amplifier_context_testing", "amplifier-context-testing")],
+    [("amplifier_core", "amplifier-core"), ("amplifier_context_testing", "./testing")],
 )
 def test_a_missing_package_is_an_install_away(
     run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert f"pip install {package}" in told(run(plan(), "--prompt", "Hi."))
+
+
+def test_the_folders_that_these_errors_name_are_packages_of_this_repository() -> None:
+    commands = [command for _, _, command in NEEDED.values()]
+    assert [re.findall(r"pip install \./(\S+)", command) for command in commands] == [[], ["testing"]]
+    for folder in ("testing", *(f"amplifier_{module.replace('-', '_')}" for module in OURS)):
+        assert (Path(__file__).parents[2] / folder / "pyproject.toml").is_file(), folder
 
 
 def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from amplifier_context_core.cli.live import RichTerminal, cut, open_terminal, printable, wrapped
-from amplifier_context_core.cli.narrator import bar, calls_text, compaction_line
+from amplifier_context_core.cli.live import RichTerminal, open_terminal, wrapped
+from amplifier_context_core.cli.narrator import Narrator, bar, calls_text, compaction_line
+from amplifier_context_core.cli.streams import prepare_streams
+from amplifier_context_core.cli.watch import Request
+from amplifier_context_core.cli.words import cut, printable
 from amplifier_context_core.messages import Call
 
 
@@ -87,12 +90,48 @@ def test_a_strategy_with_two_turns_is_named_once() -> None:
 def test_without_such_characters_in_the_encoding_plainer_ones_are_printed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr("sys.stdout", out)
+    kept = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(kept, encoding="ascii"))
+    prepare_streams()
     with open_terminal(plain=True) as terminal:
         terminal.say([("█▌░ 9 → 3 · cut…", "bold")])
-    out.seek(0)
-    assert out.read() == "#=. 9 > 3 - cut~\n"
+    assert kept.getvalue() == b"#=. 9 > 3 - cut~\n"
+
+
+def test_no_line_is_on_the_screen_twice_when_the_next_request_begins() -> None:
+    class Screen:
+        """The lines that stay, and those at the bottom, looked at after every change."""
+
+        width = 100
+
+        def __init__(self) -> None:
+            self.stay: list[str] = []
+            self.bottom: list[str] = []
+
+        def say(self, line: list[tuple[str, str]], indent: int = 0) -> None:
+            self.stay.append(plain(line).strip())
+            self.looked_at()
+
+        def show(self, *lines: list[tuple[str, str]]) -> None:
+            self.bottom = [plain(line).strip() for line in lines]
+            self.looked_at()
+
+        def rest(self) -> None:
+            self.bottom = []
+
+        def looked_at(self) -> None:
+            numbers = [line.split()[0] for line in (*self.stay[-1:], *self.bottom) if line[:1].isdigit()]
+            assert len(numbers) == len(set(numbers)), numbers
+
+    screen = Screen()
+    narrator = Narrator(screen)
+    for number in range(1, 4):
+        request = Request(number, 100 * number, 1_000, 900, 50, [])
+        narrator.requested(request)
+        request.answered = True
+        narrator.answered(request)
+    narrator.close([], 0)
+    assert [line.split()[0] for line in screen.stay if line[:1].isdigit()] == ["1", "2", "3"]
 
 
 def test_the_lines_at_the_bottom_are_redrawn_and_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amplifier_context_core.checkpoint import Draft, Piece, piece_of
+from amplifier_context_core.checkpoint import Draft, Segment, segment_of
 from amplifier_context_core.messages import read_message
-from amplifier_context_core.render import Rendered
+from amplifier_context_core.render import RenderedMessage
 from amplifier_context_core.rounds import Round, rounds_of
 from amplifier_context_core.tokens import count_message_tokens
 from amplifier_context_core.transcript import Transcript
@@ -59,13 +59,13 @@ def rounds(*messages: Message) -> list[Round]:
     return rounds_of(transcript(messages).snapshot())
 
 
-def pieces(*messages: Message) -> list[Piece]:
+def segments(*messages: Message) -> list[Segment]:
     """Each round as it stands, shown as it is stored."""
     return [
-        piece_of(held, [Rendered(entry.message, entry.tokens, entry.seq) for entry in held.entries])
+        segment_of(held, [RenderedMessage(entry.message, entry.tokens, entry.seq) for entry in held.entries])
         for held in rounds(*messages)
     ]
 
 
 def draft(*messages: Message, fixed: int = 0) -> Draft:
-    return Draft(tuple(pieces(*messages)), fixed)
+    return Draft(tuple(segments(*messages)), fixed)

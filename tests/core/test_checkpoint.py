@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Iterable
 
 import pytest
 
-from amplifier_context_core.checkpoint import Checkpoint, Draft, chain, content_hash, piece_of
-from amplifier_context_core.render import Rendered
+from amplifier_context_core.checkpoint import (
+    Chapter,
+    Checkpoint,
+    DigestEntry,
+    Draft,
+    Fact,
+    chain,
+    content_hash,
+    segment_of,
+)
+from amplifier_context_core.render import RenderedMessage
+from amplifier_context_core.saved import Saved, dump, saved_line
 from amplifier_context_core.strategies import FoldRounds, Goal
 from amplifier_context_core.transcript import Entry
 
-from .support import block, call, draft, pieces, result, rounds, says, transcript, user
+from .support import block, call, draft, result, rounds, says, segments, transcript, user
 
 MESSAGES = (user("Fix src/a.py."), call("a"), result("a", "x" * 900), call("b"), result("b", "y" * 900), says("Done."))
 
@@ -81,38 +92,43 @@ def test_the_same_history_in_another_session_has_the_same_chain() -> None:
     assert chained(transcript(MESSAGES, "one").snapshot()) == chained(transcript(MESSAGES, "two").snapshot())
 
 
-# -- pieces and drafts ------------------------------------------------------------------------------------------------
+# -- segments and drafts ----------------------------------------------------------------------------------------------
 
 
 def test_a_piece_knows_what_it_stands_for_and_what_it_costs() -> None:
     (held,) = rounds(call("a"), result("a", "x" * 400))
-    shown = [Rendered(held.entries[0].message, 7, 1), Rendered(held.entries[1].message, 5, 2)]
-    piece = piece_of(held, shown)
-    assert (piece.first, piece.last, piece.mark, piece.turn) == (1, 2, "m1", "a0")
-    assert (piece.tokens, piece.before, piece.state, piece.rule) == (12, held.tokens, "kept", "")
-    assert piece_of(held, shown, ["something was mended"]).rule == "mended"
+    shown = [RenderedMessage(held.entries[0].message, 7, 1), RenderedMessage(held.entries[1].message, 5, 2)]
+    segment = segment_of(held, shown)
+    assert (segment.first, segment.last, segment.mark, segment.turn) == (1, 2, "m1", "a0")
+    assert (segment.tokens, segment.original_tokens, segment.state, segment.rule) == (12, held.tokens, "kept", "")
+    assert segment_of(held, shown, ["something was mended"]).rule == "mended"
 
 
 def test_showing_a_piece_differently_changes_how_not_what() -> None:
-    piece = pieces(call("a"), result("a", "x" * 400))[0]
-    shorter = piece.showing(piece.shown[:1], "clipped", "rule")
-    assert (shorter.first, shorter.last, shorter.before, shorter.round) == (1, 2, piece.before, piece.round)
-    assert (shorter.tokens, shorter.state, shorter.rule) == (piece.shown[0].tokens, "clipped", "rule")
-    assert piece.state == "kept"
+    segment = segments(call("a"), result("a", "x" * 400))[0]
+    shorter = segment.rendered_as(segment.shown[:1], "clipped", "rule")
+    assert (shorter.first, shorter.last, shorter.original_tokens, shorter.round) == (
+        1,
+        2,
+        segment.original_tokens,
+        segment.round,
+    )
+    assert (shorter.tokens, shorter.state, shorter.rule) == (segment.shown[0].tokens, "clipped", "rule")
+    assert segment.state == "kept"
 
 
 def test_a_draft_adds_up() -> None:
     made = draft(*MESSAGES, fixed=10)
-    assert made.tokens == 10 + sum(piece.tokens for piece in made.pieces)
+    assert made.tokens == 10 + sum(segment.tokens for segment in made.segments)
     assert made.messages == list(MESSAGES)
-    assert made.with_pieces(made.pieces[1:]).fixed == 10
-    assert made.with_pieces([]).tokens == 10
-    assert [piece.is_human for piece in made.pieces] == [True, False, False, False]
+    assert made.with_segments(made.segments[1:]).fixed == 10
+    assert made.with_segments([]).tokens == 10
+    assert [segment.is_human for segment in made.segments] == [True, False, False, False]
 
 
 def test_a_checkpoint_never_changes() -> None:
     made = draft(*MESSAGES)
-    checkpoint = Checkpoint(6, 6, b"d", made.pieces, made.tokens, 6, 1_000)
+    checkpoint = Checkpoint(6, 6, b"d", made.segments, made.tokens, 6, 1_000)
     for field in dataclasses.fields(checkpoint):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(checkpoint, field.name, None)
@@ -123,11 +139,31 @@ def test_a_checkpoint_never_changes() -> None:
 async def test_strategies_work_on_a_draft_without_touching_it_or_its_messages() -> None:
     made = draft(*MESSAGES)
     before = copy.deepcopy(made.messages)
-    pieces_before = made.pieces
+    pieces_before = made.segments
     done = await FoldRounds().apply(made, Goal(target=1, budget=10_000))
     assert done.tokens < made.tokens
-    assert made.pieces is pieces_before
+    assert made.segments is pieces_before
     assert made.messages == before
     assert isinstance(done, Draft)
-    chapter = next(piece for piece in done.pieces if piece.chapter)
+    chapter = next(segment for segment in done.segments if segment.chapter)
     assert (chapter.round, chapter.state, chapter.is_human) == (None, "folded", False)
+
+
+def test_saved_segments_keep_the_keys_of_sessions_on_disk():
+    held = rounds(*MESSAGES)[0]
+    chapter = Chapter((DigestEntry(1, 1, "u1", (Fact("m1 user: hi", names=("a",), scores=(1.0,)),), 3, 9),), 9)
+    shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
+    folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")
+    made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
+    line = saved_line(100, 64, made, None)
+    [written] = json.loads(dump(Saved("counter", "kind", lines=(line,))))["lines"]
+    [piece] = written["checkpoint"]["pieces"]
+    assert (piece["before"], piece["floor"]) == (folded.original_tokens, "task")
+    assert piece["chapter"]["before"] == 9
+    assert piece["chapter"]["lines"][0]["before"] == 9
+    assert piece["chapter"]["lines"][0]["facts"][0] == {
+        "head": "m1 user: hi",
+        "outcome": "",
+        "names": ["a"],
+        "worth": [1.0],
+    }

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.config import Config, load_config
+from amplifier_context_core.config import DURABLE, WITHOUT_MEANING, Config, load_config
 from amplifier_context_core.errors import ConfigError
+from amplifier_context_persistent import PersistentConfig
 
 REPLACED = {  # KERNEL.md: the keys of the modules we replace, with their defaults, and keys of hosts' configs
     "max_tokens": 200_000,
@@ -37,6 +38,7 @@ REPLACED = {  # KERNEL.md: the keys of the modules we replace, with their defaul
     "storage_path": "~/store",
     "auto_save": True,
     "clear_at_least": 10_000,
+    "max_messages": 100,  # in the README of context-simple; its code never read it
 }
 
 
@@ -198,6 +200,22 @@ def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
         load_config(raw)
 
 
+@pytest.mark.parametrize("key", sorted(DURABLE))
+def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "it is a key of context-persistent, and context-simple keeps no history"
+    with caplog.at_level(logging.WARNING):
+        load_config({key: "x"}, module="context-simple")
+    assert said in caplog.records[0].getMessage()
+    with pytest.raises(ConfigError, match=said):
+        load_config({key: "x", "strict_config": True}, module="context-simple")
+
+
+def test_the_keys_of_the_durable_module_are_those_it_adds_to_core() -> None:
+    assert set(PersistentConfig.model_fields) - set(Config.model_fields) - WITHOUT_MEANING == DURABLE
+
+
 # -- impossible values ------------------------------------------------------------------------------------------------
 
 
@@ -274,3 +292,19 @@ def test_the_ends_of_a_range_that_belong_to_it_are_accepted(edge: tuple[str, Any
 
 def test_every_setting_is_described() -> None:
     assert [name for name, field in Config.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("16k", "16000"), ("0.2M", "200000"), ("32,000", "32000"), ("1.5k", "1500"), ("4_000k", "4000000")],
+)
+@pytest.mark.parametrize("key", ["max_tokens", "clear_at_least"])
+def test_an_abbreviated_amount_is_an_error_that_gives_the_number_to_write(key: str, written: str, number: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: '{written}' is impossible: write {number}$"):
+        load_config({key: written})
+
+
+@pytest.mark.parametrize("ladder", ["fold", {"fold": {"line_share": 0.2}}])
+def test_a_ladder_that_is_no_list_is_an_error_with_an_example(ladder: object) -> None:
+    with pytest.raises(ConfigError, match=r"ladder: .* must be a list, like \['fold'\]"):
+        load_config({"ladder": ladder})

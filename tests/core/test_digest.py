@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.digest import TAG, chapter_of, condense, digest_line, one_line, quote, render_chapter
+from amplifier_context_core.digest import TAG, chapter_of, condense, digest_line, one_line, quote
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
 
@@ -26,7 +26,7 @@ def lines(*messages: Message, share: float = 0.25, summaries: dict[str, str] | N
 
 
 def chapter(*messages: Message, **settings: Any) -> str:
-    return render_chapter(lines(*messages, **settings), 0)["content"]
+    return chapter_of(lines(*messages, **settings), approx_token_counter)[1].message["content"]
 
 
 # -- what it says -----------------------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ def test_arguments_that_are_no_json_are_told_as_they_are() -> None:
 
 def test_a_line_is_a_small_share_of_a_large_round() -> None:
     (line,) = lines(call("a"), result("a", FILE * 20), share=0.1)
-    assert line.tokens <= 0.2 * line.before
-    assert line.before == count_message_tokens(call("a")) + count_message_tokens(result("a", FILE * 20))
+    assert line.tokens <= 0.2 * line.original_tokens
+    assert line.original_tokens == count_message_tokens(call("a")) + count_message_tokens(result("a", FILE * 20))
 
 
 def test_the_same_rounds_give_the_same_chapter() -> None:
@@ -181,7 +181,8 @@ def test_of_an_assistant_that_ended_with_a_short_question_the_question_is_kept()
 
 
 def test_a_chapter_is_a_record_in_the_role_of_the_user_that_no_human_wrote() -> None:
-    message = render_chapter(lines(user("x"), says("y")), 3)
+    _, shown = chapter_of(lines(user("x"), says("y")), approx_token_counter, left_out=3)
+    message = shown.message
     assert message["role"] == "user"
     assert not read_message(message)[1].human
     assert message["content"].startswith(f"<{TAG}>\n")
@@ -209,7 +210,7 @@ def test_a_chapter_is_a_record_in_the_role_of_the_user_that_no_human_wrote() -> 
 )
 def test_no_text_can_close_the_chapter_or_begin_a_line_of_its_own(messages: list[Message]) -> None:
     made = lines(*messages)
-    text = render_chapter(made, 0)["content"]
+    text = chapter_of(made, approx_token_counter)[1].message["content"]
     assert len(re.findall(rf"</?\s*{TAG}", text, re.IGNORECASE)) == 2
     for line in text.splitlines()[2:-1]:
         assert re.match(r"m\d+ ", line)
@@ -255,8 +256,8 @@ def test_condensed_lines_take_about_their_share(share: float) -> None:
 
 def test_condensed_lines_keep_their_marks_and_spans() -> None:
     before, after = condensed(0.4)
-    spans = [(line.first, line.last, line.before) for line in before]
-    assert [(line.first, line.last, line.before) for line in after] == spans[len(before) - len(after) :]
+    spans = [(line.first, line.last, line.original_tokens) for line in before]
+    assert [(line.first, line.last, line.original_tokens) for line in after] == spans[len(before) - len(after) :]
     for line in after:
         assert line.text.startswith(f"m{line.first} ")
 
@@ -300,7 +301,7 @@ def test_what_was_said_beside_calls_goes_first_but_for_its_names() -> None:
 def test_the_cost_of_a_chapter_is_the_count_of_its_message() -> None:
     made, shown = chapter_of(lines(user("x"), call("a"), result("a", FILE)), approx_token_counter, left_out=2)
     assert shown.tokens == count_message_tokens(shown.message)
-    assert made.before == sum(line.before for line in made.lines)
+    assert made.original_tokens == sum(line.original_tokens for line in made.entries)
     assert made.left_out == 2
 
 

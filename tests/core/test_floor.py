@@ -6,28 +6,30 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.checkpoint import Draft, Piece
-from amplifier_context_core.floor import clip_floor, clip_piece, clip_rendered, floor_tokens, hook_of, mark_floor
+from amplifier_context_core.checkpoint import Draft, Segment
+from amplifier_context_core.floor import clip_floor, clip_rendered, clip_segment, floor_tokens, hook_of, mark_protected
 from amplifier_context_core.messages import read_message
-from amplifier_context_core.render import Rendered
+from amplifier_context_core.render import RenderedMessage
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_testing import check_request
 from amplifier_context_testing.talk import image_block
 
-from .support import Message, block, call, pieces, result, says, system, user
+from .support import Message, block, call, result, says, segments, system, user
 
 PINNED = {"pinned": True}
 WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
 
 
-def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, **later: bool) -> dict[str, str]:
-    settings = {"newest_is_later": False, "human_is_later": False, **later}
-    marked, _ = mark_floor(pieces(*messages), pins, pin_tokens=pin_tokens, **settings)
-    return {piece.mark: piece.floor for piece in marked if piece.floor}
+def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, later: int = 0) -> dict[str, str]:
+    """Reasons by mark; the last `later` segments are behind those that are marked."""
+    both = segments(*messages)
+    cut = len(both) - later
+    marked, _ = mark_protected(both[:cut], pins, pin_tokens=pin_tokens, later=both[cut:])
+    return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
 
 
-def shown(message: Message) -> Rendered:
-    return Rendered(message, count_message_tokens(message), 7)
+def shown(message: Message) -> RenderedMessage:
+    return RenderedMessage(message, count_message_tokens(message), 7)
 
 
 # -- who belongs to it ------------------------------------------------------------------------------------------------
@@ -54,9 +56,19 @@ def test_injected_messages_are_neither_task_nor_newest_prompt() -> None:
 
 
 def test_what_is_newer_than_the_draft_takes_the_place_of_its_newest() -> None:
-    messages = (user("task"), says(), user("newest here"), says())
-    assert why(*messages, newest_is_later=True) == {"m1": "task", "m3": "newest human message"}
-    assert why(*messages, newest_is_later=True, human_is_later=True) == {"m1": "task"}
+    messages = (user("task"), says(), user("newest here"), says(), says())
+    assert why(*messages, later=1) == {"m1": "task", "m3": "newest human message"}
+    assert why(*messages, user("newer"), later=1) == {"m1": "task"}
+
+
+def test_words_beside_a_late_result_are_the_newest_although_their_round_is_older() -> None:
+    late = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "late"},
+        {"type": "text", "text": "the newest words"},
+    ]
+    messages = (user("task"), call("a"), user("older words"), says(), {"role": "user", "content": late}, says())
+    assert why(*messages) == {"m1": "task", "m2": "newest human message", "m6": "newest round"}
+    assert why(*messages[:3], messages[4], messages[3], later=1)["m2"] == "newest human message"
 
 
 def test_pins_stay_by_metadata_and_by_command_with_their_whole_round() -> None:
@@ -66,8 +78,8 @@ def test_pins_stay_by_metadata_and_by_command_with_their_whole_round() -> None:
 
 def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
     messages = [user("task"), *(says(WORDS[:400], metadata=PINNED) for _ in range(3)), says("end")]
-    marked, refused = mark_floor(pieces(*messages), (), pin_tokens=250, newest_is_later=False, human_is_later=False)
-    assert [piece.mark for piece in marked if piece.floor == "pinned"] == ["m2", "m3"]
+    marked, refused = mark_protected(segments(*messages), (), pin_tokens=250)
+    assert [segment.mark for segment in marked if segment.protected_because == "pinned"] == ["m2", "m3"]
     assert refused == ["m4"]
 
 
@@ -106,13 +118,11 @@ def test_of_each_hook_the_newest_notice_stays() -> None:
     ids=str,
 )
 def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> None:
-    assert hook_of(pieces(message)[0]) == name
+    assert hook_of(segments(message)[0]) == name
 
 
 def test_the_floor_is_added_up_with_what_stands_outside_the_pieces() -> None:
-    marked, _ = mark_floor(
-        pieces(user("task"), says("x"), says("y")), (), pin_tokens=0, newest_is_later=False, human_is_later=False
-    )
+    marked, _ = mark_protected(segments(user("task"), says("x"), says("y")), (), pin_tokens=0)
     draft = Draft(tuple(marked), fixed=100)
     assert floor_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
 
@@ -121,13 +131,13 @@ def test_the_floor_is_added_up_with_what_stands_outside_the_pieces() -> None:
 
 
 def floor_draft(*messages: Message, fixed: int = 0) -> Draft:
-    marked, _ = mark_floor(pieces(*messages), (), pin_tokens=1 << 40, newest_is_later=False, human_is_later=False)
+    marked, _ = mark_protected(segments(*messages), (), pin_tokens=1 << 40)
     return Draft(tuple(marked), fixed)
 
 
-def valid(piece: Piece) -> None:
-    before = [] if piece.shown[0].message["role"] == "user" else [user("x")]
-    assert check_request([*before, *(one.message for one in piece.shown)]) == []
+def valid(segment: Segment) -> None:
+    before = [] if segment.shown[0].message["role"] == "user" else [user("x")]
+    assert check_request([*before, *(one.message for one in segment.shown)]) == []
 
 
 @pytest.mark.parametrize("limit", [3_000, 1_000, 300])
@@ -135,34 +145,34 @@ def test_the_largest_members_are_clipped_until_the_floor_fits(limit: int) -> Non
     draft = floor_draft(user(WORDS), says("between"), user(WORDS[:6_000]), says(WORDS[:9_000]))
     done = clip_floor(draft, limit, approx_token_counter)
     assert floor_tokens(done) <= limit
-    assert done.pieces[1] is draft.pieces[1]
-    for piece in done.pieces:
-        assert piece.tokens == sum(count_message_tokens(one.message) for one in piece.shown)
+    assert done.segments[1] is draft.segments[1]
+    for segment in done.segments:
+        assert segment.tokens == sum(count_message_tokens(one.message) for one in segment.shown)
 
 
 def test_clipped_members_keep_head_tail_and_mark() -> None:
     done = clip_floor(floor_draft(user(WORDS), says("x")), 500, approx_token_counter)
-    text = done.pieces[0].shown[0].message["content"]
+    text = done.segments[0].shown[0].message["content"]
     assert text.startswith("word0000")
     assert text.endswith("word1999")
     assert "m1" in text
-    assert (done.pieces[0].state, done.pieces[0].rule) == ("clipped", "floor")
+    assert (done.segments[0].state, done.segments[0].rule) == ("clipped", "floor")
 
 
 def test_small_members_stay_whole_while_large_ones_can_give() -> None:
     draft = floor_draft(user("small task"), says("x"), user("small prompt"), says(WORDS))
     done = clip_floor(draft, 600, approx_token_counter)
-    assert done.pieces[:3] == draft.pieces[:3]
-    assert done.pieces[3].tokens < 600
+    assert done.segments[:3] == draft.segments[:3]
+    assert done.segments[3].tokens < 600
 
 
 def test_pins_are_clipped_last() -> None:
     draft = floor_draft(user(WORDS), says(WORDS[:2_000], metadata=PINNED), says(WORDS))
     spared = clip_floor(draft, 1_500, approx_token_counter)
-    assert spared.pieces[1] is draft.pieces[1]
+    assert spared.segments[1] is draft.segments[1]
     assert floor_tokens(spared) <= 1_500
     everything = clip_floor(draft, 300, approx_token_counter)
-    assert everything.pieces[1].tokens < draft.pieces[1].tokens
+    assert everything.segments[1].tokens < draft.segments[1].tokens
     assert floor_tokens(everything) <= 300
 
 
@@ -198,16 +208,16 @@ def test_clipping_twice_to_the_same_size_is_clipping_once() -> None:
 @pytest.mark.parametrize("size", [24, 60, 200, 1_000])
 def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tuple[Message, ...], size: int) -> None:
     made = [{**m, "content": m["content"] or ""} if m.get("tool_calls") else m for m in messages]
-    (piece,) = pieces(*made)
-    done = clip_piece(piece, size, approx_token_counter)
+    (segment,) = segments(*made)
+    done = clip_segment(segment, size, approx_token_counter)
     valid(done)
     assert done.tokens <= max(size, 60 * len(messages)) * 1.5
     assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
 
 
 def test_a_signed_message_is_never_clipped() -> None:
-    (piece,) = pieces(says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, block(WORDS)]))
-    assert clip_piece(piece, 24, approx_token_counter) is piece
+    (segment,) = segments(says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, block(WORDS)]))
+    assert clip_segment(segment, 24, approx_token_counter) is segment
 
 
 def test_the_arguments_in_blocks_and_in_the_list_stay_the_same() -> None:
@@ -235,7 +245,7 @@ def test_what_cannot_be_clipped_is_the_same_object() -> None:
 
 
 def test_clipping_touches_neither_the_original_nor_who_wrote_it() -> None:
-    original = Rendered(user([block(WORDS)], metadata={"cache": 1}), 5_000, 3, "anthropic")
+    original = RenderedMessage(user([block(WORDS)], metadata={"cache": 1}), 5_000, 3, "anthropic")
     clipped = clip_rendered(original, 100, approx_token_counter)
     assert original.message == user([block(WORDS)], metadata={"cache": 1})
     assert clipped.message["metadata"] == {"cache": 1}

@@ -20,6 +20,7 @@ from amplifier_context_core import (
     Strategy,
     TrimRounds,
     TruncateToolOutputs,
+    approx_token_counter,
     hookimpl,
     load_config,
 )
@@ -27,10 +28,11 @@ from amplifier_context_core.checkpoint import Draft
 from amplifier_context_core.ladder import STRATEGIES, Climb, build_ladder, climb
 from amplifier_context_core.strategies import KeepImportant
 
-from .support import Message, call, draft, pieces, result, says, system, user
+from .support import Message, call, draft, result, says, segments, system, user
 
 LONG = "\n".join(f"row {number:04d} of the table" for number in range(100))
 PINNED = {"pinned": True}
+MEASURES = "per_message_overhead=4, tokens_per_media=600"
 
 
 def talk(rounds: int = 10) -> list[Message]:
@@ -71,7 +73,7 @@ def test_a_ladder_is_composed_by_names_and_arguments() -> None:
     assert [repr(strategy) for strategy in ladder] == [
         "SupersedeStaleReads()",
         "TruncateToolOutputs(max_chars=500)",
-        "FitContextWindow(max_tokens=900, reserve_tokens=0)",
+        f"FitContextWindow(max_tokens=900, counter={approx_token_counter!r}, reserve_tokens=0, {MEASURES})",
         "TrimRounds(max_rounds=3)",
     ]
 
@@ -118,6 +120,19 @@ def test_a_rung_that_cannot_be_made_is_an_error_that_names_its_place(rung: Any, 
     with pytest.raises(ConfigError, match=problem) as caught:
         built(["supersede", rung])
     assert caught.value.key == "ladder[1]"
+
+
+@pytest.mark.parametrize(
+    ("rung", "arguments"),
+    [
+        ({"fold": {"line_shar": 0.2}}, r"fold' has no argument 'line_shar'; its arguments are line_share"),
+        ({"important": {"scores": "a:b"}}, r"'scores'; its arguments are score, keep"),
+        ({"drop": {"all": True}}, r"'drop' has no argument 'all'; it takes no arguments"),
+    ],
+)
+def test_an_unknown_argument_of_a_strategy_is_an_error_with_the_known_ones(rung: Any, arguments: str) -> None:
+    with pytest.raises(ConfigError, match=arguments):
+        built([rung])
 
 
 class Mine(Strategy):
@@ -172,7 +187,9 @@ async def test_it_stops_as_soon_as_the_target_is_met() -> None:
     done = await climbed(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
     assert [name for name, _ in done.freed] == ["clip"]
-    assert done.draft.pieces[-5:] == tuple(replaced for replaced in done.draft.pieces[-5:] if replaced.state == "kept")
+    assert done.draft.segments[-5:] == tuple(
+        replaced for replaced in done.draft.segments[-5:] if replaced.state == "kept"
+    )
 
 
 async def test_what_each_rung_freed_adds_up() -> None:
@@ -185,12 +202,12 @@ async def test_what_each_rung_freed_adds_up() -> None:
 
 async def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     made = draft(*talk())
-    recent = sum(piece.tokens for piece in made.pieces[-5:])
+    recent = sum(segment.tokens for segment in made.segments[-5:])
     done = await climbed(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
-    assert [p.state for p in done.draft.pieces[-5:]] == ["kept"] * 5
+    assert [p.state for p in done.draft.segments[-5:]] == ["kept"] * 5
     asked = Recording()
     await climbed(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
-    assert {piece.first for piece in made.pieces[-5:]} == asked.asked[0][1].recent
+    assert {segment.first for segment in made.segments[-5:]} == asked.asked[0][1].recent
     assert asked.asked[-1][1].recent == frozenset()
 
 
@@ -199,22 +216,22 @@ async def test_the_floor_survives_every_rung_verbatim() -> None:
     messages[4] = {**messages[4], "metadata": PINNED}
     made = draft(*messages)
     done = await climbed(made, built(), target=1)
-    kept = {piece.mark: piece for piece in done.draft.pieces if piece.floor}
-    assert {mark: piece.floor for mark, piece in kept.items()} == {
+    kept = {segment.mark: segment for segment in done.draft.segments if segment.protected_because}
+    assert {mark: segment.protected_because for mark, segment in kept.items()} == {
         "m1": "task",
         "m4": "pinned",
         "m22": "newest human message",
         "m23": "newest round",
     }
-    assert all(piece.state == "kept" for piece in kept.values())
-    assert done.floor_tokens == sum(piece.tokens for piece in kept.values())
+    assert all(segment.state == "kept" for segment in kept.values())
+    assert done.floor_tokens == sum(segment.tokens for segment in kept.values())
 
 
 async def test_a_target_below_the_floor_moves_up_to_it() -> None:
     asked = Recording()
     made = draft(user(LONG), says("x"), says("end"))
     await climbed(made, [asked], target=1)
-    assert asked.asked[0][1].target == made.pieces[0].tokens + made.pieces[2].tokens
+    assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
 
 
 async def test_a_floor_that_leaves_no_room_is_clipped_and_named() -> None:
@@ -236,15 +253,15 @@ async def test_above_the_budget_the_oldest_that_is_no_floor_goes() -> None:
     done = await climbed(made, [], target=1, budget=made.tokens // 2)
     assert done.draft.tokens <= made.tokens // 2
     assert [name for name, _ in done.freed] == ["hard limit"]
-    assert done.draft.pieces[0].floor == "task"
-    assert [piece.mark for piece in done.draft.pieces[-5:]] == [f"m{n}" for n in range(17, 22)]
+    assert done.draft.segments[0].protected_because == "task"
+    assert [segment.mark for segment in done.draft.segments[-5:]] == [f"m{n}" for n in range(17, 22)]
 
 
 async def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
     made = draft(user("task"), *notices, says("x"), says("end"))
     done = await climbed(made, [], target=1)
-    assert [piece.mark for piece in done.draft.pieces] == ["m1", "m4", "m5", "m6"]
+    assert [segment.mark for segment in done.draft.segments] == ["m1", "m4", "m5", "m6"]
     assert [name for name, _ in done.freed] == ["notices"]
 
 
@@ -254,20 +271,20 @@ async def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
         system("todo 2", metadata={"source": "hook", "hook_name": "todo"}),
     ]
     done = await climbed(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
-    assert "m2" in [piece.mark for piece in done.draft.pieces]
+    assert "m2" in [segment.mark for segment in done.draft.segments]
 
 
 async def test_rounds_still_open_are_newer_than_the_drafts() -> None:
     made = draft(user("task"), says("a"), user("prompt"), says("b"))
-    later = pieces(*[says("x")] * 4, user("newest"))[-1:]
+    later = segments(*[says("x")] * 4, user("newest"))[-1:]
     done = await climbed(made, [], target=1, later=later)
-    assert {piece.mark for piece in done.draft.pieces if piece.floor} == {"m1"}
+    assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
 
 
 async def test_response_ids_go_from_what_is_covered() -> None:
     made = draft(user("task"), says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
     done = await climbed(made, [], target=1)
-    assert "metadata" not in done.draft.pieces[1].shown[0].message
+    assert "metadata" not in done.draft.segments[1].shown[0].message
 
 
 # -- rungs that do wrong ----------------------------------------------------------------------------------------------
@@ -284,14 +301,45 @@ class Emptying(Strategy):
     name = "emptying"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_pieces(())
+        return draft.with_segments(())
 
 
 class Swelling(Strategy):
     name = "swelling"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_pieces((*draft.pieces, *draft.pieces))
+        return draft.with_segments((*draft.segments, *draft.segments))
+
+
+class Turning(Strategy):
+    name = "turning"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(draft.segments[::-1])
+
+
+class Doubling(Strategy):
+    """Shows one round twice in place of another, at no cost."""
+
+    name = "doubling"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        first, second, _, *rest = draft.segments
+        return draft.with_segments((first, second, second, *rest))
+
+
+class Forgetful(Strategy):
+    name = "forgetful"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return Draft(draft.segments, draft.fixed - 1)
+
+
+class Untyped(Strategy):
+    name = "untyped"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(draft.messages)  # type: ignore[arg-type]
 
 
 class Mistaken(Strategy):
@@ -301,18 +349,22 @@ class Mistaken(Strategy):
         return draft.messages  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("wrong", [Raising(), Emptying(), Swelling(), Mistaken()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "wrong",
+    [Raising(), Emptying(), Swelling(), Turning(), Doubling(), Forgetful(), Untyped(), Mistaken()],
+    ids=lambda s: s.name,
+)
 async def test_a_rung_that_does_wrong_is_undone_and_the_others_go_on(
     wrong: Strategy, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = draft(*talk())
-    with caplog.at_level(logging.DEBUG, "amplifier_context_core"):
+    with caplog.at_level(logging.INFO, "amplifier_context_core"):
         done = await climbed(made, [wrong, ClipToolOutputs(100)], target=made.tokens // 2)
     without = await climbed(made, [ClipToolOutputs(100)], target=made.tokens // 2)
     assert done.draft == without.draft
-    messages = [record.getMessage() for record in caplog.records]
-    assert any(wrong.name in message for message in messages)
-    assert not any("words of a message" in message for message in messages)
+    assert [name for name, _ in done.skipped] == [wrong.name]
+    assert without.skipped == ()
+    assert "words of a message" not in f"{done.skipped}{caplog.text}"
 
 
 class Shortening(Strategy):
@@ -321,15 +373,17 @@ class Shortening(Strategy):
     name = "shortening"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_pieces(piece.showing(piece.shown[:0], "clipped", self.name) for piece in draft.pieces)
+        return draft.with_segments(
+            segment.rendered_as(segment.shown[:0], "clipped", self.name) for segment in draft.segments
+        )
 
 
 @pytest.mark.parametrize("wrong", [Shortening(), TruncateToolOutputs(20)], ids=lambda s: s.name)
 async def test_no_rung_can_change_what_is_pinned(wrong: Strategy) -> None:
     made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
     done = await climbed(made, [wrong], target=1)
-    pinned = next(piece for piece in done.draft.pieces if piece.mark == "m2")
-    assert pinned.shown == made.pieces[1].shown
+    pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")
+    assert pinned.shown == made.segments[1].shown
 
 
 async def test_a_ladder_made_in_code_serves_a_manager() -> None:

@@ -31,14 +31,14 @@ def test_openais_counts_are_taken_as_they_are_and_others_with_a_margin() -> None
     )
     assert meter.estimate(1_000, ANTHROPIC) > 1_000
     assert meter.room(10_000, ANTHROPIC) < 10_000
-    assert not meter.is_measured(ANTHROPIC)
+    assert not meter.units(ANTHROPIC).measured
 
 
 def test_a_meter_that_does_not_learn_corrects_nothing() -> None:
     meter = reported(Meter(learn=False), 1_000, 5_000, ANTHROPIC)
     assert meter.estimate(1_000, ANTHROPIC) == 1_000
     assert meter.room(10_000, ANTHROPIC) == 10_000
-    assert not meter.is_measured(ANTHROPIC)
+    assert not meter.units(ANTHROPIC).measured
 
 
 # -- learning ---------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_a_meter_that_does_not_learn_corrects_nothing() -> None:
 
 def test_tools_and_instructions_are_learned_as_an_offset() -> None:
     meter = reported(Meter(), 10_000, 14_000)
-    assert meter.is_measured(OPENAI)
+    assert meter.units(OPENAI).measured
     assert meter.estimate(10_000, OPENAI) == 14_000
     assert meter.estimate(20_000, OPENAI) == 24_000
     assert meter.room(24_000, OPENAI) == 20_000
@@ -83,7 +83,7 @@ def test_anthropics_cache_writes_are_part_of_what_was_sent_and_cache_reads_are_i
 def test_each_provider_and_model_is_learned_for_itself() -> None:
     meter = reported(Meter(), 10_000, 14_000)
     assert meter.estimate(10_000, ("openai", "gpt-4")) == 10_000
-    assert not meter.is_measured(("openai", "gpt-4"))
+    assert not meter.units(("openai", "gpt-4")).measured
 
 
 def test_a_model_not_named_is_taken_for_the_one_last_seen_of_its_provider() -> None:
@@ -94,7 +94,7 @@ def test_a_model_not_named_is_taken_for_the_one_last_seen_of_its_provider() -> N
 @pytest.mark.parametrize(("counted", "size"), [(0, 5_000), (-5, 5_000), (1_000, 0)])
 def test_a_report_that_says_nothing_teaches_nothing(counted: int, size: int) -> None:
     meter = reported(Meter(), counted, size)
-    assert not meter.is_measured(OPENAI)
+    assert not meter.units(OPENAI).measured
     assert meter.estimate(1_000, OPENAI) == 1_000
 
 

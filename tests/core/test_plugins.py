@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
+from amplifier_context_core.plugins import Observers
 from amplifier_context_core.transcript import Entry
 
 from .support import transcript, user
@@ -58,6 +59,11 @@ class WrongArguments:
     def amplifier_context_cleared(self, no_such_argument: str) -> None: ...
 
 
+def observers(plugins: Plugins) -> Observers:
+    """Observers of which none may fail."""
+    return Observers(plugins, pytest.fail)
+
+
 # -- registering ------------------------------------------------------------------------------------------------------
 
 
@@ -74,7 +80,7 @@ def test_a_plug_in_that_was_refused_does_not_stand_in_the_way_of_the_next(bad: t
     with pytest.raises(PluginError):
         plugins.register(bad(), "bad")
     plugins.register(watcher, "good")
-    plugins.tell("amplifier_context_cleared", session_id="s")
+    observers(plugins).notify("amplifier_context_cleared", session_id="s")
     assert watcher.seen == [("s", "cleared")]
 
 
@@ -86,7 +92,7 @@ def test_a_name_is_given_once_and_the_first_keeps_it() -> None:
         plugins.register(Watcher(), "same")
     with pytest.raises(PluginError, match="other"):
         plugins.register(first, "other")
-    plugins.tell("amplifier_context_cleared", session_id="s")
+    observers(plugins).notify("amplifier_context_cleared", session_id="s")
     assert first.seen == [("s", "cleared")]
 
 
@@ -112,8 +118,12 @@ def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
     with caplog.at_level(logging.WARNING):
         plugins.load_installed()
         plugins.load_installed()
-    assert {"broken", "odd"} <= {word for record in caplog.records for word in record.getMessage().split()}
-    plugins.tell("amplifier_context_cleared", session_id="s")
+    said = [record.getMessage() for record in caplog.records]
+    assert "plug-in broken (package_of_broken:plugin) is left out: it failed (ImportError at core/" in said[0]
+    assert said[0].endswith(": no module")
+    assert "plug-in odd " in said[1]
+    assert "amplifier_context_never_heard_of" in said[1]
+    observers(plugins).notify("amplifier_context_cleared", session_id="s")
     assert watcher.seen == [("s", "cleared")]
 
 
@@ -170,23 +180,23 @@ def test_observers_are_told_what_they_ask_for() -> None:
     plugins = Plugins()
     watcher = Watcher()
     plugins.register(watcher)
-    plugins.tell("amplifier_context_appended", session_id="s", entry=ENTRY)
+    observers(plugins).notify("amplifier_context_appended", session_id="s", entry=ENTRY)
     assert watcher.seen == [("s", ENTRY)]
 
 
 @pytest.mark.parametrize("order", [0, 1])
-def test_an_observer_that_fails_is_named_and_the_others_are_told(order: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_fails_is_named_and_the_others_are_told(order: int) -> None:
     plugins = Plugins()
     watcher = Watcher()
     for plugin in [(Failing(), "failing"), (watcher, "watching")][:: 1 if order else -1]:
         plugins.register(*plugin)
-    with caplog.at_level(logging.WARNING):
-        plugins.tell("amplifier_context_appended", session_id="s", entry=ENTRY)
+    faults: list[str] = []
+    Observers(plugins, faults.append).notify("amplifier_context_appended", session_id="s", entry=ENTRY)
     assert watcher.seen == [("s", ENTRY)]
-    (record,) = caplog.records
-    assert "failing" in record.getMessage()
-    assert "RuntimeError" in record.getMessage()
-    assert "words of a message" not in record.getMessage()
+    (fault,) = faults
+    assert "failing" in fault
+    assert "RuntimeError" in fault
+    assert "words of a message" not in fault
 
 
 async def test_an_observer_that_fails_does_not_keep_a_message_out_of_the_history() -> None:
@@ -250,3 +260,8 @@ async def test_an_observer_cannot_rewrite_history() -> None:
     await manager.add_message({"role": "user", "content": "as it was"})
     await manager.set_messages([*(await manager.get_messages()), {"role": "assistant", "content": "also"}])
     assert [message["content"] for message in await manager.get_messages()] == ["as it was", "also"]
+
+
+def test_an_unknown_token_counter_is_refused_with_all_names_it_may_have() -> None:
+    with pytest.raises(ConfigError, match="known are cl100k_base, heuristic, o200k_base"):
+        ContextManager(load_config({"token_counter": "nosuch"}), plugins=Plugins())

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.messages import read_message
+from amplifier_context_core.checkpoint import Draft, segment_of
+from amplifier_context_core.messages import ROLES, read_message
 from amplifier_context_core.render import (
     EMPTY_MESSAGE,
     INTERRUPTED,
     NO_OUTPUT,
     NO_RESULT,
     OPENING,
-    Rendered,
+    RenderedRound,
     Renderer,
-    Rendering,
     Summaries,
     is_left_out,
     scrub,
@@ -26,9 +27,10 @@ from amplifier_context_core.render import (
     short_result,
     summary_of,
     without_response_id,
-    without_thinking,
 )
 from amplifier_context_core.rounds import rounds_of
+from amplifier_context_core.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
+from amplifier_context_core.thinking import without_thinking
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.transcript import Response, Transcript
 from amplifier_context_testing import check_request, conversations
@@ -40,7 +42,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 REDACTED = {"type": "redacted_thinking", "data": "cmVk"}
 
 
-def renderings(*messages: Message, **settings: Any) -> list[Rendering]:
+def renderings(*messages: Message, **settings: Any) -> list[RenderedRound]:
     """Every round rendered, ids claimed in order."""
     settings = {"output_limit": 100_000, **settings}
     renderer = Renderer(approx_token_counter, **settings)
@@ -118,7 +120,7 @@ def test_every_odd_conversation_becomes_valid(name: str) -> None:
 
 @pytest.mark.parametrize("name", [conversation.name for conversation in conversations() if conversation.messages])
 def test_what_was_rendered_needs_no_more_mending(name: str) -> None:
-    """Rendering a view once more gives the same view."""
+    """RenderedRound a view once more gives the same view."""
     (messages,) = (c.messages for c in conversations() if c.name == name)
     once = shown(*messages)
     assert shown(*once) == once
@@ -150,6 +152,27 @@ def test_a_call_that_was_interrupted_says_that() -> None:
     view = shown(user("Start."), call("a"), interrupted=frozenset({1}))
     assert view[-1]["content"] == INTERRUPTED
     assert shown(user("Start."), call("a"), interrupted=frozenset({2}))[-1]["content"] == NO_RESULT
+
+
+@pytest.mark.parametrize("role", sorted(ROLES))
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_is_said_beside_results_leaves_in_a_role_providers_take(role: str, answered: bool) -> None:
+    beside = [{"type": "tool_result", "tool_use_id": "a", "content": "out"}, block("beside"), IMAGE]
+    view = valid(*([call("a")] if answered else []), {"role": role, "name": "f", "content": beside})
+    said = view[-1]
+    assert said["role"] == ("user" if role in ("tool", "function") else role)
+    fenced = "<quoted_output>" in str(said["content"])
+    assert fenced == (role in ("tool", "function"))
+    assert "beside" in str(said["content"])
+    assert "image" in str(said["content"])
+    assert "name" not in said or not fenced
+    assert read_message(said)[1].human == (role == "user")
+
+
+def test_a_function_result_is_clipped_as_a_tool_result_is() -> None:
+    (note,) = valid({"role": "function", "name": "look_up", "content": GIANT}, output_limit=500)
+    assert len(note["content"]) <= 1_700
+    assert "m2" in note["content"]
 
 
 def test_a_result_without_its_call_becomes_a_note_no_human_wrote() -> None:
@@ -188,6 +211,71 @@ def test_a_name_that_is_given_is_not_one_that_is_taken(organic: str) -> None:
     """An id that looks like one of ours: whichever comes first keeps it."""
     valid(call("a"), result("a"), call("a"), result("a"), call(organic), result(organic))
     valid(call(organic), result(organic), call("a"), result("a"), call("a"), result("a"))
+
+
+def test_an_id_or_a_name_that_a_provider_refuses_is_sent_in_another_form_everywhere() -> None:
+    stated = {"type": "tool_call", "id": "functions.read:0", "name": "web.read", "input": {}}
+    listed = {"id": "functions.read:0", "tool": "web.read", "name": "web.read", "arguments": {}}
+    messages = [says([stated], tool_calls=[listed]), result("functions.read:0", name="web.read")]
+    view = valid(*messages)
+    sent = view[0]["tool_calls"][0]
+    assert view[0]["content"][0]["id"] == sent["id"] == view[1]["tool_call_id"]
+    assert view[0]["content"][0]["name"] == sent["tool"] == sent["name"] == view[1]["name"]
+    assert mends(*messages) == ["m1: an id or a name that a provider refuses is sent in another form"]
+    assert valid(call("functions.read:0", name="web.read"))[1]["name"] == sent["tool"]
+
+
+def test_a_speaker_that_a_provider_refuses_is_sent_in_another_form() -> None:
+    (message,) = valid(user("x", name="Dr. No"))
+    assert message["name"].startswith("Dr_No_")
+    assert valid(user("x", name=" ")) == [user("x")]
+    assert mends(user("x", name="Dr. No")) == ["m1: an id or a name that a provider refuses is sent in another form"]
+
+
+@pytest.mark.parametrize("calls", [[call("a"), result("a")], []], ids=["reused", "refused"])
+def test_a_call_sent_under_another_id_goes_without_the_handle_of_what_the_server_holds(calls: list[Message]) -> None:
+    """The server holds the call under the id it gave; a result under another would answer no call there."""
+    metadata = {"openai:response_id": "resp_1", "cache": 1}
+    call_id = "a" if calls else "a.b"
+    view = valid(*calls, call(call_id, metadata=metadata), result(call_id))
+    assert view[-2]["metadata"] == {"cache": 1}
+    assert valid(call("a", metadata=metadata), result("a"))[0]["metadata"] == metadata
+
+
+async def test_short_forms_and_later_calls_find_a_result_whose_id_was_replaced() -> None:
+    """Strategies know a result by the id its call has in the history."""
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "a.1", "content": GIANT},
+        {"type": "tool_result", "tool_use_id": "a.2", "content": GIANT},
+    ]
+    first = says(None, tool_calls=[{"id": f"a.{n}", "tool": "read", "arguments": {"n": n}} for n in (1, 2)])
+    again = says(None, tool_calls=[{"id": "b.2", "tool": "read", "arguments": {"n": 2}}])
+    rendered = renderings(user("Start."), first, user(blocks), again, result("b.2"), says("Done."))
+    history = transcript([user("Start."), first, user(blocks), again, result("b.2"), says("Done.")])
+    held = rounds_of(history.snapshot())
+    draft = Draft(tuple(segment_of(one, shown.messages) for one, shown in zip(held, rendered, strict=True)))
+    goal = Goal(0, 0, summaries={3: {"a.1": "the first in short"}})
+    superseded = await SupersedeStaleReads().apply(draft, goal)
+    assert superseded.segments[1].shown[2].message["content"].startswith("[superseded: ")
+    clipped = await ClipToolOutputs(100).apply(draft, goal)
+    assert clipped.segments[1].shown[1].message["content"] == "the first in short"
+
+
+class _Provider:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+async def test_a_model_of_mistral_s_is_sent_ids_it_accepts_and_other_providers_theirs() -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    for message in (user("Start."), call("call_abc"), result("call_abc")):
+        await manager.add_message(message)
+    short = await manager.get_messages_for_request(provider=_Provider("mistral"))
+    assert re.fullmatch("[a-zA-Z0-9]{9}", short[2]["tool_call_id"])
+    assert check_request(short) == []
+    assert short == await manager.get_messages_for_request(provider=_Provider("mistral"))
+    other = await manager.get_messages_for_request(provider=_Provider("openai"))
+    assert other[2]["tool_call_id"] == "call_abc"
 
 
 def test_blocks_and_list_keep_agreeing_on_ids() -> None:
@@ -478,9 +566,8 @@ def test_response_ids_before_a_compaction_are_not_sent_after_it() -> None:
     view = shown(user(), says("x", metadata=metadata), says("y", metadata=metadata), compacted_at=2)
     assert view[1]["metadata"] == {"other": 1}
     assert view[2]["metadata"] == metadata
-    only = Rendered(says("x", metadata={"openai:response_id": "r"}), 5, 1, "openai")
-    assert without_response_id(only) == Rendered(says("x"), 5, 1, "openai")
-    other = Rendered(says("x"), 5)
+    assert without_response_id(says("x", metadata={"openai:response_id": "r"})) == says("x")
+    other = says("x")
     assert without_response_id(other) is other
 
 
@@ -542,14 +629,16 @@ def test_a_short_result_is_never_empty() -> None:
     assert short_result(result("a", ""), held.entries[1], "a", 100, {})["content"] == NO_OUTPUT
 
 
-def test_words_beside_results_in_a_tool_message_stay_as_a_note() -> None:
+def test_words_beside_results_in_a_tool_message_stay_as_a_quoted_note() -> None:
     blocks = [
         {"type": "tool_result", "tool_use_id": "a", "content": "one"},
         {"type": "tool_result", "tool_use_id": "b", "content": "two"},
         block("Both read."),
     ]
     rendering = renderings(user("Start."), call("a", "b"), {"role": "tool", "content": blocks})[1]
-    assert [one.message["content"] for one in rendering.messages[1:]] == ["one", "two", [block("Both read.")]]
+    assert [one.message["content"] for one in rendering.messages[1:3]] == ["one", "two"]
+    note = rendering.messages[3].message
+    assert (note["role"], "Both read." in note["content"], note["content"][:15]) == ("user", True, "<quoted_output>")
     assert not read_message(rendering.messages[-1].message)[1].human
     for one in rendering.messages:
         assert one.tokens == count_message_tokens(one.message)
@@ -580,7 +669,7 @@ async def test_a_system_prompt_in_blocks_is_valid(content: list[Any]) -> None:
 RECORDS = json.dumps([{"flight_number": f"HAT{n}", "price": n} for n in range(40)])
 
 
-def told(content: str, **settings: Any) -> Rendering:
+def told(content: str, **settings: Any) -> RenderedRound:
     history = transcript([user("go"), call("a"), result("a", content)])
     renderer = Renderer(approx_token_counter, **settings)
     return renderer.render(rounds_of(history.snapshot())[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from amplifier_context_core import (
     ClearToolOutputs,
     ClipToolOutputs,
     CondenseChapters,
+    ContextManager,
     DropChapters,
     FitContextWindow,
     FoldRounds,
@@ -24,8 +25,11 @@ from amplifier_context_core import (
     TruncateToolOutputs,
     count_message_tokens,
     count_tokens,
+    load_config,
 )
-from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.fence import TAG
+from amplifier_context_core.strategies.folding import fold
 from amplifier_context_testing import WordCounter, check_request, conversations
 from amplifier_context_testing.talk import image_block
 
@@ -117,6 +121,50 @@ async def test_compacting_twice_is_compacting_once(strategy: Strategy) -> None:
 async def test_a_malformed_message_is_refused_by_its_field(strategy: Strategy) -> None:
     with pytest.raises(InvalidMessage, match="role"):
         await strategy.compact([user("x"), {"content": "y"}])
+
+
+class Keeps(Strategy):
+    """A plug-in's strategy as a newcomer writes it."""
+
+    name = "keeps"
+
+    def __init__(self, words: Sequence[str], minimum: int = 5, *, score: Callable[[Message], float] = score) -> None:
+        self._words, self._minimum, self._score = words, minimum, score
+
+
+def test_the_repr_of_a_strategy_shows_all_it_was_made_with() -> None:
+    """A checkpoint serves another session only where the ladder has the same repr."""
+    assert repr(Keeps(["a"], score=len)) == "Keeps(words=['a'], minimum=5, score=len)"
+    assert repr(Keeps(["a"])) == repr(Keeps(words=["a"], minimum=5)) == "Keeps(words=['a'], minimum=5, score=score)"
+    assert repr(copy.copy(Keeps(["a"]))) == repr(Keeps(["a"]))
+    fit = repr(FitContextWindow(900, WordCounter(), tokens_per_media=7))
+    assert fit.startswith("FitContextWindow(max_tokens=900, counter=WordCounter")
+    assert fit.endswith("reserve_tokens=0, per_message_overhead=4, tokens_per_media=7)")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'words'"):
+        Keeps()  # type: ignore[call-arg]
+
+
+async def test_a_session_never_takes_over_what_the_same_strategy_made_with_other_arguments() -> None:
+    class Shortens(Strategy):
+        name = "shortens"
+
+        def __init__(self, length: int) -> None:
+            self._length = length
+
+        async def apply(self, draft: Draft, goal: Goal) -> Draft:
+            return await ClipToolOutputs(self._length).apply(draft, goal)
+
+    async def view(length: int) -> str:
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), ladder=[Shortens(length)])
+        kept.append(manager)
+        for message in talk(40):
+            await manager.add_message({**message, "metadata": {"timestamp": "2026-01-01T00:00:00Z"}})
+        return str(await manager.get_messages_for_request(20_000))
+
+    kept: list[ContextManager] = []
+    long = await view(400)
+    assert await view(40) != long
+    assert await view(400) == long
 
 
 def test_every_strategy_has_a_name_and_a_telling_repr() -> None:
@@ -419,7 +467,7 @@ async def test_inside_a_ladder_it_drops_only_until_the_goal_is_met() -> None:
     target = made.tokens - 100
     done = await KeepImportant(score).apply(made, Goal(target=target, budget=10_000))
     assert done.tokens <= target
-    assert done.pieces == made.pieces[2:]
+    assert done.segments == made.segments[2:]
 
 
 # -- FoldRounds and chapters ------------------------------------------------------------------------------------------
@@ -467,11 +515,11 @@ async def test_chapters_within_their_share_are_left_byte_identical() -> None:
 
 async def test_chapters_that_outgrow_their_share_are_condensed_below_it() -> None:
     made = await chapters_of(10)
-    before = sum(piece.tokens for piece in made.pieces if piece.chapter)
+    before = sum(segment.tokens for segment in made.segments if segment.chapter)
     done = await CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=before * 3 // 4))
-    after = sum(piece.tokens for piece in done.pieces if piece.chapter)
+    after = sum(segment.tokens for segment in done.segments if segment.chapter)
     assert 0 < after <= before * 3 // 4
-    assert [p.shown for p in done.pieces if not p.chapter] == [p.shown for p in made.pieces if not p.chapter]
+    assert [p.shown for p in done.segments if not p.chapter] == [p.shown for p in made.segments if not p.chapter]
 
 
 async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() -> None:
@@ -482,12 +530,48 @@ async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() ->
     assert done is made
 
 
+@pytest.mark.parametrize("length", [4, 24, 29])
+async def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
+    """To leave a line out costs a line that says so."""
+    given = draft(says("a"), says("b")).segments
+    goal = Goal(target=0, budget=0, chapter_tokens=24)
+    entries = [
+        DigestEntry.of(segment.round, [Fact(f"{segment.mark} {'x' * size}")], goal.counter)
+        for segment, size in zip(given, (29, length), strict=True)
+        if segment.round
+    ]
+    made = Draft((fold(given, entries, goal, "mine"),))
+    assert await CondenseChapters().apply(made, goal) is made
+
+
+@pytest.mark.parametrize("hostile", [f"</{TAG}>", f"<\n/{TAG.upper()}>", "two\nlines", "cut \ud83d"])
+def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
+    given = draft(says("a"), says("b")).segments
+    goal = Goal(target=0, budget=0)
+    fact = Fact(f"m1 {hostile}", hostile, (hostile,), (1.0,))
+    assert given[0].round
+    folded = fold(given, [DigestEntry.of(given[0].round, [fact], goal.counter)], goal, "mine")
+    text = folded.shown[0].message["content"]
+    lines = text.encode().decode().split("\n")
+    assert lines[0] == f"<{TAG}>"
+    assert lines[-1] == f"</{TAG}>"
+    assert len(lines) == 5
+    assert "<" not in "".join(lines[1:-1])
+    assert folded.chapter is not None
+    assert (folded.first, folded.last, folded.chapter.left_out, folded.original_tokens) == (
+        given[0].first,
+        given[1].last,
+        1,
+        sum(segment.tokens for segment in given),
+    )
+
+
 async def test_the_oldest_chapters_are_dropped_first_and_only_above_their_share() -> None:
     made = await chapters_of(6)
-    sizes = [piece.tokens for piece in made.pieces if piece.chapter]
+    sizes = [segment.tokens for segment in made.segments if segment.chapter]
     done = await DropChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=sum(sizes[2:])))
-    kept = [piece for piece in done.pieces if piece.chapter]
-    assert kept == [piece for piece in made.pieces if piece.chapter][2:]
+    kept = [segment for segment in done.segments if segment.chapter]
+    assert kept == [segment for segment in made.segments if segment.chapter][2:]
 
 
 @pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"settled": 1}])
@@ -508,12 +592,12 @@ async def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given
 async def test_humans_words_are_folded_with_all_around_them_but_not_before_what_is_settled() -> None:
     words = "I would like all of the tables of the report to be printed in colour, and then sent to the depot. " * 3
     made = draft(*[m for n in range(6) for m in (user(f"{n}: {words}"), says(f"{n}: yes. {words}"))])
-    settled = made.pieces[5].last
+    settled = made.segments[5].last
     done = await FoldRounds().apply(made, Goal(target=0, budget=0, settled=settled))
     whole_again = await FoldRounds().apply(done, Goal(target=0, budget=0))
-    assert [piece.mark for piece in done.pieces if piece.is_human] == ["m1", "m3", "m5"]
-    assert not any(piece.is_human for piece in whole_again.pieces)
-    assert len([piece for piece in whole_again.pieces if piece.chapter]) == 1
+    assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
+    assert not any(segment.is_human for segment in whole_again.segments)
+    assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
 
 
 async def test_a_goal_that_is_met_is_left_alone() -> None:
@@ -535,15 +619,15 @@ async def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strate
     target = made.tokens * 3 // 4
     done = await strategy.apply(made, Goal(target=target, budget=100_000))
     assert done.tokens <= target
-    assert done.pieces[-12:] == made.pieces[-12:]
+    assert done.segments[-12:] == made.segments[-12:]
 
 
 @pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(10), ClearToolOutputs(0)], ids=repr)
 async def test_what_is_recent_is_not_touched(strategy: Strategy) -> None:
     made = draft(*talk())
-    recent = frozenset(piece.first for piece in made.pieces[2:])
+    recent = frozenset(segment.first for segment in made.segments[2:])
     done = await strategy.apply(made, Goal(target=1, budget=100_000, recent=recent))
-    assert [piece for piece in done.pieces if piece.first in recent] == list(made.pieces[2:])
+    assert [segment for segment in done.segments if segment.first in recent] == list(made.segments[2:])
 
 
 # -- a strategy of one's own ------------------------------------------------------------------------------------------
@@ -555,8 +639,8 @@ class OnlyQuestions(Strategy):
     name = "questions"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        kept = [p for p in draft.pieces if p.floor or str(p.shown[-1].message["content"]).endswith("?")]
-        return draft if len(kept) == len(draft.pieces) else draft.with_pieces(kept)
+        kept = [p for p in draft.segments if p.protected_because or str(p.shown[-1].message["content"]).endswith("?")]
+        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
 
 
 async def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import (
+    ConfigError,
+    ContextManager,
     HeuristicTokenCounter,
     approx_token_counter,
     count_message_tokens,
     count_tokens,
     exact_token_counter,
+    load_config,
     tokens,
 )
 from amplifier_context_core.tokens import VocabularyTokenCounter, load_counter, measure, size_of
@@ -330,3 +333,8 @@ def test_the_size_of_a_value_is_its_text(value: Any, size: int) -> None:
 
 def test_no_more_is_added_up_than_is_asked_for() -> None:
     assert 10 <= size_of(["x" * 6] * 1_000_000, 10) < 100
+
+
+def test_an_unknown_counter_is_told_with_all_there_are() -> None:
+    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
+        ContextManager(load_config({"token_counter": "foo"}))

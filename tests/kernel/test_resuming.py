@@ -62,6 +62,34 @@ async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: 
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
+async def test_storage_path_can_name_the_folder_where_the_host_keeps_the_session(home: Path, tmp_path: Path) -> None:
+    """Amplifier's CLI deletes a session by its folder there: ours is deleted with it."""
+    coordinator = MockCoordinator()
+    coordinator.register_capability("session.working_dir", str(tmp_path / "my: work"))
+    config = {"storage_path": "~/.amplifier/projects/{project}/sessions"}
+    cleanup = await amplifier_context_persistent.mount(coordinator, config)
+    await coordinator.get("context").add_message({"role": "user", "content": "hello"})
+    await cleanup()
+    slug = str(tmp_path / "my work").replace("/", "-")
+    folder = home / ".amplifier" / "projects" / slug / "sessions" / "test-session"
+    assert (folder / "context-messages.jsonl").read_text().count("hello") == 1
+    hosts = folder / "transcript.jsonl"
+    hosts.write_text("the host's")
+    store = open_store(f"jsonl:{folder.parent}")
+    assert [info.session_id for info in await store.sessions()] == ["test-session"]
+    await store.delete("test-session")
+    await store.close()
+    assert list(folder.iterdir()) == [hosts]
+
+
+async def test_without_a_working_folder_of_the_host_a_project_is_the_current_folder(home: Path) -> None:
+    manager, cleanup = await mount({"storage_path": "~/kept/{project}"})
+    await manager.add_message({"role": "user", "content": "hello"})
+    await cleanup()
+    slug = str(Path.cwd().resolve()).replace("/", "-")
+    assert (home / "kept" / slug / "test-session" / "context-messages.jsonl").is_file()
+
+
 async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> None:
     """Its line format: one message a line, a timestamp at the top, written by Python's json."""
     file = tmp_path / "theirs" / "context-messages.jsonl"
@@ -98,13 +126,40 @@ async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: P
     notes.write_text("Use tabs.")
     config = {"memory_files": [str(notes)], "storage_path": str(tmp_path / "kept")}
     manager, cleanup = await mount(config)
-    assert await contents(manager) == ["Use tabs."]
+    assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
     assert (await manager.get_messages())[0]["role"] == "system"
     await manager.add_message({"role": "user", "content": "hi"})
     await cleanup()
     notes.write_text("Use spaces.")
     manager, cleanup = await mount(config)
+    assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs.", "hi"]
+    await cleanup()
+
+
+async def test_a_session_whose_memory_files_have_no_label_goes_on_with_what_it_has(tmp_path: Path) -> None:
+    """As sessions were stored before memory files had their label."""
+    (tmp_path / "notes.md").write_text("Use tabs.")
+    config = {"memory_files": [str(tmp_path / "notes.md")], "storage_path": str(tmp_path / "kept")}
+    manager, cleanup = await mount({"storage_path": str(tmp_path / "kept")})
+    await manager.set_messages([{"role": "system", "content": "Use tabs."}, {"role": "user", "content": "hi"}])
+    await cleanup()
+    manager, cleanup = await mount(config)
     assert await contents(manager) == ["Use tabs.", "hi"]
+    await cleanup()
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00\x00", "Größe".encode("utf-16"), b"text\0text"])
+async def test_a_memory_file_that_is_no_text_is_an_error_in_the_log_and_left_out(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "notes.md").write_text("Use tabs.")
+    (tmp_path / "picture.png").write_bytes(data)
+    files = [str(tmp_path / "picture.png"), str(tmp_path / "notes.md")]
+    manager, cleanup = await mount({"memory_files": files, "store": "memory:"})
+    assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
+    [error] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert error.levelno == logging.ERROR
+    assert str(tmp_path / "picture.png") in error.getMessage()
     await cleanup()
 
 
@@ -185,7 +240,7 @@ async def test_memory_files_must_fit_the_smallest_window_that_is_known(
 async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("Be brief.")
     manager, cleanup = await mount({"memory_files": str(tmp_path / "notes.md"), "store": "memory:"})
-    assert await contents(manager) == ["Be brief."]
+    assert await contents(manager) == ["[Context from notes.md]\n\nBe brief."]
     await cleanup()
 
 
@@ -203,6 +258,19 @@ async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
 async def test_an_impossible_value_is_an_error_that_names_its_key(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(config))):
         await mount(config)
+
+
+@pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
+async def test_a_path_beside_store_is_a_warning_that_names_both(
+    key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, cleanup = await mount({"store": "memory:", key: str(tmp_path / "never")})
+    assert f"context-persistent: {key} is ignored because store is set" in caplog.text
+    await cleanup()
+    caplog.clear()
+    _, cleanup = await mount({key: str(tmp_path / "kept")})
+    assert "ignored" not in caplog.text
+    await cleanup()
 
 
 async def test_what_was_acknowledged_is_on_disk_by_default() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from amplifier_context_testing.lab.course import near
 from amplifier_context_testing.lab.recall import References, Seer
+from amplifier_context_testing.lab.request import Request
 
 from .support import calls, chapter, result, says, scale, user
 
@@ -14,7 +16,8 @@ Messages = list[dict[str, Any]]
 def targets(messages: Messages, budget: int = 1_000) -> dict[int, dict[str, bool]]:
     """Names to look for and whether they are far, by message."""
     weigh = scale()
-    found = References(messages, [weigh.tokens(message) for message in messages]).targets(budget)
+    before = [sum(map(weigh.tokens, messages[:index])) for index in range(len(messages) + 1)]
+    found = References(messages).targets(near(before, budget))
     return {index: {target.name: target.far for target in some} for index, some in found.items()}
 
 
@@ -47,7 +50,7 @@ def seen(history: Messages, view: Messages) -> Any:
     seer = Seer(scale())
     for message in history:
         seer.learn(message)
-    return seer.sight(view)
+    return seer.sight(Request.of(view, seer.scale))
 
 
 HISTORY: Messages = [
@@ -60,7 +63,7 @@ HISTORY: Messages = [
 
 def origins(name: str) -> frozenset[str]:
     messages = [*HISTORY, says(name)]
-    found = References(messages, [1] * len(messages)).targets(100)[len(HISTORY)]
+    found = References(messages).targets([0] * len(messages))[len(HISTORY)]
     return next(target.origins for target in found if target.name == name)
 
 

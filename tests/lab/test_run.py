@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from amplifier_context_testing.lab import Session, Size, manager, measure, read_sessions
+from amplifier_context_testing import coding_session
+from amplifier_context_testing.lab import Extras, Figures, Manager, Session, Size, manager, measure, read_sessions
+from amplifier_context_testing.lab.caches import Bill
+from amplifier_context_testing.lab.scale import Scale
 from amplifier_context_testing.lab.sessions import Probe, Question
-from amplifier_context_testing.lab.table import COLUMNS, markdown, rich_table
+from amplifier_context_testing.lab.shares import Share
+from amplifier_context_testing.lab.table import CELLS, markdown, rows, title
 
 from .support import Scripted, calls, result, says, scale, scripted, user
 
@@ -29,21 +36,23 @@ def session(**more: Any) -> Session:
     return Session("s", "made", MESSAGES, **more)
 
 
+async def run(one: Manager, recorded: Session, *, budget: int = 20, weigh: Scale | None = None) -> Figures:
+    """The figures of one manager over one session."""
+    return (await measure([recorded], [one], Size(budget=budget), scale=weigh or scale())).rows[0].figures
+
+
 async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> None:
     weigh = scale()
     assert [weigh.tokens(message) for message in MESSAGES] == WEIGHTS
-    report = await measure([session()], [manager("unlimited")], Size(budget=20), scale=weigh)
-    figures = report.rows[0].figures
+    figures = await run(manager("unlimited"), session(), weigh=weigh)
     assert figures.requests == 3  # before messages 1, 3 and 5
     assert figures.outgrown == 2  # 8, 21 and 35 tokens of history
     assert figures.over == 2
-    assert (figures.cached, figures.fresh) == (0 + 8 + 21, 8 + 13 + 14)
-    assert (figures.unlimited_cached, figures.unlimited_fresh) == (29, 35)
-    assert figures.cost_ratio == 1
+    assert figures.bills["prefix"] == figures.unlimited["prefix"] == Bill(0 + 8 + 21, 8 + 13 + 14)
     assert figures.breaks == figures.faulty == figures.human_lost == 0
     # message 3 says line_2 again, message 5 old_name and line_3
-    assert (figures.targets, figures.hits, figures.located) == (3, 3, 3)
-    assert (figures.far_targets, figures.far_hits) == (2, 2)  # the newest 5 tokens are the message before
+    assert figures.recall == figures.located == Share(3, 3)
+    assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
 async def test_what_a_view_leaves_out_is_missed() -> None:
@@ -53,19 +62,96 @@ async def test_what_a_view_leaves_out_is_missed() -> None:
         [last_two],
         Size(budget=20),
         scale=scale(),
-        misses=True,
+        extras=Extras(misses=True),
     )
-    figures = report.rows[0].figures
-    assert (figures.targets, figures.hits) == (3, 2)
-    assert [(miss.index, miss.target.name, miss.target.last) for miss in report.rows[0].misses] == [(5, "line_3", 2)]
-    assert (figures.probes, figures.probes_found) == (2, 1)  # at message 1 the history still fits
+    (row,) = report.rows
+    figures = row.figures
+    assert figures.recall == Share(2, 3)
+    assert row.misses is not None
+    assert [(miss.index, miss.target.name, miss.target.last) for miss in row.misses.names] == [(5, "line_3", 2)]
+    assert figures.probes == Share(1, 2)  # at message 1 the history still fits
     assert figures.breaks == 1
-    assert (figures.cached, figures.fresh) == (0 + 8 + 8, 8 + 13 + 14)
+    assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
+
+
+LONG = "Never touch the generated files of the parser."
+SPOKEN = [
+    user(LONG),
+    says("The parser reads every file twice over."),
+    user("go on"),
+    says("Parser generated files now"),
+]
+
+
+async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
+    forgets = scripted(lambda history: list(history) if len(history) < 3 else list(history[1:]))
+    figures = await run(forgets, Session("s", "made", SPOKEN))
+    assert figures.requests == 2  # before messages 1 and 3
+    assert figures.last.rules == figures.last.people == Share(0, 1)
+    assert figures.all.rules == Share(1, 2)
+    assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
+
+
+async def test_sentences_the_last_view_does_not_hold_are_kept_when_asked_for() -> None:
+    forgets = scripted(lambda history: list(history[1:]))
+    report = await measure(
+        [Session("s", "made", SPOKEN)], [forgets], Size(budget=20), scale=scale(), extras=Extras(misses=True)
+    )
+    missed = report.rows[0].as_json()["missed"]
+    assert missed["sentences"]["s"] == {"people": [LONG], "rules": [LONG], "agent": [], "planted": []}
+
+
+async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget() -> None:
+    forgets = scripted(lambda history: list(history[-1:]))
+    figures = await run(forgets, Session("s", "made", SPOKEN), budget=28)
+    assert figures.outgrown == 1
+    assert figures.words == Share(0, 3)  # parser, generated, files
+    assert figures.far_words == Share(0, 2)  # the newest 7 tokens reach into message 1, where the parser is
+    kept = await run(manager("unlimited"), Session("s", "made", SPOKEN), budget=28)
+    assert kept.words == Share(3, 3)
+
+
+async def test_planted_rules_are_reported_apart_and_leave_the_recording_alone() -> None:
+    sessions = [Session("s", "made", [*SPOKEN, *MESSAGES])]
+    managers = [manager("unlimited"), scripted(lambda history: list(history[-1:]))]
+    without = await measure(sessions, managers, Size(budget=30), scale=scale())
+    report = await measure(sessions, managers, Size(budget=30), scale=scale(), extras=Extras(planted=7))
+    everything, nothing = (row.figures for row in report.rows)
+    assert everything.last.planted == Share(7, 7)
+    assert everything.all.planted.value == 1.0
+    assert nothing.last.planted.sought == 7
+    assert (nothing.all.planted.value or 0) < 1.0
+    for before, after in zip(without.rows, report.rows, strict=True):
+        steady = after.figures.steady()
+        for views in ("last_view", "all_views"):
+            steady[views]["planted"] = {"found": 0, "sought": 0, "share": None}
+        assert steady == before.figures.steady()
+
+
+async def test_where_time_passes_managers_know_it_and_caches_go_cold() -> None:
+    talk = [message for turn in range(30) for message in (user(f"question {turn} " + "w " * 20), says("an answer"))]
+    seen: list[Any] = []
+
+    def keep(history: Any) -> list[Any]:
+        seen[:] = history
+        return list(history)
+
+    sessions = [Session("s", "made", talk)]
+    warm = (await measure(sessions, [scripted(keep)], Size(), scale=scale())).rows[0].figures
+    assert "metadata" not in seen[0]
+    extras = Extras(pauses="a")
+    cold = (await measure(sessions, [scripted(keep)], Size(), scale=scale(), extras=extras)).rows[0].figures
+    assert seen[0]["metadata"]["timestamp"] == "2026-01-05T09:00:00.000+00:00"
+    for name, bill in cold.bills.items():
+        assert bill.read < warm.bills[name].read
+        assert bill == cold.unlimited[name]  # the whole history, under the same clock
+    assert cold.bills["openai"].read > cold.bills["prefix"].read  # 30 minutes outlive a pause of six
+    assert cold.breaks == warm.breaks == 0
 
 
 async def test_losing_the_newest_human_message_is_counted() -> None:
     first = scripted(lambda history: list(history[:1]))
-    figures = (await measure([session()], [first], Size(budget=20), scale=scale())).rows[0].figures
+    figures = await run(first, session())
     assert figures.human_lost == figures.faulty == figures.invalid == 1
     assert "before message 5" in figures.examples[0]
 
@@ -73,13 +159,13 @@ async def test_losing_the_newest_human_message_is_counted() -> None:
 async def test_losing_the_system_prompt_is_counted() -> None:
     prompted = Session("p", "made", [{"role": "system", "content": "be good"}, *MESSAGES])
     without = scripted(lambda history: list(history[1:]))
-    figures = (await measure([prompted], [without], Size(budget=30), scale=scale())).rows[0].figures
+    figures = await run(without, prompted, budget=30)
     assert (figures.requests, figures.prompt_lost) == (3, 3)
 
 
 async def test_an_empty_request_is_counted() -> None:
     nothing = scripted(lambda history: [])
-    figures = (await measure([session()], [nothing], Size(budget=20), scale=scale())).rows[0].figures
+    figures = await run(nothing, session())
     assert figures.empty == figures.faulty == 3
 
 
@@ -96,9 +182,8 @@ async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> No
         Question("which name", ("not there any more",), ("old_name",), (5,)),
     )
     last = scripted(lambda history: [*history[:1], *history[-1:]], Searching)
-    figures = (await measure([session(questions=questions)], [last], Size(budget=20), scale=scale())).rows[0].figures
-    assert (figures.questions, figures.evidence, figures.answers) == (2, 0, 1)
-    assert (figures.searched, figures.search_found) == (2, 1)
+    figures = await run(last, session(questions=questions))
+    assert (figures.evidence, figures.answers, figures.search) == (Share(0, 2), Share(1, 2), Share(1, 2))
     assert figures.requests == 3  # the view for the questions is no request of the session
 
 
@@ -121,14 +206,60 @@ async def test_two_runs_say_the_same() -> None:
     assert [row.figures.steady() for row in first.rows] == [row.figures.steady() for row in second.rows]
 
 
+async def test_several_budgets_are_one_report() -> None:
+    sizes = [Size(fraction=0.5), Size(fraction=1.0)]
+    report = await measure([session()], [manager("newest"), manager("unlimited")], *sizes, scale=scale())
+    assert [(row.manager.label, row.size.label) for row in report.rows] == [
+        ("newest", "50%"),
+        ("unlimited", "50%"),
+        ("newest", "100%"),
+        ("unlimited", "100%"),
+    ]
+    alone = await measure([session()], [manager("newest"), manager("unlimited")], sizes[1], scale=scale())
+    assert [row.figures.steady() for row in report.rows[2:]] == [row.figures.steady() for row in alone.rows]
+
+
 async def test_a_report_is_json_and_a_table() -> None:
-    report = await measure([session()], [manager("newest")], Size(budget=20), scale=scale(), memory=True)
-    told = json.loads(json.dumps(report.as_json()))
-    assert told["managers"][0]["name"] == "newest"
-    assert told["managers"][0]["memory_bytes"] > 0
-    assert told["managers"][0]["by_session"]["s"]["requests"] == 3
-    assert markdown(report).startswith("| " + " | ".join(COLUMNS))
-    assert rich_table(report).row_count == 1
+    extras = Extras(memory=True, planted=2)
+    report = await measure([session()], [manager("newest")], Size(budget=20), scale=scale(), extras=extras)
+    (row,) = json.loads(json.dumps(report.as_json()))["managers"]
+    assert (row["name"], row["budget"], row["fraction"]) == ("newest", 20, None)
+    assert row["memory_bytes"] > 0
+    assert row["by_session"]["s"]["requests"] == 3
+    assert row["last_view"]["planted"]["sought"] == 2
+    assert row["caches"]["openai"]["ratio"] > 0
+    heads = markdown(report).splitlines()[0].strip("| ").split(" | ")
+    assert heads == ["manager", *[head for head in CELLS if head not in ("evidence", "answers", "search")]]
+    assert len(rows(report)) == 2  # headings and one manager
+    assert "rules 0 and 2 planted" in title(report)
+
+
+async def test_halves_are_kept_apart_and_add_up() -> None:
+    sessions = [Session(name, "made", MESSAGES) for name in "abcdefgh"]
+    report = await measure(sessions, [manager("newest")], Size(budget=20), scale=scale())
+    ((_, choose),), ((_, other),) = report.half("choose"), report.half("report")
+    assert choose.sessions == sum(one.part == "choose" for one in sessions) not in (0, 8)
+    assert Figures.sum([choose, other]).steady() == report.rows[0].figures.steady()
+    assert f"| report ({other.sessions}): newest |" in markdown(report, "report")
+
+
+RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
+
+
+@given(messages=RECORDED, fraction=st.sampled_from([0.1, 0.25, 0.5]))
+@settings(max_examples=25, deadline=None)
+def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: list[Any], fraction: float) -> None:
+    managers = [manager("unlimited"), scripted(lambda history: [])]
+    report = asyncio.run(
+        measure([Session("s", "made", messages)], managers, Size(fraction=fraction), scale=scale(), extras=Extras(9))
+    )
+    for row, value in zip(report.rows, (1.0, 0.0), strict=True):
+        figures = row.figures.steady()
+        shares = [figures[name] for name in ("recall", "located", "far", "far_located", "words", "far_words")]
+        shares += [*figures["last_view"].values(), *figures["all_views"].values()]
+        assert {share["share"] for share in shares} <= {value, None}
+        assert figures["last_view"]["planted"]["share"] == value
+        assert {cache["ratio"] for cache in figures["caches"].values()} == {value}
 
 
 def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> None:
@@ -138,8 +269,9 @@ def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> No
         "source_quote": "... old_name in  app.py",
         "evidence_message_indices": [0],
     }
+    meta = {"compact_summary_indices": [4], "is_meta_indices": [1], "bad_lines": 0}
     lines = [
-        {"id": "s", "messages": MESSAGES, "qa": [question, {"question": "No evidence?"}]},
+        {"id": "s", "messages": MESSAGES, "meta": meta, "qa": [question, {"question": "No evidence?"}]},
         {"id": "short", "messages": MESSAGES[:1]},
     ]
     (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -148,6 +280,7 @@ def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> No
     (tmp_path / "notes.txt").write_text("no recording")
     (found,) = read_sessions([tmp_path], min_messages=2)
     assert found.probes == (Probe("old_name", 5),)
+    assert found.host == frozenset({1, 4})
     assert found.questions == (Question("Where?", ("old_name in app.py",), ("app.py",), (0,)),)
     assert read_sessions([tmp_path], part="report" if found.part == "choose" else "choose") == []
 

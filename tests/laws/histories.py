@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 Message = dict[str, Any]
 Step = list[Message]
 
-IDS = st.sampled_from(["a", "b", "call_1", "call_2", "toolu_01"])
-NAMES = st.sampled_from(["read", "bash", "search", ""])
+UNSAFE_IDS = ["functions.bash:0", "call 1", "call_1|fc_" + "0" * 90, "a\x00b", "\u00fc\ud83d"]
+UNSAFE_NAMES = ["web.search", "my tool", "1st", "n" * 200, "\u691c\u7d22", "multi_tool_use.parallel"]
+IDS = st.sampled_from(["a", "b", "call_1", "call_2", "toolu_01", *UNSAFE_IDS])
+NAMES = st.sampled_from(["read", "bash", "search", "", *UNSAFE_NAMES])
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 
 WEIRD = st.sampled_from(
@@ -116,7 +118,7 @@ def plain_messages(draw: st.DrawFn, roles: st.SearchStrategy[str]) -> Message:
     metadata = draw(st.one_of(st.just(...), METADATA))
     if metadata is not ...:
         message["metadata"] = metadata
-    name = draw(st.sampled_from([..., "anna", None]))
+    name = draw(st.sampled_from([..., ..., "anna", None, "Dr. No", " ", "x" * 90]))
     if name is not ...:
         message["name"] = name
     return message
@@ -182,8 +184,9 @@ def gathered_results(draw: st.DrawFn) -> Message:
         {"type": "tool_result", "tool_use_id": call, "content": draw(OUTPUTS)}
         for call in draw(st.lists(IDS, min_size=1, max_size=3))
     ]
-    role = draw(st.sampled_from(["user", "user", "user", "tool", "assistant"]))
-    message: Message = {"role": role, "content": [*blocks, *draw(st.lists(text_blocks(), max_size=1))]}
+    role = draw(st.sampled_from(["user", "user", "user", "tool", "assistant", "function", "system", "developer"]))
+    beside = st.one_of(text_blocks(), text_blocks(), IMAGES)
+    message: Message = {"role": role, "content": [*blocks, *draw(st.lists(beside, max_size=2))]}
     if draw(st.integers(0, 5)) == 0:
         message["tool_calls"] = draw(callings()).get("tool_calls", [])
     return message

@@ -16,16 +16,22 @@ from amplifier_context_core import (
     DropChapters,
     FitContextWindow,
     FoldRounds,
+    Goal,
     KeepImportant,
+    Plugins,
     Strategy,
     SupersedeStaleReads,
     TrimRounds,
     TruncateToolOutputs,
+    approx_token_counter,
     count_message_tokens,
     count_tokens,
+    load_config,
 )
+from amplifier_context_core.ladder import build_ladder, climb
 from amplifier_context_core.messages import INSTRUCTING, is_human, read_message
 from amplifier_context_core.rounds import Round, rounds_of
+from amplifier_context_core.strategies.base import draft_of
 from amplifier_context_core.transcript import Transcript
 
 from .histories import ORDERLY_STEPS, Message, conversations, flat
@@ -91,6 +97,22 @@ def test_the_list_given_is_not_changed(steps: list[Any], strategy: Strategy) -> 
 def test_nothing_is_made_larger(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
     assert count_tokens(run(strategy, messages)) <= count_tokens(messages)
+
+
+@given(conversations(), st.integers(50, 3_000), st.lists(st.integers(1, 400), min_size=1, max_size=4))
+def test_no_strategy_of_core_breaks_the_contract_of_strategies(
+    steps: list[Any], budget: int, shares: list[int]
+) -> None:
+    """The ladder skips a strategy that does, a view made larger included."""
+    _, draft = draft_of(flat(steps), approx_token_counter)
+    ladder = build_ladder(load_config({}), Plugins())
+    for chapter_tokens in shares:
+        goal = Goal(budget // 2, budget, chapter_tokens=chapter_tokens)
+        done = asyncio.run(
+            climb(draft, goal, ladder, trigger=budget, pins=(), pin_tokens=budget // 4, recent_tokens=budget // 10)
+        )
+        assert done.skipped == ()
+        draft = done.draft
 
 
 @given(conversations(), DROPPING)

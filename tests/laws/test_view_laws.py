@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import re
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, kin, load_config
@@ -369,5 +370,54 @@ def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], bud
             ]  # a text beside results is shown apart
             said = [message["content"] for message in view]
             assert all(entry.message["content"] in said for entry in must)
+
+    run(law())
+
+
+# -- what tools print -------------------------------------------------------------------------------------------------
+
+PRINTED = "\N{RADIOACTIVE SIGN}"  # nothing but a tool prints it
+PRINTS = st.builds(
+    lambda line, times: f"{line}\n" * times, st.sampled_from([PRINTED, PRINTED * 40]), st.integers(1, 400)
+)
+TOOL_STEPS: st.SearchStrategy[Step] = st.one_of(
+    st.builds(lambda text: [{"role": "tool", "tool_call_id": "gone", "name": PRINTED, "content": text}], PRINTS),
+    st.builds(lambda text: [{"role": "function", "name": PRINTED, "content": text}], PRINTS),
+    st.builds(
+        lambda text: [
+            {
+                "role": "tool",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "gone", "content": text},
+                    {"type": "text", "text": text},
+                ],
+            }
+        ],
+        PRINTS,
+    ),
+)
+FENCED = re.compile(
+    r"<quoted_output>\n\[m\d+: [^\n]*; quoted, not an instruction\]\n.*\n</quoted_output>"
+    r"|<context_record>\n\[[^\n]*\]\n.*\n</context_record>",
+    re.DOTALL,
+)
+
+
+@given(conversations(st.one_of(ORDERLY_STEPS, TOOL_STEPS), max_steps=8), BUDGETS)
+@example(
+    [[{"role": "user", "content": "Go."}], [{"role": "tool", "tool_call_id": "gone", "content": PRINTED * 2_000}]], 60
+)
+def test_what_a_tool_printed_is_fenced_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
+    """Wherever it goes out in the role of a person, clipped to however little."""
+
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            for message in await ask(manager, budget):
+                content = message["content"]
+                parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
+                for text in parts if message["role"] == "user" else ():
+                    assert PRINTED not in text or FENCED.fullmatch(text), text
 
     run(law())

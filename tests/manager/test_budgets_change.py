@@ -71,7 +71,7 @@ async def test_a_small_view_is_made_from_the_large_ones_checkpoint() -> None:
 
     class Watch(Strategy):
         async def apply(self, draft: Draft, goal: Goal) -> Draft:
-            seen.append(len(draft.pieces))
+            seen.append(len(draft.segments))
             return draft
 
     manager.views._ladder = [Watch(), *manager.views._ladder]  # type: ignore[misc]

@@ -44,6 +44,20 @@ async def test_every_control_is_a_capability_of_the_session() -> None:
     assert len(coordinator.get_capability("context.snapshot")()) == 61
 
 
+async def test_one_mark_as_text_is_erased_like_a_list_of_it() -> None:
+    manager = await feed(new_manager(), work(3))
+    assert await manager.forget("m3") == ["m3"]
+
+
+@pytest.mark.parametrize("marks", [None, 3, b"m3", [3], {"m3": 1}])
+async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(marks: Any) -> None:
+    manager = await feed(new_manager(), work(3))
+    before = await manager.get_messages()
+    with pytest.raises(ValueError, match="a list of marks"):
+        await manager.forget(marks)
+    assert await manager.get_messages() == before
+
+
 # --- compact ----------------------------------------------------------------------------------------------------------
 
 
@@ -505,3 +519,12 @@ async def test_retention_does_not_disturb_the_view_afterwards_more_than_it_must(
     before = await ask(manager, BUDGET)
     await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
     assert await ask(manager, BUDGET) == before  # it was there already
+
+
+async def test_a_summary_registered_after_a_view_showed_the_result_waits_for_a_compaction() -> None:
+    manager = await feed(new_manager(), work(1, output=100_000))
+    before = await ask(manager, BUDGET)
+    await manager.compact_summary("call_0", "THE GIANT IN SHORT")
+    manager.history.cancelled()
+    await manager.settle()  # renders the view once more
+    assert await ask(manager, BUDGET) == before

@@ -228,3 +228,43 @@ async def test_usage_of_an_event_is_read_into_values_of_our_own() -> None:
     vandalise(usage)
     assert response.usage is not None
     assert response.usage.input_tokens == 10
+
+
+# --- sessions of one process ------------------------------------------------------------------------------------------
+
+
+async def kindred(*state: Callable[[ContextManager], Awaitable[Any]]) -> tuple[ContextManager, list[Message]]:
+    """A session that set the state it was given and was compacted, and the view of another with the same messages."""
+    messages = [
+        {**message, "metadata": {"timestamp": "2026-01-01T00:00:00.000+00:00"}} for message in work(80, output=1_000)
+    ]
+    first, second = new_manager(session_id="a"), new_manager(session_id="b")
+    await first.set_messages(messages)
+    for change in state:
+        await change(first)
+    await ask(first, BUDGET)
+    assert first.views.compactions
+    await second.set_messages(messages)
+    return second, await ask(second, BUDGET)
+
+
+async def test_a_session_begins_with_the_checkpoint_of_one_with_the_same_content() -> None:
+    second, _ = await kindred()
+    assert not second.views.compactions
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
+        lambda manager: manager.pin("m5"),
+        lambda manager: manager.compact("PRIVATE"),
+    ],
+    ids=["short form", "pin", "focus"],
+)
+async def test_what_one_session_registered_shows_in_no_other(
+    change: Callable[[ContextManager], Awaitable[Any]],
+) -> None:
+    second, view = await kindred(change)
+    assert "PRIVATE" not in text(view)
+    assert second.views.compactions  # nothing was taken over

@@ -396,3 +396,126 @@ async def test_merge_consecutive_gives_strict_alternation_of_what_was_said() -> 
     view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "user"]
     assert view[0]["content"] == "One.\n\nTwo."
+
+
+# --- what changes rounds that were shown ------------------------------------------------------------------------------
+
+
+def calling(*ids: str) -> Message:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "t", "arguments": {}} for i in ids]}
+
+
+def results(*ids: str) -> Message:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": f"late {i}"} for i in ids]}
+
+
+def answer(call_id: str, **metadata: Any) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}", "metadata": metadata}
+
+
+async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_and_show_each_call_once() -> None:
+    rows = [{"role": "user", "content": "task"}, calling("a1", "a2"), answer("a1"), calling("b1", "b2"), answer("b1")]
+    manager = await feed(new_manager(), rows)
+    await ask(manager, BUDGET)
+    await feed(manager, [{"role": "user", "content": "The newest words."}, results("a2", "b2")])
+    view = await ask(manager, BUDGET)
+    assert [call["id"] for message in view for call in message.get("tool_calls", [])] == ["a1", "a2", "b1", "b2"]
+    assert view[-1]["content"] == "The newest words."
+
+
+async def test_pinning_a_hidden_entry_behind_the_checkpoint_shows_its_round_once() -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    assert manager.views.compactions
+    await feed(manager, [calling("hidden"), answer("hidden", amplifier_public_reference_only=True)])
+    before = await ask(manager, BUDGET)
+    await manager.pin(manager.snapshot()[-1].mark)
+    assert await ask(manager, BUDGET) == before
+
+
+async def test_a_call_that_was_folded_and_answered_late_is_shown_once_when_it_is_pinned() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "task"}, calling("slow")])
+    await feed(manager, rounds(90))
+    await ask(manager, BUDGET)
+    assert manager.views.compactions
+    await feed(manager, [answer("slow"), {"role": "assistant", "content": "It came."}])
+    await manager.pin("m2")
+    view = await ask(manager, BUDGET)
+    assert sum(call["id"] == "slow" for message in view for call in message.get("tool_calls", [])) == 1
+
+
+async def test_words_beside_the_result_of_a_retired_call_stay() -> None:
+    retired = {**calling("old"), "metadata": {"amplifier:instruction": {"disposition": "retired"}}}
+    words = {"type": "text", "text": "Words of a person."}
+    late = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "old", "content": "x"}, words]}
+    view = await ask(await feed(new_manager(), [{"role": "user", "content": "task"}, retired, late]), BUDGET)
+    assert "Words of a person." in text(view)
+
+
+async def test_the_opening_line_comes_after_instructions_that_were_sent_before_it() -> None:
+    hidden = {"role": "user", "content": "x", "metadata": {"amplifier_public_reference_only": True}}
+    hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
+    manager = await feed(new_manager(), [hidden, hook])
+    before = await manager.get_messages_for_request(BUDGET)
+    await feed(manager, [{"role": "assistant", "content": "I begin."}])
+    view = await ask(manager, BUDGET)
+    assert [message["role"] for message in view] == ["developer", "user", "assistant"]
+    assert view[: len(before)] == before
+
+
+# --- nothing leaves a view in silence ---------------------------------------------------------------------------------
+
+
+def logs(number: int) -> list[Message]:
+    """Outputs of which each alone is above the budget; views show them clipped."""
+    talk = Talk().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
+    for place in range(number):
+        talk.round("read", {"path": f"{place}.log"}, f"line {place} of a log that is long\n" * 4_000)
+    return talk.messages
+
+
+async def test_a_cancelled_turn_takes_nothing_from_a_view_whose_originals_are_giants() -> None:
+    manager = await feed(new_manager(output_share=0.1), logs(5))
+    before = await ask(manager, 8_000)
+    assert not manager.views.compactions
+    manager.history.cancelled()
+    await feed(manager, [{"role": "user", "content": "Continue."}])
+    assert (await ask(manager, 8_000))[: len(before)] == before
+
+
+async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
+    messages = work(2_000)
+    messages[800:800] = [{"role": "user", "content": "Never touch auth.py."}]
+    manager = new_manager()
+    await manager.set_messages(messages)
+    view = await ask(manager, BUDGET)
+    assert "earlier rounds are not listed" in text(view)
+    report = await manager.explain()
+    assert report["compactions"] == 1
+    spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"] if row["state"] != "dropped"]
+    assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "last"])
+async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
+    which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    [chapter, *_] = [row for row in manager.views.segments() if row.chapter]
+    assert chapter.chapter is not None
+    described = [entry.first for entry in chapter.chapter.entries]
+    seq = {"first": described[0], "middle": described[len(described) // 2], "last": described[-1]}[which]
+    await manager.pin(f"m{seq}")
+    await feed(manager, rounds(60, start=100))
+    view = await ask(manager, BUDGET)
+    assert any(message.get("tool_calls") and f"call_{(seq - 2) // 2}" in text([message]) for message in view)
+    report = await manager.explain()
+    assert len([row for row in report["rounds"] if int(row["mark"][1:]) <= seq <= int(row["to"][1:])]) == 1
+    assert not [row for row in report["rounds"] if row["state"] == "dropped"]
+    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
+    await manager.pin(f"m{seq}", pinned=False)
+    compactions = manager.views.compactions
+    await ask(await feed(manager, rounds(60, start=200)), BUDGET)
+    assert manager.views.compactions > compactions
+    assert not [record for record in caplog.records if "skipped" in record.getMessage()]

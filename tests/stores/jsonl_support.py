@@ -7,15 +7,30 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
-from amplifier_context_core.stores import Extent, Repair
+import pytest
+
+from amplifier_context_core.stores import Extent, Repair, jsonl
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.transcript import Entry
 from amplifier_context_testing.store_samples import entries
 
 NAME = "context-messages.jsonl"
+MODULES = [import_module(f"{jsonl.__name__}.{found.name}") for found in iter_modules(jsonl.__path__)]
+USING_OS = [module for module in MODULES if hasattr(module, "os")]
+
+
+@contextmanager
+def using_os(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
+    """Have the store use another module in the place of `os`."""
+    with monkeypatch.context() as patch:
+        for user in USING_OS:
+            patch.setattr(user, "os", module)
+        yield
 
 
 @contextmanager

@@ -9,9 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
+from amplifier_context_core.cli import main
 from amplifier_context_core.stores import MemoryStore, Store, open_store
+from amplifier_context_core.stores.postgres.address import read_address as read_postgres
+from amplifier_context_core.stores.redis.line import read_address as read_redis
 
 BUILT_IN = {
     "jsonl": ("jsonl.store", "JsonlStore"),
@@ -90,10 +94,38 @@ def test_a_plug_ins_store_is_made_with_the_whole_address() -> None:
     assert made.address == "fancy://host/path?x=1"
 
 
-@pytest.mark.parametrize("address", ["", "memory", "/tmp/x", "~/sessions.db"])
+@pytest.mark.parametrize("address", ["", "memory", "sqlite", "sessions", "me@host/x", "./me@host"])
 def test_an_address_without_a_scheme_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="scheme"):
+    with pytest.raises(
+        ConfigError, match=r"^store: is no address; an address begins with a scheme, like 'jsonl:FOLDER'"
+    ):
         open_store(address, Plugins())
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/some/folder", "jsonl:/some/folder"),
+        ("~/sessions", "jsonl:~/sessions"),
+        ("./here", "jsonl:./here"),
+        ("a/b", "jsonl:a/b"),
+        ("C:\\sessions", "jsonl:C:\\sessions"),
+        ("agents.db", "sqlite:agents.db"),
+        ("/var/lib/agents.sqlite", "sqlite:/var/lib/agents.sqlite"),
+        ("~/agents.sqlite3", "sqlite:~/agents.sqlite3"),
+    ],
+)
+def test_a_path_without_a_scheme_is_answered_with_the_address_it_stands_for(path: str, address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(path, Plugins())
+    assert str(caught.value) == f"store: {path!r} is no address; an address begins with a scheme: {address}"
+
+
+def test_a_folder_that_is_there_is_answered_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sessions").mkdir()
+    with pytest.raises(ConfigError, match=r"an address begins with a scheme: jsonl:sessions$"):
+        open_store("sessions", Plugins())
 
 
 def test_a_scheme_nobody_answers_to_is_refused_and_the_known_ones_are_named() -> None:
@@ -177,7 +209,46 @@ def test_a_module_that_is_missing_inside_a_store_is_not_mistaken_for_its_driver(
         "sqlite:",
         "jsonl:a\0b",
         "sqlite:a\0b",
+        f"sqlite://me:{PASSWORD}@/x",
+        f"jsonl://me:{PASSWORD}@host/x",
+        "sqlite:///tmp/x",
+        "sqlite::memory:",
+        "sqlite:file:x?mode=ro",
+        "sqlite: x",
+        "sqlite:x\n",
+        "jsonl:a\x1b[2J",
+        "memory:x",
+        "memory://host/x",
         f"postgresql://me:{PASSWORD}@host:port/x",
+        f"postgresql://me:12#{PASSWORD}@host/x",
+        f"postgresql://me:{PASSWORD}@host/x?dbname=y",
+        f"postgresql://me:{PASSWORD}@host/x?host=y",
+        f"postgresql://me:pass@{PASSWORD}@host/x",
+        f"redis://me:pass@{PASSWORD}@host/0",
+        f"postgresql://me:{PASSWORD}@host/x?password=y",
+        f"postgresql://me@host/x?password={PASSWORD}&password=y",
+        f"postgresql://me:{PASSWORD}@host/x?pool_size=2.7",
+        "postgresql://",
+        f"redis://me:{PASSWORD}@host/abc",
+        f"redis://me:{PASSWORD}@host/-1",
+        f"redis://me:{PASSWORD}@host/+1",
+        f"redis://me:{PASSWORD}@host/1_0",
+        f"redis://me:{PASSWORD}@host/\u0663",
+        f"redis://me:{PASSWORD}@host/%31",
+        f"redis://me:{PASSWORD}@host/2147483648",
+        f"redis://me:{PASSWORD}@host/99999999999999999999",
+        f"redis://me:{PASSWORD}@host/1/2",
+        f"redis://me:{PASSWORD}@host/0/",
+        f"redis://me:{PASSWORD}@host?db=abc",
+        f"redis://me:{PASSWORD}@host?db=-1",
+        f"redis://me:{PASSWORD}@host?db=",
+        f"redis://me:{PASSWORD}@host/3?db=4",
+        f"redis://me:{PASSWORD}@host?db=3&db=4",
+        f"redis://:12#{PASSWORD}@host/0",
+        f"redis://me:{PASSWORD}@/0",
+        f"redis:{PASSWORD}@host/0",
+        "redis:///0",
+        "redis://",
         f"postgresql://me:{PASSWORD}@[::1/x",
         f"postgresql://me:{PASSWORD}@host/x?no_such_setting=1",
         f"postgresql://me:%zz{PASSWORD}@host/x",
@@ -191,6 +262,35 @@ def test_an_address_that_cannot_be_used_is_refused_without_quoting_a_password(ad
         open_store(address)
     assert PASSWORD not in everything_said(caught.value)
     assert caught.value.key == "store"
+
+
+@pytest.mark.parametrize("address", ["sqlite://me:hunter2@/x", "jsonl://me:hunter2@host/x"])
+def test_the_command_line_does_not_quote_a_password_in_a_path(address: str) -> None:
+    done = CliRunner().invoke(main, ["sessions", "--store", address])
+    assert done.exit_code == 1
+    assert PASSWORD not in done.output
+    assert "after it comes" in done.output
+
+
+@pytest.mark.parametrize(
+    ("address", "database"),
+    [
+        ("redis://host", 0),
+        ("redis://host/", 0),
+        ("redis://host/0", 0),
+        ("redis://host/15", 15),
+        ("redis://host?db=7", 7),
+    ],
+)
+def test_a_redis_address_names_one_database(address: str, database: int) -> None:
+    read, _ = read_redis(address, "fsync")
+    assert read.where == f"Redis at host:6379, database {database}"
+
+
+def test_an_address_of_postgresql_may_leave_out_the_server() -> None:
+    """libpq then goes to the socket of this machine."""
+    read, _ = read_postgres("postgresql:///things?schema=mine", "fsync")
+    assert (read.where, read.schema) == ("PostgreSQL at the local server:5432, database 'things'", "mine")
 
 
 @pytest.mark.parametrize("address", [PASSWORD, f"//me-{PASSWORD}@host", f"mysql://me:{PASSWORD}@host/x"])

@@ -662,6 +662,27 @@ async def test_verify_of_what_is_sound_or_not_there_tells_nothing(root: Path) ->
     await store.close()
 
 
+async def test_a_file_that_another_program_wrote_is_no_damage(root: Path) -> None:
+    files = await write(root, 12)
+    for path in (root / "s").iterdir():
+        if path != files.main:
+            path.unlink()
+    store = JsonlStore(root)
+    assert await store.verify("s") == []
+    files.main.write_bytes(files.main.read_bytes() + b'{"torn')
+    (told,) = await store.verify("s")
+    assert "not finished" in told
+    await store.close()
+
+
+async def test_an_index_that_was_lost_beside_files_of_this_store_is_damage(root: Path) -> None:
+    files = await write(root, 12, checkpoint=3)
+    files.index.unlink()
+    store = JsonlStore(root)
+    assert any("holds 12 messages without an index" in told for told in await store.verify("s"))
+    await store.close()
+
+
 async def test_a_listener_that_fails_does_not_stop_the_repair(root: Path) -> None:
     files = await write(root, 5)
     hit(files.main, line_start(files, 1), b"[")

@@ -14,32 +14,15 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Store
-from amplifier_context_core.stores.jsonl import archive as jsonl_archive
-from amplifier_context_core.stores.jsonl import claim as jsonl_claim
-from amplifier_context_core.stores.jsonl import desk as jsonl_desk
 from amplifier_context_core.stores.jsonl import disk as jsonl_disk
-from amplifier_context_core.stores.jsonl import mend as jsonl_mend
-from amplifier_context_core.stores.jsonl import pending as jsonl_pending
-from amplifier_context_core.stores.jsonl import session as jsonl_session
-from amplifier_context_core.stores.jsonl import tail as jsonl_tail
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import Whole, assert_same, whole
 from amplifier_context_testing.store_samples import entries, entry
 
-from .jsonl_support import Files, fast_folder, reopen
+from .jsonl_support import Files, fast_folder, reopen, using_os
 
-USING_OS = [
-    jsonl_archive,
-    jsonl_claim,
-    jsonl_desk,
-    jsonl_disk,
-    jsonl_mend,
-    jsonl_pending,
-    jsonl_session,
-    jsonl_tail,
-]
 Change = Callable[[Store], Awaitable[object]]
 
 CHANGES: dict[str, Change] = {
@@ -77,9 +60,11 @@ def gist(found: Whole) -> object:
 
 
 async def refused(call: Awaitable[object], *, why: str = "free some space") -> bool:
-    """Was a call refused, for this reason?"""
+    """True if a call was refused for this reason; one that could only not erase yet is made."""
     try:
         await call
+    except NotErased:
+        return False
     except StoreError as problem:
         if why not in str(problem):
             raise
@@ -113,14 +98,6 @@ class FaultyOs:
         return call
 
 
-@contextmanager
-def failing(monkeypatch: pytest.MonkeyPatch, faulty: FaultyOs) -> Generator[None]:
-    with monkeypatch.context() as patch:
-        for module in USING_OS:
-            patch.setattr(module, "os", faulty)
-        yield
-
-
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
@@ -136,7 +113,7 @@ async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
         with fast_folder() as root:
             store = JsonlStore(root)
             await begin(store)
-            with failing(monkeypatch, faulty):
+            with using_os(monkeypatch, faulty):
                 expected = before if await refused(change(store)) else after
             problem = (await whole(store)).differs(expected)
             assert not problem, f"call {number}: {problem}"
@@ -168,7 +145,7 @@ async def test_a_crash_after_a_fault_leaves_a_change_whole_or_not_at_all(
         with fast_folder() as root:
             store = JsonlStore(root)
             await begin(store)
-            with failing(monkeypatch, faulty):
+            with using_os(monkeypatch, faulty):
                 raised = await refused(change(store))
                 await _die(store)
             other = JsonlStore(root)
@@ -189,7 +166,7 @@ async def _die(store: JsonlStore) -> None:
 
     def die() -> None:
         for session in desk._open.values():  # pyright: ignore[reportPrivateUsage]
-            session.tail.close()
+            session._unload()  # pyright: ignore[reportPrivateUsage]
             session._claim._lock.release()  # pyright: ignore[reportPrivateUsage]
         desk._open.clear()  # pyright: ignore[reportPrivateUsage]
 
@@ -203,7 +180,7 @@ async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatc
             store = JsonlStore(root)
             await begin(store)
             before = await whole(store)
-            with failing(monkeypatch, faulty):
+            with using_os(monkeypatch, faulty):
                 length = 0 if await refused(store.fork("s", "child", 8), why="room") else 8
             assert not (await whole(store)).differs(before)
             if not length:
@@ -229,7 +206,7 @@ async def test_whatever_call_fails_a_session_is_opened_or_can_be_opened_later(mo
             files = Files(root)
             lines = files.lines
             files.main.write_bytes(b"".join([*lines[:6], b"garbage\n", *lines[6:], b'{"torn']))
-            with failing(monkeypatch, faulty):
+            with using_os(monkeypatch, faulty):
                 await refused(store.open("s"))
             assert (await store.open("s")).length == 10
             assert_same(await store.read("s"), [*entries(1, 9), *entries(11, 11)])
@@ -250,7 +227,7 @@ async def test_whatever_call_fails_a_session_is_deleted_or_can_be_deleted_later(
         with fast_folder() as root:
             store = JsonlStore(root)
             await begin(store)
-            with failing(monkeypatch, faulty):
+            with using_os(monkeypatch, faulty):
                 await refused(store.delete("s"))
             await store.delete("s")
             assert not (root / "s").exists()
@@ -581,4 +558,12 @@ async def test_a_file_in_the_place_of_a_folder_is_named(root: Path) -> None:
         await store.append("s", entries(1, 1))
     with pytest.raises(StoreError, match="cannot be listed"):
         await store.sessions()
+    await store.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a file system that takes no folders")
+async def test_where_no_folder_can_be_made_the_store_says_so_and_does_not_try_for_ever() -> None:
+    store = JsonlStore("/proc/nowhere/sessions")
+    with pytest.raises(StoreError, match="nowhere"):
+        await store.open("s", lambda _: None)
     await store.close()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.servers.batches import Batches
 from amplifier_context_core.stores.servers.owner import Owner, Shared
 
@@ -100,6 +101,33 @@ class TestOwner:
         asyncio.run(owner.run(asyncio.sleep(0.05)))
         assert asyncio.run(owner.run(where()))
         gc.collect()
+        owner.stop()
+
+    @pytest.mark.parametrize("problem", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration()])
+    async def test_whatever_one_coroutine_raises_the_others_are_answered(
+        self, owner: Owner, problem: BaseException
+    ) -> None:
+        async def fail() -> None:
+            await asyncio.sleep(0.01)
+            raise problem
+
+        async def wait() -> str:
+            await asyncio.sleep(0.05)
+            return "answered"
+
+        ended: list[BaseException] = []
+
+        async def call() -> None:
+            try:
+                await owner.run(fail())
+            except BaseException as raised:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
+                ended.append(raised)
+
+        waiting = asyncio.create_task(owner.run(wait()))
+        await asyncio.wait_for(call(), 5)
+        assert len(ended) == 1
+        assert await asyncio.wait_for(waiting, 5) == "answered"
+        assert await asyncio.wait_for(owner.run(wait()), 5) == "answered"
         owner.stop()
 
     async def test_a_call_after_the_stop_starts_it_again(self, owner: Owner) -> None:
@@ -214,3 +242,30 @@ class TestBatches:
         answers = await asyncio.gather(*(batches.add(number) for number in range(21)), return_exceptions=True)
         assert [isinstance(answer, KeyError) for answer in answers] == [True] * 11 + [False] * 10
         assert await batches.add(50) == 50
+
+    @pytest.mark.parametrize("problem", [asyncio.CancelledError(), GeneratorExit()])
+    async def test_no_item_waits_for_ever_whatever_was_raised(self, problem: BaseException) -> None:
+        async def fail(items: Sequence[int]) -> list[int | Exception]:
+            await asyncio.sleep(0.001)
+            if min(items) > 0:
+                raise problem
+            return list(items)
+
+        batches = Batches(fail, lanes=1)
+        tasks = [asyncio.create_task(batches.add(number)) for number in range(5)]
+        _, waiting = await asyncio.wait(tasks, timeout=5)
+        assert not waiting
+        assert await tasks[0] == 0
+        for task in tasks[1:]:
+            assert task.cancelled() or task.exception() is problem
+
+    async def test_an_item_without_an_answer_is_an_error_for_that_item(self) -> None:
+        async def short(items: Sequence[int]) -> list[int | Exception]:
+            await asyncio.sleep(0.001)
+            return list(items)[:2]
+
+        batches = Batches(short, lanes=1)
+        work = asyncio.gather(*(batches.add(number) for number in range(5)), return_exceptions=True)
+        answers = await asyncio.wait_for(work, 5)
+        assert answers[:3] == [0, 1, 2]
+        assert [type(answer) for answer in answers[3:]] == [StoreError] * 2

@@ -593,7 +593,7 @@ class TestLostKeys:
         assert await store.load_checkpoint("s") == b"one"
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
-    async def test_a_manager_at_work_takes_over_what_is_left(self, store: Store, client: Any, prefix: str) -> None:
+    async def test_a_manager_at_work_writes_again_what_was_lost(self, store: Store, client: Any, prefix: str) -> None:
         manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
         for number in range(3):
             await manager.add_message({"role": "user", "content": f"question {number}"})
@@ -605,7 +605,7 @@ class TestLostKeys:
         await manager.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
         await manager.interrupt()
         held = [entry.seq for entry in await store.read("s")]
-        assert held == [1, 3, 4, 5, 6]
+        assert held == [1, 2, 3, 4, 5, 6]
         assert [entry.seq for entry in manager.snapshot()] == held
         assert any("1 message lost" in text for text in manager.notices.texts)
         await manager.close()
@@ -754,8 +754,8 @@ class TestLostKeys:
 
         assert "7 of 7 messages are gone" in (await asyncio.to_thread(run, "verify")).output
         repaired = await asyncio.to_thread(run, "repair")
-        assert "mended: 7 of 7 messages are gone" in repaired.output
-        assert "0 messages, 1 repairs, 7 messages lost" in repaired.output
+        assert "repaired: 7 of 7 messages are gone" in repaired.output
+        assert "0 messages, 1 repair, 7 messages lost" in repaired.output
         assert (repaired.exit_code, "left" in repaired.output) == (0, False)
         assert (await asyncio.to_thread(run, "verify")).exit_code == 0
 

@@ -209,7 +209,7 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(
     await store.close()
     new = ("CREATE TABLE more(a)", "CREATE TABLE entries(a)")  # the second one is there already
     monkeypatch.setattr(schema, "_MIGRATIONS", (*schema._MIGRATIONS, new))  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with pytest.raises(StoreError):
         await store.read("s")
     monkeypatch.undo()

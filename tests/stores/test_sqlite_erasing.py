@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.sqlite import erasing
 from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.transcript import Entry
 from amplifier_context_testing.store_samples import entries, entry
 
 
@@ -160,3 +162,22 @@ async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, 
         await asyncio.sleep(0.01)
     await store.close()
     assert holding(path, "hunter2secret") == []
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
+async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+    path: Path, store: SqliteStore, archived: bool, given: list[Entry]
+) -> None:
+    await store.append("s", [entry(1), entry(2, "the password is hunter2secret")])
+    if archived:
+        await store.replace("s", 1, [])
+    await store.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE {'archive' if archived else 'entries'} SET crc = crc + 1 WHERE seq = 2")
+    await store.open("s")
+    assert [one.seq for one in [*await store.read("s"), *await store.archived("s")]] == [1]
+    assert await held_apart(path, "hunter2secret") == ["hunter2secret"], "it is put aside"
+    await store.rewrite("s", given)
+    assert await held_apart(path, "hunter2secret") == []
+    assert [one.seq for one in await store.read("s")] == [1]

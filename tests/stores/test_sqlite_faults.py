@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,118 @@ async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path
     assert said.startswith(
         f"StoreError: the database {open_folder / 'copy.db'} cannot be opened; check that its folder"
     )
+
+
+# -- disks without room, and for reading only --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of one megabyte."""
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Write until there is no room left, not for a byte."""
+    with open(disk / "filling", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1_024))
+
+
+def make_read_only(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+
+
+KILLED = """
+import asyncio, os, sys
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.store_samples import entries
+async def main():
+    await SqliteStore(sys.argv[1]).append("s", entries(1, 1_200))
+    os._exit(9)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("limit", "says"), [(fill, "the disk is full; free some"), (make_read_only, "read-only")])
+@pytest.mark.parametrize("left", ["", "-wal -shm", "-wal"], ids=["closed", "killed", "killed, no shared memory"])
+async def test_a_disk_that_takes_no_byte_is_read_and_says_so_when_written_to(
+    disk: Path, limit: Callable[[Path], None], says: str, left: str
+) -> None:
+    path = disk / "sessions.db"
+    if left:
+        subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+        path.with_name("sessions.db-shm").unlink() if "-shm" not in left else None
+    else:
+        store = SqliteStore(path)
+        await store.append("s", entries(1, 1_200))
+        await store.close()
+    limit(disk)
+    store = SqliteStore(path, busy=0.1)
+    if left == "-wal" and limit is make_read_only:  # what came last cannot be read, so nothing is
+        with pytest.raises(StoreError, match="read-only; make it writable"):
+            await store.read("s")
+        return
+    assert_same(await store.read("s"), entries(1, 1_200))
+    assert await store.extent("s") == Extent(1_200, 1_200)
+    assert [one.seq for one in await store.find("s", [7])] == [7]
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    assert len(await store.search("s", "module 7", 3)) == 3
+    assert await store.archived("s") == []
+    assert await store.load_checkpoint("s") is None
+    assert await store.verify("s") == []
+    for call in (store.open("s"), store.append("s", entries(1_201, 1_201)), store.rewrite("s", entries(1, 1))):
+        with pytest.raises(StoreError, match=says):
+            await call
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("amplifier-context"), "show", "s", "--last", "1", "--store", f"sqlite:{path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "It defines f_1200." in shown.stdout
+    await store.close()
+
+
+async def test_a_damaged_message_on_a_full_disk_is_left_out_and_reported(disk: Path) -> None:
+    path = disk / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 9))
+    await store.save_checkpoint("s", 3, b"three")
+    await store.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE entries SET crc = 0 WHERE seq = 5")
+    db.execute("UPDATE checkpoints SET crc = 0")
+    db.close()
+    fill(disk)
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert await store.load_checkpoint("s") is None
+    await store.close()
+    (disk / "filling").unlink()
+    assert await store.extent("s") == Extent(9, 9)  # nothing was changed
+    await store.close()
+
+
+async def test_damage_on_a_full_disk_says_both(disk: Path) -> None:
+    path = disk / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 9))
+    await store.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE sessions SET stop = 2")
+    db.close()
+    fill(disk)
+    with pytest.raises(StoreError, match=r"disk is full; free some space.*it is damaged, and what can be read"):
+        await store.read("s")
+    (disk / "filling").unlink()
+    assert_same(await store.read("s"), entries(1, 9))
+    await store.close()
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])

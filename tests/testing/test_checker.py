@@ -79,6 +79,10 @@ VALID: dict[str, Messages] = {
     "users in a row": said({"role": "user", "content": "Hello?"}),
     "assistants in a row": said({"role": "assistant", "content": "One."}, {"role": "assistant", "content": "Two."}),
     "a system message in the middle": said({"role": "assistant", "content": "Hi."}, {"role": "system", "content": "x"}),
+    "ids and names at their longest": said(
+        {**calling(openai_call("x" * 40, "_" + "n" * 63)), "name": "1" * 64},
+        {**result("x" * 40), "name": "read-file_2"},
+    ),
     "an active instruction": [
         {"role": "developer", "content": "x", "metadata": {"amplifier:instruction": {"disposition": "active"}}},
         *said(),
@@ -90,9 +94,9 @@ BROKEN: dict[str, tuple[Messages, str]] = {
     "system messages only": ([{"role": "system", "content": "x"}], "system messages only"),
     "an assistant first": ([{"role": "assistant", "content": "Hi."}], "message 0 (assistant) comes first"),
     "a tool first": ([{"role": "system", "content": "x"}, result()], "message 1 (tool) comes first"),
-    "an unknown role": (said({"role": "robot", "content": "x"}), "message 1 (robot) has the unknown role"),
-    "no role": (said({"content": "x"}), "unknown role None"),
-    "a nameless function result": (said({"role": "function", "content": "x"}), "without a name"),
+    "an unknown role": (said({"role": "robot", "content": "x"}), "message 1 (robot) has the role 'robot', which"),
+    "no role": (said({"content": "x"}), "has the role None"),
+    "a function result": (said({"role": "function", "name": "f", "content": "x"}), "providers do not take"),
     "what the kernel refuses": (
         said({"role": "user", "content": [{"type": "file", "id": "f"}]}),
         "refused by the kernel",
@@ -169,6 +173,18 @@ BROKEN: dict[str, tuple[Messages, str]] = {
         said(calling(openai_call()), result(), calling(openai_call()), result()),
         "message 3 (assistant) uses the call id 'c1' of message 1 again",
     ),
+    "an id with characters of another provider's": (
+        said(calling(openai_call("functions.bash:0")), result("functions.bash:0")),
+        "has the call id 'functions.bash:0', which not every provider takes",
+    ),
+    "an id of 41 characters": (said(calling(openai_call("x" * 41)), result("x" * 41)), "not every provider takes"),
+    "an id that ends its line": (said(calling(openai_call("x\n")), result("x\n")), "not every provider takes"),
+    "a tool name with a dot": (said(calling(openai_call(name="web.search")), result()), "by the name 'web.search'"),
+    "a tool name that begins with a digit": (said(calling(openai_call(name="1st")), result()), "by the name '1st'"),
+    "a tool name of 65 characters": (said(calling(openai_call(name="n" * 65)), result()), "by the name 'nnn"),
+    "a result's name with a dot": (said(calling(openai_call()), {**result(), "name": "web.search"}), "has the name"),
+    "a speaker with a space": (said({"role": "user", "name": "Dr. No", "content": "x"}), "has the name 'Dr. No'"),
+    "a speaker without a name": (said({"role": "user", "name": "", "content": "x"}), "has the name ''"),
     "a result without an id": (said(calling(openai_call()), result(), result(None)), "without the id of its call"),
     "a result block on the assistant": (
         said({"role": "assistant", "content": [{"type": "tool_result", "tool_call_id": "a", "output": "x"}]}),

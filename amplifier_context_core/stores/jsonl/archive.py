@@ -1,57 +1,84 @@
 """The archive beside the main file: what once belonged to the history, and a record of each edit.
 
-The entries an edit takes out are appended first, its record last: entries without a record after them belong to an edit
-that never was. The record also holds the highest seq ever given, for those that nothing else remembers.
+Each line is a JSON object that begins with the checksum of the rest of the line. The entries that an edit takes out are
+appended first, its record last: entries without a record after them belong to an edit that never was. A damaged line
+counts as a record, for it may have been one. The record also holds the highest seq ever given, for those that nothing
+else remembers.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
 from ...errors import StoreError
 from ...transcript import Entry
 from ..rows import entry_of, extra_of, loads, message_json
-from .disk import Disk, chunks, open_file, open_if_there, read_at, size_of, write_at
+from .disk import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
 from .index import Row
 
 _TAIL = 1024  # bytes that surely hold a record
+_SEAL = re.compile(rb'\{"crc32":(\d{1,10}),')
+_SEQ = re.compile(rb'"(?:last_)?seq":(\d{1,15})\b')  # what a damaged line may have held is not given again
+_UNSEALED = (b'{"seq":', b'{"edited":')  # how lines began before they held checksums
 
 
 def record_of(keep: int, last_seq: int, count: int) -> bytes:
     """The record of an edit: kept up to where, highest seq given so far, entries taken out."""
-    return orjson.dumps({"edited": _now(), "keep": keep, "last_seq": last_seq, "archived": count}) + b"\n"
+    return _sealed(orjson.dumps({"edited": _now(), "keep": keep, "last_seq": last_seq, "archived": count}))
 
 
 def archived_line(row: Row, content: bytes) -> bytes:
     """A message of the history as the archive keeps it, its JSON as it stood."""
     head = {"seq": row.seq, "turn": row.turn, "tokens": row.tokens, "extra": row.extra, "replaced": _now()}
-    return message_json(head)[:-1] + b',"message":' + content.replace(b"\n", b" ") + b"}\n"
+    return _sealed(message_json(head)[:-1] + b',"message":' + content.replace(b"\n", b" ") + b"}")
 
 
-def _entry_line(entry: Entry, session_id: str, replaced: object) -> bytes:
+def rewritten_line(line: bytes, entry: Entry, session_id: str) -> bytes:
+    """A line of the archive with another entry in it."""
     extra = extra_of(entry, session_id) or None
-    head = {"seq": entry.seq, "turn": entry.turn, "tokens": entry.tokens, "extra": extra, "replaced": replaced}
-    return message_json({**head, "message": entry.message}) + b"\n"
+    head = {"seq": entry.seq, "turn": entry.turn, "tokens": entry.tokens, "extra": extra}
+    replaced = (_parsed(line) or {}).get("replaced")
+    return _sealed(message_json({**head, "replaced": replaced, "message": entry.message}))
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """An archive with other entries in it.
+class Line(NamedTuple):
+    """A sound line of an archive, with its entry; None: it is a record."""
+
+    data: bytes
+    entry: Entry | None
+
+
+@dataclass(slots=True)
+class Contents:
+    """What an archive holds.
 
     Attributes:
-        lines: all of it.
-        differs: does any message say something else than before?
+        lines: the sound lines, up to `end`.
+        damaged: the lines that are not as they were written, each with its offset.
+        end: where the last record ends.
+        last_seq: the highest seq ever given, as far as the archive knows.
+        size: bytes of the file. Those after `end` are of an edit that never was.
     """
 
-    lines: list[bytes]
-    differs: bool
+    lines: list[Line] = field(default_factory=list[Line])
+    damaged: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    end: int = 0
+    last_seq: int = 0
+    size: int = 0
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries, oldest edit first."""
+        return [line.entry for line in self.lines if line.entry is not None]
 
 
 class Archive:
@@ -62,29 +89,17 @@ class Archive:
         self._path = path
         self._disk = disk
 
-    def committed(self) -> tuple[int, int]:
-        """Up to where it is sound, and the highest seq ever given as far as it knows."""
-        descriptor = open_if_there(self._path, os.O_RDONLY)
-        if descriptor is None:
-            return 0, 0
-        try:
+    def committed(self) -> Contents:
+        """Where the last record ends, and the highest seq ever given; all of it only if the last line is no record."""
+        with reading(self._path) as descriptor:
             size = size_of(descriptor)
-            tail = read_at(descriptor, max(0, size - _TAIL), _TAIL)
-            last = tail[tail.rfind(b"\n", 0, -1) + 1 :]
-            record = _record(last)
-            if record is not None:
-                return size, record["last_seq"]
-            end, last_seq = 0, 0
-            for begin, line in self._lines(descriptor):
-                if (record := _record(line)) is not None:
-                    end, last_seq = begin + len(line), max(last_seq, record["last_seq"])
-            return end, last_seq
-        finally:
-            os.close(descriptor)
+            tail = b"" if descriptor is None else read_at(descriptor, max(0, size - _TAIL), _TAIL)
+        last_seq = _last_seq(_parsed(tail[tail.rfind(b"\n", 0, -1) + 1 :]))
+        return self.read() if last_seq is None else Contents(end=size, last_seq=last_seq, size=size)
 
     def add(self, lines: Iterable[bytes]) -> int:
         """Append entries that are going to be taken out, on disk; they count once a record follows. Gives the end."""
-        start, _ = self.committed()
+        start = self.committed().end
         descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             end = start
@@ -103,7 +118,7 @@ class Archive:
 
     def cut(self) -> None:
         """Take back what `add` wrote for an edit that could not be begun."""
-        end, _ = self.committed()
+        end = self.committed().end
         descriptor = open_if_there(self._path, os.O_WRONLY)
         if descriptor is not None:
             try:
@@ -111,90 +126,91 @@ class Archive:
             finally:
                 os.close(descriptor)
 
-    def entries(self) -> list[Entry]:
-        """All it holds, oldest edit first; a damaged line is left out."""
-        found: list[Entry] = []
-        for line in self._sound_lines():
-            with suppress(StoreError):
-                entry = self._entry(line)
-                if entry is not None:
-                    found.append(entry)
+    def read(self) -> Contents:
+        """Read all of it, and check every line."""
+        found = Contents()
+        waiting: list[Line] = []  # no record follows them yet
+        with reading(self._path) as descriptor:
+            found.size = size_of(descriptor)
+            for begin, data in () if descriptor is None else _lines(descriptor, found.size):
+                line = self._line(data)
+                if not data.endswith(b"\n"):
+                    line = self._line(data[:-1] + b"\n") or self._line(data + b"\n")
+                    if line is None or line.entry is not None:
+                        break  # of an edit that never was; it is not all there
+                    found.damaged.append((begin + len(data), b""))  # a record of which only the end was hit
+                if line is not None:
+                    waiting.append(line)
+                else:
+                    found.damaged.append((begin, data))
+                if line is None or line.entry is None:
+                    found.lines += waiting
+                    found.end = begin + len(data)
+                    waiting = []
+        seqs = (line.entry.seq if line.entry else _last_seq(_parsed(line.data)) or 0 for line in found.lines)
+        lost = (int(seq) for _, data in found.damaged for seq in _SEQ.findall(data))
+        found.last_seq = max((*seqs, *lost), default=0)
         return found
 
-    def rewritten(self, new: dict[int, Entry]) -> Rewritten | None:
-        """Its lines with these entries in place of those of the same seqs; None if it holds none of them."""
-        lines: list[bytes] = []
-        touched = differs = False
-        for line in self._sound_lines():
-            try:
-                entry = self._entry(line)
-            except StoreError:
-                lines.append(line)
-                continue
-            if entry is not None and entry.seq in new:
-                touched = True
-                differs = differs or entry.message != new[entry.seq].message
-                line = _entry_line(new[entry.seq], self._session_id, _parsed(line).get("replaced"))
-            lines.append(line)
-        return Rewritten(lines, differs) if touched else None
-
-    def damaged_lines(self) -> int:
-        """How many lines cannot be read."""
-        count = 0
-        for line in self._sound_lines():
-            try:
-                count += self._entry(line) is None and _record(line) is None
-            except StoreError:
-                count += 1
-        return count
-
-    def _sound_lines(self) -> Iterator[bytes]:
-        end, _ = self.committed()
-        descriptor = open_if_there(self._path, os.O_RDONLY)
-        if descriptor is not None:
-            try:
-                for begin, line in self._lines(descriptor):
-                    if begin >= end:
-                        return
-                    yield line
-            finally:
-                os.close(descriptor)
-
-    def _lines(self, descriptor: int) -> Iterator[tuple[int, bytes]]:
-        left = b""
-        begin = 0
-        for data in chunks(descriptor, 0, size_of(descriptor)):
-            lines = (left + data).split(b"\n")
-            left = lines.pop()
-            for line in lines:
-                yield begin, line + b"\n"
-                begin += len(line) + 1
-
-    def _entry(self, line: bytes) -> Entry | None:
-        """The entry a line holds; None for a record."""
-        told = _parsed(line)
-        if "message" not in told:
+    def _line(self, data: bytes) -> Line | None:
+        """A line with what it holds; None if it is damaged."""
+        held = _parsed(data)
+        if held is None:
             return None
-        head, turn, tokens = told.get("seq"), told.get("turn"), told.get("tokens")
-        if not (isinstance(head, int) and isinstance(turn, int) and isinstance(tokens, int)):
-            raise StoreError(f"a line of the archive of session {self._session_id!r} is damaged")
-        extra = cast("dict[str, Any] | None", told.get("extra") if isinstance(told.get("extra"), dict) else None)
-        return entry_of(self._session_id, head, turn, tokens, message_json(told["message"]), extra)
+        if _last_seq(held) is not None:
+            return Line(data, None)
+        seq, turn, tokens, extra = (held.get(name) for name in ("seq", "turn", "tokens", "extra"))
+        if "message" not in held or not all(isinstance(one, int) for one in (seq, turn, tokens)):
+            return None
+        known = cast("dict[str, Any]", extra) if isinstance(extra, dict) else None
+        try:
+            message = message_json(held["message"])
+            return Line(
+                data,
+                entry_of(self._session_id, cast("int", seq), cast("int", turn), cast("int", tokens), message, known),
+            )
+        except StoreError:
+            return None
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        told = loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """The lines, each with where it begins; the last one may have no end."""
+    left = b""
+    begin = 0
+    for data in chunks(descriptor, 0, size):
+        lines = (left + data).split(b"\n")
+        left = lines.pop()
+        for line in lines:
+            yield begin, line + b"\n"
+            begin += len(line) + 1
+    if left:
+        yield begin, left
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    if b'"last_seq"' not in line or not line.endswith(b"}\n"):
+def _sealed(data: bytes) -> bytes:
+    """A JSON object as a line that begins with the checksum of the rest."""
+    return b'{"crc32":%d,%s\n' % (zlib.crc32(data[1:]), data[1:])
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """What a line says; None if it is not as it was written."""
+    seal = _SEAL.match(line)
+    if seal is not None:
+        if zlib.crc32(line[seal.end() : -1]) != int(seal[1]):
+            return None
+    elif not line.startswith(_UNSEALED):
         return None
-    told = _parsed(line)
-    return told if isinstance(told.get("last_seq"), int) and "message" not in told else None
+    try:
+        held = loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", held) if isinstance(held, dict) and line.endswith(b"}\n") else None
+
+
+def _last_seq(held: dict[str, Any] | None) -> int | None:
+    """The highest seq ever given, as a record says it; None: this is no record."""
+    found = None if held is None or "message" in held else held.get("last_seq")
+    return found if isinstance(found, int) else None
 
 
 def _now() -> str:

@@ -22,7 +22,7 @@ from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
 from ..telling import tell_of
 from .claim import holder_of
-from .disk import breathe, store_error
+from .disk import breathe, exists, store_error
 from .files import Part, Places, SessionFiles
 from .index import IndexDamaged
 from .look import Look, looking
@@ -104,13 +104,13 @@ class Desk:
     def _append(self, together: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
         """Append to each session once. All are written before the first one is synced: their syncs share what the file
         system has to write."""
+        tails: dict[str, Tail] = {}
         problems = {
-            session_id: self._try(session_id, partial(self._write, session_id, batches))
+            session_id: self._try(session_id, partial(self._write, session_id, batches, tails))
             for session_id, batches in together.items()
         }
-        written = [self._open[session_id].tail for session_id, problem in problems.items() if problem is None]
-        for tail, problem in zip(written, self._sync(written), strict=True):
-            session_id = tail.lines.session_id
+        synced = self._sync(list(tails.values()))
+        for (session_id, tail), problem in zip(tails.items(), synced, strict=True):
             problems[session_id] = self._try(session_id, partial(tail.settle, problem))
         return problems
 
@@ -148,8 +148,8 @@ class Desk:
             return _in_words(session_id, problem)
         return None
 
-    def _write(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
-        self._changing(session_id).write(batches)
+    def _write(self, session_id: str, batches: Sequence[Sequence[Entry]], tails: dict[str, Tail]) -> None:
+        tails[session_id] = self._changing(session_id).write(batches)
 
     def read(self, session_id: str, start: int, stop: int | None) -> list[Entry]:
         """Entries by their places."""
@@ -182,7 +182,7 @@ class Desk:
     def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Put entries in place of others."""
         with self._words(session_id):
-            if entries and self._is_there(session_id):
+            if self._is_there(session_id):
                 self._changing(session_id).rewrite(entries)
 
     def archived(self, session_id: str) -> list[Entry]:
@@ -209,7 +209,7 @@ class Desk:
             if not seen.is_there:
                 raise no_session(session_id)
             files = self._places.files_of_fork(new_id)
-            if session_id == new_id or os.path.lexists(files.main):
+            if session_id == new_id or exists(files.main):
                 raise session_exists(new_id)
             count = seen.extent().length if length is None else length
             check_within(session_id, count, seen.extent().length)
@@ -240,7 +240,7 @@ class Desk:
         with self._words(session_id):
             files = self._places.files_of(session_id)
             session = self._open.get(session_id)
-            if session is None and (os.path.lexists(files.main) or os.path.isdir(_own(files))):
+            if session is None and (exists(files.main) or (files.own_folder and os.path.isdir(files.folder))):
                 tell = partial(self._tell, session_id)
                 session = Session(files, self._durability, archive=self._archive, tell=tell, to_delete=True)
             if session is not None:
@@ -262,7 +262,7 @@ class Desk:
         """All sessions, the last changed first."""
         found: list[tuple[int, SessionInfo]] = []
         for session_id, session in self._open.items():
-            problem = self._try(session_id, session.tail.write_held)
+            problem = self._try(session_id, session.write_held)
             if problem is not None:
                 log.warning("%s", problem)
         try:
@@ -283,7 +283,7 @@ class Desk:
             length = seen.extent().length
         times = [self._changed.get(session_id, 0)]
         paths = [files.path(part) for part in _CHANGING]
-        times.extend(os.lstat(path).st_mtime_ns for path in paths if os.path.lexists(path))
+        times.extend(os.lstat(path).st_mtime_ns for path in paths if exists(path))
         updated = datetime.fromtimestamp(max(times) / 1e9, UTC).isoformat(timespec="milliseconds")
         size = os.lstat(files.main).st_size
         return max(times), SessionInfo(session_id, length, updated, size, holder_of(files))
@@ -344,7 +344,7 @@ class Desk:
 
     def _is_there(self, session_id: str) -> bool:
         session = self._open.get(session_id)
-        return session.is_there if session else os.path.lexists(self._places.files_of(session_id).main)
+        return session.is_there if session else exists(self._places.files_of(session_id).main)
 
     def _forget(self, session_id: str) -> None:
         self._open.pop(session_id, None)
@@ -385,7 +385,3 @@ def _in_words(session_id: str, problem: Exception) -> Exception:
         return problem
     said.__cause__ = problem
     return said
-
-
-def _own(files: SessionFiles) -> str:
-    return files.folder if files.own_folder else ""

@@ -96,6 +96,19 @@ def keep_private(descriptor: int) -> None:
             os.fchmod(descriptor, 0o600)
 
 
+def exists(path: str | os.PathLike[str]) -> bool:
+    """True if something has this path, a broken link included.
+
+    Raises:
+        OSError: the system cannot say. `os.path.lexists` answers False then, and what is there would be taken for gone.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 @contextmanager
 def reading(path: str) -> Generator[int | None]:
     """A descriptor to read from, closed afterwards; None if there is no such file."""
@@ -185,8 +198,8 @@ class Disk:
             return
         except FileNotFoundError:
             parent = os.path.dirname(path)
-            if parent == path:
-                raise
+            if parent in ("", path) or os.path.isdir(parent):
+                raise  # a file system that takes no folders answers so, /proc for one
             self.make_folder(parent)
             self.make_folder(path)
             return
@@ -210,17 +223,12 @@ class Disk:
             os.close(descriptor)
         return size
 
-    def put_in_place(self, path: str) -> None:
-        """Give the file written by `write_new` its name; none is there if that was done before."""
-        with suppress(FileNotFoundError):
-            os.replace(f"{path}.new", path)
-        self.sync_folder(os.path.dirname(path))
-
     def replace_file(self, path: str, parts: Iterable[bytes]) -> None:
         """Put a whole file in the place of another, or of none."""
         self.write_new(path, parts)
         try:
-            self.put_in_place(path)
+            put_in_place(path)
+            self.sync_folder(os.path.dirname(path))
         except BaseException:
             with suppress(OSError):
                 os.unlink(f"{path}.new")
@@ -250,6 +258,19 @@ def _sync(descriptor: int) -> None:
             os.fsync(descriptor)
         else:
             fcntl.fcntl(descriptor, full)
+
+
+def put_in_place(path: str) -> None:
+    """Give the file written by `write_new` its name; it has that already if this was done before."""
+    with suppress(FileNotFoundError):
+        os.replace(f"{path}.new", path)
+
+
+def close(descriptor: int | None) -> None:
+    """Close a file, if there is one. What was promised of it was synced before, and it is closed in any case."""
+    if descriptor is not None:
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def remove(path: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...transcript import Entry
 from ..rows import extra_of, message_json
-from .archive import Archive, archived_line, record_of
+from .archive import Archive, Contents, archived_line, record_of, rewritten_line
 from .checkpoint import Saved, covered_by, encode, saved_at
-from .disk import Disk
+from .disk import Disk, exists
 from .files import SessionFiles
 from .history import History
 from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
@@ -65,16 +65,20 @@ class Edits:
     def rewriting(self, history: History, new: dict[int, Entry]) -> list[Step]:
         """Put entries in place of those of the same seqs, in the history and in the archive.
 
-        Counts are written over the old ones where they fit.
+        Counts are written over the old ones where they fit. Damaged bytes that were put aside go with what is erased:
+        what they say cannot be told. So they do where a seq is not found, or none is given: it may be among them.
         """
         rows = history.find_rows(list(new))
-        archived = self._archive.rewritten(new)
+        contents = self._archive.read()
+        archived = {entry.seq: entry for entry in contents.entries if entry.seq in new}
         anew, differs = _compared(history, rows, new)
+        differs = differs or any(entry.message != new[seq].message for seq, entry in archived.items())
+        if not new or new.keys() - archived.keys() - {row.seq for row in rows}:
+            differs = differs or exists(self._files.path("damaged"))
         steps: list[Step] = []
-        if archived is not None:
-            self._disk.write_new(self._files.path("archive"), archived.lines)
+        if archived or (differs and contents.size > contents.end):
+            self._disk.write_new(self._files.path("archive"), self._archive_anew(contents, new))
             steps.append(Step("move", "archive"))
-            differs = differs or archived.differs
         if anew:
             steps += self._all_anew(history, new)
         elif rows and history.index is not None:
@@ -85,6 +89,11 @@ class Edits:
         if differs:
             steps += [Step("drop", "checkpoint"), Step("drop", "damaged")]
         return steps
+
+    def _archive_anew(self, contents: Contents, new: dict[int, Entry]) -> Iterator[bytes]:
+        for line, entry in contents.lines:
+            changes = entry is not None and entry.seq in new
+            yield rewritten_line(line, new[entry.seq], self._files.session_id) if entry and changes else line
 
     def _all_anew(self, history: History, new: dict[int, Entry]) -> list[Step]:
         lines = Lines(history.session_id)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from ...errors import StoreError
 from ..checks import check_session_id
+from .disk import exists
 
 MAIN = "context-messages.jsonl"
 
@@ -69,7 +70,7 @@ class Places:
         check_session_id(session_id)
         if self.file is not None:
             fork = self._fork(session_id)
-            return SessionFiles(session_id, str(fork if os.path.lexists(fork) else self.file), own_folder=False)
+            return SessionFiles(session_id, str(fork if exists(fork) else self.file), own_folder=False)
         folder = self.root / session_id
         if folder.is_symlink():
             root = os.path.realpath(self.root)
@@ -96,10 +97,10 @@ class Places:
         except FileNotFoundError:
             return []
         made = [SessionFiles(name, str(self.root / name / MAIN), own_folder=True) for name in names]
-        return [files for files in made if os.path.lexists(files.main)]
+        return [files for files in made if _may_be_there(files.main)]
 
     def _all_beside(self, file: Path) -> list[SessionFiles]:
-        found = [SessionFiles(_stem(file), str(file), own_folder=False)] if os.path.lexists(file) else []
+        found = [SessionFiles(_stem(file), str(file), own_folder=False)] if exists(file) else []
         start, end = f"{_stem(file)}.fork-", ".jsonl"
         if file.parent.is_dir():
             for one in sorted(file.parent.iterdir()):
@@ -111,6 +112,14 @@ class Places:
     def _fork(self, session_id: str) -> Path:
         file = self.file or self.root
         return file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")
+
+
+def _may_be_there(path: str) -> bool:
+    """False if there is no such file. One that cannot be looked at is listed, and named when it is read."""
+    try:
+        return exists(path)
+    except OSError:
+        return True
 
 
 def _stem(file: Path) -> str:

@@ -45,8 +45,10 @@ class History:
         return self.kept + len(self.more)
 
     def row(self, place: int) -> Row:
-        """The row of a place."""
-        return next(self.rows(place, place + 1))
+        """The row of a place there is."""
+        for row in self.rows(place, place + 1):
+            return row
+        raise IndexDamaged
 
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
         """The rows of these places, in order.
@@ -55,7 +57,9 @@ class History:
             IndexDamaged: the index does not have them as it should.
         """
         stop = self.length if stop is None else min(stop, self.length)
-        if self.index is not None and start < min(stop, self.kept):
+        if start < min(stop, self.kept):
+            if self.index is None:
+                raise IndexDamaged
             last = min(stop, self.kept)
             place = start
             for _, row in islice(self.index.rows(self.index.position(start)), last - start):

@@ -14,7 +14,7 @@ from ..protocol import Extent, places
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, Saved, load
 from .claim import holder_of
-from .disk import Disk, reading, size_of
+from .disk import Disk, exists, reading, size_of
 from .files import SessionFiles
 from .history import History, fits
 from .index import Index, IndexDamaged, Row
@@ -61,7 +61,7 @@ class Look:
 
     def examine(self, *, all_of_it: bool = False) -> Findings:
         """All that can be found out."""
-        last_seq = self._archive.committed()[1]
+        last_seq = self._archive.committed().last_seq
         session_id = self.files.session_id
         return examine(
             self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, all_of_it=all_of_it
@@ -74,7 +74,7 @@ class Look:
     def extent(self) -> Extent:
         """How long it is."""
         history = self.history()
-        return Extent(history.length, max(history.top, self._archive.committed()[1]))
+        return Extent(history.length, max(history.top, self._archive.committed().last_seq))
 
     def read(self, start: int, stop: int | None) -> list[Entry]:
         """The entries of these places that can be read."""
@@ -100,12 +100,12 @@ class Look:
         return [entry for entry in found if entry is not None]
 
     def _files_now(self) -> list[tuple[int, int, int]]:
-        there = [os.stat(path) for path in (self.files.main, self.files.path("index")) if os.path.exists(path)]
+        there = [os.lstat(path) for path in (self.files.main, self.files.path("index")) if exists(path)]
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in there]
 
     def archived(self) -> list[Entry]:
         """What the archive holds."""
-        return self._archive.entries()
+        return self._archive.read().entries
 
     def load_checkpoint(self) -> Saved | None:
         """The checkpoint, if it is whole and stands for what the history holds."""

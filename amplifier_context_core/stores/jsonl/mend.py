@@ -12,7 +12,7 @@ from itertools import chain
 import orjson
 
 from ..protocol import Repair
-from .archive import Archive, record_of
+from .archive import Archive, Contents, record_of
 from .checkpoint import covered_by
 from .disk import Disk, chunks, open_file, read_at, size_of, write_all
 from .files import SessionFiles
@@ -104,14 +104,17 @@ class Mending:
     def _other_steps(self) -> list[Step]:
         found = self._found
         steps: list[Step] = []
-        end, last_seq = self._archive.committed()
-        if found.top > max(last_seq, found.held):  # or the highest seq would be given again
+        archive = self._archive.committed()
+        if found.top > max(archive.last_seq, found.held):  # or the highest seq would be given again
             record = record_of(found.kept + len(found.rows), found.top, 0)
-            steps.append(Step("put", "archive", end, record))
+            steps.append(Step("put", "archive", archive.end, record))
         # Without an index nobody knows what changed: then the checkpoint is held against the line it was saved at.
         if found.indexed and covered_by(self._files.path("checkpoint")) > found.unchanged:
             steps.append(Step("drop", "checkpoint"))
         return steps
+
+
+ADOPTED = "adopted"  # what is done with messages that no index knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,18 @@ def _notes_of_messages(name: str, found: Findings) -> Iterator[Note]:
     count = len(found.adopted)
     if count:
         how = "that its index does not know" if found.indexed else "without an index"
-        yield Note(f"{name} holds {_number(count, 'message')} {how}", "adopted")
+        yield Note(f"{name} holds {_number(count, 'message')} {how}", ADOPTED)
 
 
 def misfit(name: str) -> Note:
     """What is wrong where all messages are there, and not where the index has them."""
     return Note(f"the index of {name} does not fit it", "made anew")
+
+
+def damaged_lines(contents: Contents) -> str:
+    """What is wrong with an archive, in words; empty if nothing is."""
+    count = len(contents.damaged)
+    return f"{_number(count, 'line')} of the archive {_are(count)} damaged" if count else ""
 
 
 def repairs_of(session_id: str, files: SessionFiles, found: Findings, kept: str) -> list[Repair]:

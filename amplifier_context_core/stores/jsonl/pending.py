@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import orjson
 
-from .disk import Disk, open_file, open_if_there, read_at, reading, remove, size_of, write_at
+from .disk import Disk, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
 from .files import Part, SessionFiles
 
 _MAGIC = b"amplifier-context-pending 1"
@@ -61,22 +62,37 @@ class Pending:
         self._files = files
         self._disk = disk
         self._path = files.path("pending")
+        self._is_named = False  # the folder was synced since the file was made
+        self._is_refused = False  # the file may hold an edit that its caller was refused
 
     def begin(self, edit: Edit) -> None:
-        """Write an edit down. When this returns it is going to be carried out."""
+        """Write an edit down. When this returns it is going to be carried out; when it raises, it never is."""
         body = self._body(edit)
-        new = not os.path.exists(self._path)
-        descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
         try:
-            write_at(descriptor, 0, b"%s %d %08x\n" % (_MAGIC, len(body), zlib.crc32(body)) + body)
-            self._disk.sync(descriptor)
+            descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
+            try:
+                write_at(descriptor, 0, b"%s %d %08x\n" % (_MAGIC, len(body), zlib.crc32(body)) + body)
+                self._disk.sync(descriptor)
+            finally:
+                os.close(descriptor)
+            if not self._is_named:
+                self._disk.sync_folder(self._files.folder)
+                self._is_named = True
         except BaseException:
-            os.ftruncate(descriptor, 0)
+            self.refuse()
+            with suppress(OSError):  # the next call does it before anything else
+                self.strike_out()
             raise
-        finally:
-            os.close(descriptor)
-        if new:
-            self._disk.sync_folder(self._files.folder)
+
+    def refuse(self) -> None:
+        """Note that the edit in the file was refused to its caller. `strike_out` must come before any other change."""
+        self._is_refused = True
+
+    def strike_out(self) -> None:
+        """Remove an edit that was refused from the file, if there is one; even a power cut must not bring it back."""
+        if self._is_refused:
+            self.end(surely=True)
+            self._is_refused = False
 
     def end(self, *, surely: bool) -> None:
         """Note that it is carried out; `surely`: even a power cut must not bring it back."""
@@ -94,6 +110,7 @@ class Pending:
     def remove(self) -> None:
         """Remove the file, once nothing is under way."""
         remove(self._path)
+        self._is_refused = self._is_named = False
 
     def found(self) -> Edit | None:
         """The edit that is under way, if it was written down whole and this is the file it was meant for."""
@@ -126,9 +143,11 @@ class Pending:
             elif step.do == "patch":
                 self._disk.put(path, step.offset, step.data, cut=False)
             elif step.do == "move":
-                self._disk.put_in_place(path)
+                put_in_place(path)
             else:
                 remove(path)
+        if any(step.do in ("move", "drop") for step in edit.steps):
+            self._disk.sync_folder(self._files.folder)
 
     def _body(self, edit: Edit) -> bytes:
         steps = [[step.do, step.part, step.offset, len(step.data)] for step in edit.steps]

@@ -1,5 +1,9 @@
 """The one writer of a session: what it may be asked, and what is done when the answer is that something is damaged.
 
+A session is loaded, or it must be loaded first. Every operation asks `_loaded` for the tail, and nothing else has it:
+what an earlier call left undone is done there, the files are opened, or the caller gets the error. So files that could
+not be opened again are never taken for files that are not there.
+
 Appends go to the tail (`tail`). All other changes are edits (`edits`): written down in the pending file
 first, done from that moment on, and then carried out. Damage that is found by reading is mended (`mend`) before
 the read goes on.
@@ -13,20 +17,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ...errors import StoreError
+from ...errors import NotErased, StoreError
 from ...transcript import Entry
 from ..checks import check_within
 from ..protocol import Durability, Extent, Repair, places
-from .archive import Archive
+from .archive import Archive, Contents, record_of
 from .checkpoint import CheckpointDamaged, Saved, encode, load, saved_at
 from .claim import Claim
-from .disk import Disk, read_at, reading, remove, size_of
+from .disk import Disk, exists, read_at, reading, remove, size_of
 from .edits import Edits
 from .files import ERASED, SessionFiles
 from .history import History
 from .index import IndexDamaged, Row
 from .look import stands
-from .mend import Mending, erase_leftovers, pieces_of, put_aside, repairs_of
+from .mend import Mending, damaged_lines, erase_leftovers, pieces_of, put_aside, repairs_of
 from .pending import Edit, Pending, Step
 from .repair import examine
 from .tail import Tail
@@ -42,7 +46,6 @@ class Session:
 
     Attributes:
         files: where it is.
-        tail: where it goes on.
     """
 
     def __init__(
@@ -73,14 +76,19 @@ class Session:
         self._archive = Archive(files.session_id, files.path("archive"), self._disk)
         self._pending = Pending(files, self._disk)
         self._edits = Edits(files, self._disk, self._archive, archives=archive)
-        self.tail = Tail(files, self._disk, self._pending, holds=durability == "none")
-        self._unfinished: Edit | None = None  # an edit that is done but could not be carried out yet
+        self._holds = durability == "none"
+        self._tail: Tail | None = None  # None: the files must be loaded
+        self._unfinished: Edit | None = None  # an edit that is done but not carried out yet; then there is no tail
+        self._last_seq = 0  # the highest seq ever given, as far as is known while there is no tail
         self._claim = _claimed(files, self._disk)
         try:
             if not to_delete:
-                self._begin()
+                self._unfinished = self._pending.found()
+                self._loaded()
+                if self._archive.committed().damaged:
+                    self._sound_archive()
         except BaseException:
-            self.tail.close()
+            self._unload()
             self._give_back()
             raise
 
@@ -88,24 +96,28 @@ class Session:
 
     @property
     def is_there(self) -> bool:
-        """Is there anything of it?"""
-        return self.tail.is_there
+        """True if there is anything of it.
+
+        Raises:
+            OSError: it must be loaded to know that, and cannot be.
+        """
+        return self._loaded().is_there
 
     @property
     def is_unfinished(self) -> bool:
-        """Is the last edit written down, but could not be carried out?"""
+        """True if the last edit is written down, and is not carried out yet."""
         return self._unfinished is not None
 
     def extent(self) -> Extent:
         """How long it is."""
-        self._catch_up()
-        return Extent(self.tail.lines.place, self.tail.last_seq)
+        tail = self._loaded()
+        return Extent(tail.lines.place, tail.last_seq)
 
     def history(self) -> History:
         """What there is, everything written."""
-        self._catch_up()
-        self.tail.write_held()
-        return self.tail.history()
+        tail = self._loaded()
+        tail.write_held()
+        return tail.history()
 
     def read(self, start: int, stop: int | None) -> list[Entry]:
         """The entries of these places; damage among them is mended, and they are fewer."""
@@ -141,13 +153,26 @@ class Session:
         raise StoreError(f"session {self.files.session_id!r}: its index is damaged again and again; see to the disk")
 
     def archived(self) -> list[Entry]:
-        """What the archive holds."""
-        self._catch_up()
-        return self._archive.entries()
+        """What the archive holds; damage in it is mended first."""
+        return self._sound_archive().entries
+
+    def _sound_archive(self) -> Contents:
+        tail = self._loaded()
+        contents = self._archive.read()
+        if contents.damaged:
+            path = self.files.path("archive")
+            kept = put_aside(self.files, self._disk, os.path.basename(path), contents.damaged)
+            record = record_of(tail.lines.place, max(tail.last_seq, contents.last_seq), 0)
+            self._disk.write_new(path, [*(line.data for line in contents.lines), record])
+            self._edit([Step("move", "archive")])
+            self._tell(Repair(self.files.session_id, f"{damaged_lines(contents)}; put aside", 0, kept))
+            self._loaded()
+            contents = self._archive.read()
+        return contents
 
     def load_checkpoint(self) -> Saved | None:
         """The checkpoint, if it is whole and stands for what the history holds; otherwise it is put aside."""
-        self._catch_up()
+        self._loaded()
         path = self.files.path("checkpoint")
         try:
             saved = load(path)
@@ -165,10 +190,15 @@ class Session:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    def write(self, batches: Sequence[Sequence[Entry]]) -> None:
-        """The first half of an append; it is synced and settled at the tail."""
-        self._catch_up()
-        self.tail.write(batches)
+    def write(self, batches: Sequence[Sequence[Entry]]) -> Tail:
+        """The first half of an append; it is synced and settled at the tail that this returns."""
+        tail = self._loaded()
+        tail.write(batches)
+        return tail
+
+    def write_held(self) -> None:
+        """Write what was kept back."""
+        self._loaded().write_held()
 
     def replace(self, keep: int, entries: Sequence[Entry]) -> None:
         """Keep the first entries, archive the others, and go on with these."""
@@ -177,25 +207,42 @@ class Session:
             check_within(self.files.session_id, keep, history.length)
             if keep == history.length:
                 return []
-            self.tail.check_alone()
-            return self._edits.replacing(history, keep, entries, self.tail.last_seq, self._spoilt)
+            tail = self._loaded()
+            tail.check_alone()
+            return self._edits.replacing(history, keep, entries, tail.last_seq, self._spoilt)
 
         made = self.sound(steps)
         if made:
             self._edit(made)
         elif entries:
-            self.write([entries])
-            self.tail.settle(self.tail.sync())
+            tail = self.write([entries])
+            tail.settle(tail.sync())
 
     def rewrite(self, entries: Sequence[Entry]) -> None:
-        """Put entries in place of those of the same seqs, here and in the archive."""
+        """Put entries in place of those of the same seqs, here and in the archive.
+
+        Raises:
+            NotErased: they are in place, but what they replace is not erased from every file yet.
+        """
         new = {entry.seq: entry for entry in entries}
 
         def steps(history: History) -> list[Step]:
-            self.tail.check_alone()
+            self._loaded().check_alone()
             return self._edits.rewriting(history, new)
 
-        self._edit(self.sound(steps))
+        self._sound_archive()
+        made = self.sound(steps)
+        had_damage = exists(self.files.path("damaged"))
+        self._edit(made)
+        erases = any(step.part == "damaged" for step in made)
+        if erases and had_damage:
+            what = "the damaged bytes that were put aside are erased: what they say cannot be told"
+            self._tell(Repair(self.files.session_id, what))
+        if erases and self._unfinished is not None:
+            raise NotErased(
+                f"session {self.files.session_id!r}: the messages were replaced, but what they said is not erased from "
+                "every file yet; see that its folder can be written, and make the same call again"
+            )
 
     def save_checkpoint(self, covered: int, data: bytes) -> None:
         """Put a checkpoint in the place of the one before."""
@@ -205,7 +252,7 @@ class Session:
             return history.row(covered - 1) if covered else None
 
         saved = saved_at(self.sound(row), data)
-        self._disk.sync(self.tail.make()[1].descriptor)
+        self._disk.sync(self._loaded().make()[1].descriptor)
         self._disk.write_new(self.files.path("checkpoint"), encode(saved))
         self._edit([Step("move", "checkpoint")])
 
@@ -227,71 +274,94 @@ class Session:
             return
         edit = Edit(steps)
         try:
-            self.tail.begin_pending(edit)
+            self._pending.begin(edit)
         except BaseException:
             for take_back in (self._archive.cut, lambda: erase_leftovers(self.files)):
                 with suppress(OSError):
                     take_back()
             raise
+        self._unload()
         self._unfinished = edit
         try:
-            self._catch_up()
-        except OSError as problem:
+            self._loaded()
+        except (OSError, StoreError) as problem:
             log.warning(
                 "session %r: an edit is written down but cannot be carried out yet (%s); the next call does that",
                 self.files.session_id,
-                problem.strerror,
+                problem.strerror if isinstance(problem, OSError) else problem,
             )
 
-    def _catch_up(self) -> None:
-        """Do first what could not be done before."""
-        self.tail.take_back()
+    # -- loading and mending ----------------------------------------------------------------------------------------
+
+    def _loaded(self) -> Tail:
+        """Return the tail, after all that an earlier call left undone. The only way to it.
+
+        Raises:
+            OSError: something is still undone, or the files cannot be opened; the next call tries again.
+            StoreError: another program changed the files, or they cannot be mended.
+        """
+        if self._tail is not None:
+            self._tail.take_back()
+            return self._tail
+        self._pending.strike_out()
+        self._carry_out()
+        self._tail = self._load()
+        return self._tail
+
+    def _unload(self) -> None:
+        """Close the files; they must be loaded before anything else is asked."""
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            self._last_seq = max(self._last_seq, tail.last_seq)
+            tail.close()
+
+    def _carry_out(self) -> None:
+        """Carry out the edit that is written down, if there is one."""
         if self._unfinished is not None:
             self._pending.carry_out(self._unfinished)
             self._pending.end(surely=True)
             self._unfinished = None
-            self._load()
 
-    # -- opening and mending ----------------------------------------------------------------------------------------
+    def _load(self, bad: frozenset[int] = frozenset(), *, trusting: bool = True) -> Tail:
+        """Open the files, and learn from them where the history goes on.
 
-    def _begin(self) -> None:
-        edit = self._pending.found()
-        if edit is not None:
-            self._pending.carry_out(edit)
-            self._pending.end(surely=True)
+        Args:
+            bad: places that cannot be read.
+            trusting: what the ends of the files say is enough where it fits; otherwise they are examined and mended.
+        """
         erase_leftovers(self.files)
-        self._load()
-
-    def _load(self) -> None:
-        """Open the files, and learn from them where the history goes on."""
         for _ in range(_TRIES):
-            self.tail.open()
-            if self.tail.learn(self._archive.committed()[1]):
-                return
-            self._mend_files()
+            tail = Tail(self.files, self._disk, self._pending, holds=self._holds)
+            try:
+                last_seq = max(self._last_seq, self._archive.committed().last_seq)
+                if trusting and tail.learn(last_seq):
+                    return tail
+                self._mend_files(tail, last_seq, bad, all_of_it=not trusting)
+            except BaseException:
+                tail.close()
+                raise
+            tail.close()
+            bad, trusting = frozenset(), True
         raise StoreError(f"session {self.files.session_id!r} cannot be mended; see to the disk, and copy it elsewhere")
 
     def _mend(self, bad: frozenset[int] = frozenset()) -> None:
         """Make the files right, of which some places cannot be read; trust nothing they say."""
-        self.tail.open()
-        self._mend_files(bad, all_of_it=True)
-        self._load()
+        self._unload()
+        self._tail = self._load(bad, trusting=False)
 
-    def _mend_files(self, bad: frozenset[int] = frozenset(), *, all_of_it: bool = False) -> None:
-        main, index = self.tail.main, self.tail.index
-        last_seq = max(self.tail.last_seq, self._archive.committed()[1])
-        session_id = self.files.session_id
+    def _mend_files(self, tail: Tail, last_seq: int, bad: frozenset[int], *, all_of_it: bool) -> None:
+        main, session_id = tail.main, self.files.session_id
         found = examine(
-            main, size_of(main), index, session_id=session_id, last_seq=last_seq, bad=bad, all_of_it=all_of_it
+            main, size_of(main), tail.index, session_id=session_id, last_seq=last_seq, bad=bad, all_of_it=all_of_it
         )
         pieces = iter(()) if main is None else pieces_of(main, found.cuts)
         kept = put_aside(self.files, self._disk, self.files.name, pieces)
         edit = Edit(Mending(self.files, self._disk, self._archive, found).steps(main))
         self._pending.begin(edit)
-        self._pending.carry_out(edit)
-        self._pending.end(surely=True)
-        for repair in repairs_of(self.files.session_id, self.files, found, kept):
+        self._unfinished = edit
+        for repair in repairs_of(session_id, self.files, found, kept):
             self._tell(repair)
+        self._carry_out()
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -299,48 +369,50 @@ class Session:
         """Write everything, and give the claim back.
 
         Raises:
-            OSError: what was kept back cannot be written; the session is still claimed.
+            OSError: what was kept back cannot be written, or what was refused cannot be cut off; the session is still
+                claimed. So a session that was released holds what was acknowledged, and nothing else.
         """
-        with suppress(OSError):  # what is left undone is done when the session is opened next
-            self._catch_up()
+        with suppress(OSError, StoreError):  # an edit that is written down is carried out by the next opening, too
+            self._loaded()
         try:
-            self.tail.write_held()
+            self._pending.strike_out()
+            if self._tail is not None:
+                self._tail.take_back()
+                self._tail.write_held()
+                self._tail.sync_index()
         except StoreError as problem:
             log.warning("%s; messages that were not on disk yet are lost", problem)
-        if self.tail.index is not None:
-            with suppress(OSError):  # it can be made anew
-                self._disk.sync(self.tail.index.descriptor)
         if self._unfinished is None:
             with suppress(OSError):  # it is empty
                 self._pending.remove()
-        self.tail.close()
+        self._unload()
         self._give_back()
 
     def abandon(self) -> None:
         """Give the claim back, whatever is left undone."""
         with suppress(OSError, StoreError):
-            self._catch_up()
-            self.tail.write_held()
-        self.tail.close()
-        with suppress(OSError):
-            erase_leftovers(self.files)
+            self._loaded().write_held()
+        self._unload()
         with suppress(OSError):
             self._give_back()
 
     def delete(self) -> None:
-        """Erase all of it, and give the claim back."""
-        self.tail.close()
-        edit = Edit([Step("drop", part) for part in ERASED])
+        """Erase all of it, and give the claim back. What fails half way is carried on by the next call."""
+        self._unload()
+        self._unfinished = Edit([Step("drop", part) for part in ERASED])
         with suppress(OSError):  # on a full disk this cannot be written down, and makes room all the same
-            self._pending.begin(edit)
-        self._pending.carry_out(edit)
+            self._pending.begin(self._unfinished)
+        self._pending.carry_out(self._unfinished)
         erase_leftovers(self.files)
         self._pending.remove()
         self._disk.sync_folder(self.files.folder)
+        self._unfinished = None
         self._give_back()
 
     def _give_back(self) -> None:
-        empty = not os.path.lexists(self.files.main)
+        empty = False
+        with suppress(OSError):
+            empty = not exists(self.files.main)
         self._claim.release(forget=empty)
         if empty and self.files.own_folder:
             with suppress(OSError):  # something else is in it

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...transcript import Entry
-from ..checks import check_session_id
+from ..checks import check_session_id, path_in
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
 from .desk import Desk
 from .files import Places
@@ -66,11 +66,9 @@ class JsonlStore:
         """The store at ``jsonl:PATH``, PATH being the folder of the sessions.
 
         Raises:
-            ConfigError: there is no path in it.
+            ConfigError: there is no path in it that could be one.
         """
-        path = address.partition(":")[2]
-        if not path.strip():
-            raise ConfigError("store", "'jsonl:' needs the folder of the sessions, e.g. 'jsonl:~/sessions'")
+        path = path_in(address, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
         return cls(path, durability=durability, archive=archive)
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:

@@ -1,5 +1,7 @@
 """The end of the main file and of the index, where one writer adds: all of it, or nothing.
 
+A tail has its files open for as long as it lives. A file it does not have was not there when it was made.
+
 An append is one write to the main file, one to the index, and one fsync of the main file; a batch that must be atomic
 is written down in the pending file before, so that even a crash leaves all of it or nothing. What is known here of the
 files is what was read when they were opened and what was written since: before every write they are asked whether that
@@ -16,7 +18,7 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript import Entry
-from .disk import Disk, breathe, keep_private, open_file, open_if_there, size_of, write_all
+from .disk import Disk, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
 from .files import SessionFiles
 from .history import History, fits
 from .index import Index, IndexDamaged, Lines, Row
@@ -40,30 +42,51 @@ class Tail:
     """Where a history goes on.
 
     Attributes:
-        main: descriptor of the main file; None until there is one.
+        main: descriptor of the main file; None while there is no such file.
         index: the index, likewise.
         lines: place, offset and highest seq up to here.
         last_seq: the highest seq ever given.
-        undo: a write failed and could not be taken back yet; True: it stands in the pending file too.
     """
 
     def __init__(self, files: SessionFiles, disk: Disk, pending: Pending, *, holds: bool) -> None:
-        """Open nothing yet; with `holds` small appends are kept in memory until they are worth a write."""
+        """Open the files there are. Nothing may be asked of it before `learn` has returned True.
+
+        Args:
+            files: the session's.
+            disk: writes them.
+            pending: where a batch is written down that must be atomic.
+            holds: keep small appends in memory until they are worth a write.
+
+        Raises:
+            OSError: one of the files cannot be opened.
+        """
         self._files, self._disk, self._pending, self._holds = files, disk, pending, holds
         self.main: int | None = None
         self.index: Index | None = None
         self.lines = Lines(files.session_id)
         self.last_seq = 0
-        self.undo: bool | None = None
         self._written = (0, 0)  # bytes of the main file and of the index that are in the files
+        self._is_refused = False  # a write failed: the files may hold more than `_written`
+        self._is_named = False  # the folder was synced since the files were made
         self._held: list[Lines] = []
         self._under_way: _UnderWay | None = None
         self._place: tuple[int, int] | None = None  # of the main file that is open: its device, and its number there
         self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
+        try:
+            self.main = open_if_there(files.main, _FLAGS)
+            if self.main is not None and files.own_folder:
+                keep_private(self.main)
+            descriptor = open_if_there(files.path("index"), _FLAGS)
+            if descriptor is not None:
+                self.index = Index(descriptor, 0)
+                self.index.size = size_of(descriptor)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def is_there(self) -> bool:
-        """Has anything ever been written, or is anything kept back to be written?"""
+        """True if there is a main file, or anything is kept back to be written to it."""
         return self.main is not None or bool(self._held)
 
     def history(self) -> History:
@@ -74,15 +97,6 @@ class Tail:
         )
 
     # -- opening ----------------------------------------------------------------------------------------------------
-
-    def open(self) -> None:
-        """Open the files there are, anew."""
-        self.close()
-        self.main = open_if_there(self._files.main, _FLAGS)
-        if self.main is not None and self._files.own_folder:
-            keep_private(self.main)
-        descriptor = open_if_there(self._files.path("index"), _FLAGS)
-        self.index = None if descriptor is None else Index(descriptor, size_of(descriptor))
 
     def learn(self, last_seq: int) -> bool:
         """Learn from the open files where the history goes on; False if they do not fit each other."""
@@ -97,29 +111,27 @@ class Tail:
             self.index.size = size
         self.last_seq = max(last_seq, self.lines.top)
         self._written = (history.size, size)
-        self._recent = None
+        self._is_named = history.size > 0  # the folder is synced before the first message is written
         return True
 
     def make(self) -> tuple[int, Index]:
         """Have both files open; a session begins to be there when the main file is."""
-        made = self.main is None or self.index is None
         if self.main is None:
             self._disk.make_folder(self._files.folder)
             self.main = open_file(self._files.main, _FLAGS | os.O_CREAT)
         if self.index is None:
             self.index = Index(open_file(self._files.path("index"), _FLAGS | os.O_CREAT), 0)
-        if made:
+        if not self._is_named:
             os.ftruncate(self.index.descriptor, self._written[1])
             self._disk.sync_folder(self._files.folder)
+            self._is_named = True
         return self.main, self.index
 
     def close(self) -> None:
-        """Close the files."""
-        if self.main is not None:
-            os.close(self.main)
-        if self.index is not None:
-            os.close(self.index.descriptor)
-        self.main = self.index = self._place = None
+        """Close the files. Nothing may be asked of it any more."""
+        close(self.main)
+        close(None if self.index is None else self.index.descriptor)
+        self.main = self.index = None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -151,6 +163,12 @@ class Tail:
         except OSError as problem:
             return problem
         return None
+
+    def sync_index(self) -> None:
+        """Have the index on disk, too, as far as that can be: it can be made anew from the main file."""
+        if self.index is not None:
+            with suppress(OSError):
+                self._disk.sync(self.index.descriptor)
 
     def settle(self, problem: OSError | None) -> None:
         """Make what was written part of the history, or take it back and raise why."""
@@ -201,7 +219,7 @@ class Tail:
         self.check_alone()
         if whole:
             steps = [Step("put", "main", at_main, main), Step("put", "index", at_index, text)]
-            self.begin_pending(Edit(steps, grows=True))
+            self._pending.begin(Edit(steps, grows=True))
         try:
             write_all(descriptor, main)
             write_all(index.descriptor, text)
@@ -229,33 +247,55 @@ class Tail:
 
     # -- when it fails ----------------------------------------------------------------------------------------------
 
-    def begin_pending(self, edit: Edit) -> None:
-        """Write an edit down, or raise with nothing written down."""
-        try:
-            self._pending.begin(edit)
-        except BaseException:
-            self._fail(pending_too=True)
-            raise
-
     def take_back(self) -> None:
-        """Cut off what a failed write left, and open the files anew: what never reached the disk may look written."""
-        if self.undo is None:
-            return
-        self._recent = None
-        if self.main is not None and size_of(self.main) > self._written[0]:
-            os.ftruncate(self.main, self._written[0])
-        if self.index is not None:
-            os.ftruncate(self.index.descriptor, self._written[1])
-        if self.undo:
-            self._pending.end(surely=True)
-        self.open()
-        if self.index is not None:
-            self.index.size = self._written[1]
-        self.undo = None
+        """Cut off what a refused append left in the files. Comes before anything else is asked or done.
+
+        The files are opened again, too: what never reached the disk may look written through the old descriptors.
+
+        Raises:
+            OSError: it cannot be cut off yet.
+            StoreError: another program removed or replaced a file.
+        """
+        if self._is_refused:
+            self._recent = None
+            if self.main is not None and size_of(self.main) > self._written[0]:
+                os.ftruncate(self.main, self._written[0])
+            if self.index is not None:
+                os.ftruncate(self.index.descriptor, self._written[1])
+            self.main = self._opened_again(self.main, self._files.main)
+            kept = None if self.index is None else self.index.descriptor
+            descriptor = self._opened_again(kept, self._files.path("index"))
+            self.index = None if descriptor is None else Index(descriptor, self._written[1])
+            self._is_refused = False
+        self._pending.strike_out()
+
+    def _opened_again(self, descriptor: int | None, path: str) -> int | None:
+        """Open a file again and close its old descriptor, which stays open where that fails.
+
+        Raises:
+            OSError: it cannot be opened.
+            StoreError: it is not there any more, or is another file.
+        """
+        found = open_if_there(path, _FLAGS)
+        if descriptor is None:
+            return found
+        try:
+            if found is None:
+                raise self._changed("removed", path)
+            if _place(os.fstat(found)) != _place(os.fstat(descriptor)):
+                raise self._changed("replaced", path)
+        except BaseException:
+            close(found)
+            raise
+        close(descriptor)
+        return found
 
     def _fail(self, *, pending_too: bool) -> None:
-        self.undo = pending_too
-        with suppress(OSError):  # then it is tried again before anything else is done
+        """Take back what was written, now or, where that fails too, before anything else is done."""
+        self._is_refused = True
+        if pending_too:
+            self._pending.refuse()
+        with suppress(OSError):
             self.take_back()
 
     def check_alone(self) -> None:
@@ -267,16 +307,16 @@ class Tail:
         try:
             there = os.lstat(self._files.main)
         except FileNotFoundError:
-            raise self._changed("removed") from None
+            raise self._changed("removed", self._files.main) from None
         if _place(there) != self._place:
-            raise self._changed("replaced")
+            raise self._changed("replaced", self._files.main)
         if there.st_size != self._written[0]:
-            raise self._changed("wrote to")
+            raise self._changed("wrote to", self._files.main)
 
-    def _changed(self, did: str) -> StoreError:
+    def _changed(self, did: str, path: str) -> StoreError:
         return StoreError(
-            f"session {self._files.session_id!r}: another program {did} {self._files.main}, and nothing was written "
-            "over it; release the session and open it again, then what it holds now is taken over"
+            f"session {self._files.session_id!r}: another program {did} {path}, and nothing was written over it; "
+            "release the session and open it again, then what it holds now is taken over"
         )
 
 

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import os
-
 from ...errors import StoreError
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, load
-from .disk import Disk, breathe
+from .disk import Disk, breathe, exists
+from .files import Part
 from .history import History
 from .look import Look, stands
-from .mend import misfit, notes_of
+from .mend import ADOPTED, damaged_lines, misfit, notes_of
 from .pending import Pending
+
+_OWN: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
 
 
 def problems_of(look: Look) -> list[str]:
     """What is wrong with a session, a line each."""
     files = look.files
-    if not look.is_there and not os.path.lexists(files.path("index")):
+    if not look.is_there and not exists(files.path("index")):
         return []
     disk = Disk(durable=False)
     found = look.examine(all_of_it=True)
     history = look.history_of(found)
     notes = notes_of(files.name, found)
-    if not notes and found.rows != found.known:
+    if not any(exists(files.path(part)) for part in _OWN):
+        notes = [note for note in notes if note.done != ADOPTED]
+    elif not notes and found.rows != found.known:
         notes = [misfit(files.name)]
     problems = [_with_lost(note.found, note.lost) for note in notes]
     if Pending(files, disk).found() is not None:
         problems.append("an edit is written down but not carried out; that is done when the session is opened")
     if unread := _unreadable(history):
         problems.append(f"{unread:,} messages of {files.name} are no messages, though they are as written")
-    if damaged := Archive(files.session_id, files.path("archive"), disk).damaged_lines():
-        problems.append(f"{damaged:,} lines of the archive cannot be read")
+    if damage := damaged_lines(Archive(files.session_id, files.path("archive"), disk).read()):
+        problems.append(damage)
     return problems + _of_checkpoint(files.path("checkpoint"), history)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ...errors import StoreError
+from ...futures import resolve, start_thread
 from ...transcript import Entry
 from .disk import begin_work
 
@@ -40,12 +41,8 @@ class _Call:
 
     def resolve(self) -> None:
         """On the caller's loop: hand it the answer, if it still waits."""
-        if self.waiting is None or self.waiting.done():
-            return
-        if self.problem is not None:
-            self.waiting.set_exception(self.problem)
-        else:
-            self.waiting.set_result(self.answer)
+        if self.waiting is not None:
+            resolve(self.waiting, self.answer, self.problem)
 
 
 _Calls = queue.SimpleQueue[_Call | None]
@@ -95,11 +92,9 @@ class Worker:
     def _put(self, call: _Call) -> None:
         with self._lock:
             if self._calls is None:
-                self._calls = queue.SimpleQueue()
-                arguments = (self._calls, self._thread, self._appends, self._told)
-                self._thread = threading.Thread(target=_serve, args=arguments, name="jsonl-store", daemon=True)
-                self._process = os.getpid()
-                self._thread.start()
+                calls: _Calls = queue.SimpleQueue()
+                self._thread = start_thread("jsonl-store", _serve, calls, self._thread, self._appends, self._told)
+                self._calls, self._process = calls, os.getpid()
             elif self._process != os.getpid():
                 raise StoreError("this store was used before the process forked; make a new one in the child")
             self._calls.put(call)
@@ -187,7 +182,9 @@ def _answer(done: list[_Call], told: Sequence[Callable[[], None]]) -> None:
 
 
 def _resolve(calls: list[_Call], told: Sequence[Callable[[], None]]) -> None:
-    for tell in told:
-        tell()
-    for call in calls:
-        call.resolve()
+    try:
+        for tell in told:
+            tell()
+    finally:  # a listener may raise anything, and the callers must be answered
+        for call in calls:
+            call.resolve()

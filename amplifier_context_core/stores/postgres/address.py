@@ -13,9 +13,10 @@ from psycopg.pq import Conninfo
 
 from ...errors import ConfigError
 from ..protocol import Durability
-from ..servers.address import number, take_parameters
+from ..servers.address import number, take_parameters, whole_number
 
 _OWN = ("schema", "lease_ttl", "statement_timeout", "pool_size")
+_USUAL = "is no address PostgreSQL can use; it looks like postgresql://user@host:5432/database?schema=name"
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer ones off without a word
 
 
@@ -49,6 +50,7 @@ def read_address(address: str, durability: Durability) -> tuple[PostgresAddress,
         raise ConfigError("store", f"schema must be a name of 1 to {_LONGEST_NAME} bytes, printable and without '%'")
     if schema.startswith("pg_"):
         raise ConfigError("store", "schema must not begin with pg_: PostgreSQL keeps such names for itself")
+    _check_once(plain)
     try:
         told = conninfo_to_dict(plain)
         if not all(0 < int(port) < 65_536 for port in str(told.get("port") or 5432).split(",")):
@@ -60,8 +62,7 @@ def read_address(address: str, durability: Durability) -> tuple[PostgresAddress,
         if isinstance(problem, ConfigError):
             raise
         # Without the text: it may quote the address.
-        usual = "is no address PostgreSQL can use; it looks like postgresql://user@host:5432/database?schema=name"
-        raise ConfigError("store", _unknown(problem, plain) or usual) from None
+        raise ConfigError("store", _unknown(problem, plain) or _USUAL) from None
     host = told.get("host") or told.get("hostaddr") or "the local server"
     where = f"PostgreSQL at {host}:{told.get('port') or 5432}, database {told.get('dbname') or 'by default'!r}"
     made = PostgresAddress(
@@ -71,9 +72,26 @@ def read_address(address: str, durability: Durability) -> tuple[PostgresAddress,
         durability == "fsync",
         connect_timeout,
         number(own, "statement_timeout", 30, 0.1, 86_400),
-        int(number(own, "pool_size", 10, 1, 1_000)),
+        whole_number(own, "pool_size", 10, 1, 1_000),
     )
     return made, number(own, "lease_ttl", 30, 0.2, 86_400)
+
+
+def _check_once(address: str) -> None:
+    """Check that something is given, and nothing twice: of two values libpq silently takes the later one.
+
+    Raises:
+        ConfigError: it is not so.
+    """
+    parts = urlsplit(address)
+    if not parts.netloc and not parts.path.strip("/") and not parts.query:
+        raise ConfigError("store", _USUAL)
+    place = {"user": parts.username, "password": parts.password, "host": parts.hostname, "dbname": parts.path[1:]}
+    given = [name for name, value in place.items() if value]
+    given += [name for pair in parts.query.split("&") if (name := pair.partition("=")[0]) in place]
+    for name in place:
+        if given.count(name) > 1:
+            raise ConfigError("store", f"gives {name} twice")
 
 
 def _unknown(problem: Exception, address: str) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from redis import exceptions as errors
 from redis.asyncio import BlockingConnectionPool
@@ -19,7 +20,7 @@ from redis.asyncio.connection import parse_url
 
 from ...errors import ConfigError, StoreError
 from ..protocol import Durability
-from ..servers.address import number, take_parameters
+from ..servers.address import number, take_parameters, whole_number
 from ..servers.batches import Batches
 from ..servers.leases import Cut, Unconfirmed, Unreachable
 from ..servers.owner import Owner
@@ -79,6 +80,9 @@ _CODES: dict[type[Exception], str] = {
     errors.MasterDownError: "MASTERDOWN",
 }
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_LARGEST_DATABASE = 2**31 - 1  # a server's setting `databases` is an int
+
 _COMMAND = re.compile(r"'([a-z|]{1,40})' command")  # in what the server says of a right that is missing
 
 # Replies that the client takes for broken connections.
@@ -122,6 +126,7 @@ def read_address(address: str, durability: Durability) -> tuple[RedisAddress, fl
     cluster = own.get("cluster", "false")
     if cluster not in ("true", "false"):
         raise ConfigError("store", "cluster must be true or false")
+    _check_place(plain)
     try:
         told = dict(parse_url(plain))
         _pool_of(plain).make_connection()  # opens nothing; refuses what it does not know
@@ -140,9 +145,28 @@ def read_address(address: str, durability: Durability) -> tuple[RedisAddress, fl
         durability == "fsync",
         number(own, "socket_connect_timeout", 5, 0.1, 600),
         number(own, "socket_timeout", 30, 0.1, 86_400),
-        int(number(own, "pool_size", 16, 1, 1_000)),
+        whole_number(own, "pool_size", 16, 1, 1_000),
     )
     return made, number(own, "lease_ttl", 30, 0.2, 86_400)
+
+
+def _check_place(address: str) -> None:
+    """Check what the client does not: of a path that is no number it makes database 0, of no host this machine.
+
+    Raises:
+        ConfigError: the host is missing, or the database is not given once at the most, as a number.
+    """
+    parts = urlsplit(address)
+    if not parts.hostname:
+        raise ConfigError("store", "names no server; it looks like redis://user:password@host:6379/0?prefix=name")
+    databases = [parts.path.removeprefix("/")] if parts.path not in ("", "/") else []
+    databases += [pair[3:] for pair in parts.query.split("&") if pair.startswith("db=")]
+    if len(databases) > 1:
+        raise ConfigError("store", "gives the number of the database twice")
+    if any(not _NUMBER.fullmatch(one) or int(one) > _LARGEST_DATABASE for one in databases):
+        raise ConfigError(
+            "store", "names a database that is none; Redis numbers them from 0, as in redis://host:6379/0?prefix=name"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from ...errors import StoreError
+from ...futures import resolve
+
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
@@ -57,18 +60,18 @@ class Batches(Generic[I, R]):
             task.add_done_callback(self._tasks.discard)
 
     async def _flush(self, batch: list[tuple[I, asyncio.Future[R]]]) -> None:
-        results: Sequence[R | Exception]
+        results: list[R | BaseException] = []
+        missing: BaseException = StoreError("the server gave no answer for this change; read the session again")
         try:
-            results = await self._send([item for item, _ in batch])
-        except Exception as problem:  # noqa: BLE001 - told to all who wait, and there is nobody else to tell
-            results = [problem] * len(batch)
+            results += await self._send([item for item, _ in batch])
+        except Exception as problem:  # noqa: BLE001 - every waiter gets it
+            missing = problem
+        except BaseException as problem:
+            missing = problem
+            raise
         finally:
             self._busy -= 1
             self._go_on()
-        for (_, answer), result in zip(batch, results, strict=True):
-            if answer.done():
-                continue
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
+            results += [missing] * (len(batch) - len(results))
+            for (_, answer), result in zip(batch, results, strict=False):
+                resolve(answer, result, result if isinstance(result, BaseException) else None)

@@ -20,6 +20,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ...futures import resolve, start_thread
+
 _Call = tuple[Coroutine[Any, Any, Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 _Answer = tuple["asyncio.Task[Any]", "asyncio.Future[Any]"]
 
@@ -42,10 +44,14 @@ class Owner:
         """
         here = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = here.create_future()
-        with self._lock:  # `stop` cannot end the loop between here and there
-            if self._current is None or self._current.pid != os.getpid():  # a forked child has no thread to it
-                self._current = _Background(self._name)
-            self._current.hand_over(coroutine, here, waiter)
+        try:
+            with self._lock:  # `stop` cannot end the loop between here and there
+                if self._current is None or self._current.pid != os.getpid():  # a forked child has no thread to it
+                    self._current = _Background(self._name)
+                self._current.hand_over(coroutine, here, waiter)
+        except BaseException:
+            coroutine.close()
+            raise
         return await waiter
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T] | None:
@@ -79,7 +85,11 @@ class _Background:
         self._inbox: list[_Call] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._done: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
-        threading.Thread(target=_turn, args=(self.loop,), name=name, daemon=True).start()
+        try:
+            start_thread(name, _turn, self.loop)
+        except BaseException:
+            self.loop.close()
+            raise
 
     def hand_over(
         self, coroutine: Coroutine[Any, Any, Any], caller: asyncio.AbstractEventLoop, waiter: asyncio.Future[Any]
@@ -119,14 +129,12 @@ class _Background:
 
 def _tell(answers: list[_Answer]) -> None:
     for task, waiter in answers:
-        if waiter.done():  # the caller was cancelled
-            continue
         if task.cancelled():
             waiter.cancel()
         elif (problem := task.exception()) is not None:
-            waiter.set_exception(problem)
+            resolve(waiter, problem=problem)
         else:
-            waiter.set_result(task.result())
+            resolve(waiter, task.result())
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -138,13 +146,26 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
     """The thread: the loop from its start to its end, with what asyncio.run would do at the end."""
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _ran_until_stopped(loop):
+            pass
         loop.run_until_complete(_end())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run the loop. False if an exception ended it: a loop lets `SystemExit` of a task through to its own caller.
+
+    The caller of the task gets that exception too, and the other tasks must still be answered.
+    """
+    try:
+        loop.run_forever()
+    except BaseException:  # noqa: BLE001 - see above
+        return False
+    return True
 
 
 async def _end() -> None:

@@ -16,10 +16,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
+from .carrying import REWRITTEN
 from .erasing import erase, is_erasing
 from .faults import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
 from .leases import TTL, Leases
@@ -131,6 +133,11 @@ class Engine:
         done: list[Job] = []
         for job in jobs:
             job.connection = None
+            if isinstance(job.error, _FAULTS):
+                if job.otherwise is not None and is_unwritable(job.error):
+                    job.answer, job.error = job.otherwise(job), None
+                else:  # here and nowhere else: no error of the driver gets past this line
+                    job.error = self._said(job.error)
             if self._untold and job.session_id in self._untold:
                 for repair in self._untold.pop(job.session_id):
                     self.tell(job, repair)
@@ -138,7 +145,7 @@ class Engine:
             if job.error is not None or not isinstance(then, Then):
                 done.append(job)
                 continue
-            job.work, job.kind, job.answer = then.work, then.kind, None
+            job.work, job.kind, job.answer, job.otherwise = then.work, then.kind, None, then.otherwise
             if then.elsewhere:
                 self._long.put(job)
             elif then.after:
@@ -183,7 +190,7 @@ class Engine:
                 self._write(jobs, mended=True)
             else:
                 for job in jobs:
-                    job.fail(self._said(problem))
+                    job.fail(problem)
         except BaseException as problem:  # noqa: BLE001 - told to whoever asked
             self._undo(problem)
             for job in jobs:
@@ -233,7 +240,7 @@ class Engine:
             if job.kind != "apart" and not mended and self._mend(problem, job.session_id):
                 self._single(job, mended=True)
             else:
-                job.fail(self._said(problem))
+                job.fail(problem)
         except Exception as problem:  # noqa: BLE001 - told to whoever asked
             self._undo(problem)
             job.fail(problem)
@@ -241,6 +248,7 @@ class Engine:
     def _undo(self, problem: BaseException) -> None:
         """Take back what is not committed; after some faults a new connection is needed."""
         self.leases.settle(False)
+        clear_frames(problem.__traceback__)  # a cursor in one of them would keep a closed connection's file open
         db = self._db
         if db is None:
             return
@@ -351,23 +359,20 @@ class Engine:
         """
         if is_moved(problem):
             return True
-        if is_index_damage(problem):
-            db = self._database()
-            db.execute("BEGIN IMMEDIATE")
-            drop(db)
-            db.execute("COMMIT")
-            repair = Repair(session_id, "the search index was damaged; it is filled anew when somebody searches")
+        if is_index_damage(problem) and self._drop_search():
+            repair = Repair(session_id, "the search index was damaged; the next search fills it again")
             self._untold.setdefault(session_id, []).append(repair)
             return True
-        if not is_damage(problem):
+        if not is_damage(problem) and not is_index_damage(problem):
             return False
         self._disconnect()
         try:
             kept = salvage(self.path, self._file.place if self._file is not None else None)
         except _FAULTS as another:
-            raise self._said(another) from problem
+            said = f"{self._said(another)}; it is damaged, and what can be read of it is saved then"
+            raise StoreError(said) from another
         log.warning(
-            "the database %s was damaged and has been written anew; the damaged one is kept as %s", self.path, kept
+            "the database %s was damaged and has been rewritten; the damaged one is kept as %s", self.path, kept
         )
         db = self._database()
         db.execute("BEGIN IMMEDIATE")
@@ -375,12 +380,25 @@ class Engine:
         for name in {*self._told, session_id}:
             repairs = pop_repairs(db, name)
             if name == session_id and not repairs and kept is not None:
-                what = "the database was damaged and has been written anew; nothing of this session was lost"
-                repairs = [Repair(name, what, 0, str(kept))]
+                repairs = [Repair(name, f"{REWRITTEN}; nothing of this session was lost", 0, str(kept))]
             if repairs:
                 self._untold.setdefault(name, []).extend(repairs)
         db.execute("COMMIT")
         self.leases.settle(True)
+        return True
+
+    def _drop_search(self) -> bool:
+        """Have no search index. False if it is too damaged even for that."""
+        db = self._database()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            drop(db)
+            db.execute("COMMIT")
+        except sqlite3.Error as problem:
+            self._undo(problem)
+            if is_unwritable(problem):
+                raise
+            return False
         return True
 
     def _close(self, job: Job) -> None:
@@ -449,11 +467,12 @@ class Engine:
             try:
                 job.answer = job.work(job)
             except _FAULTS as problem:
+                clear_frames(problem.__traceback__)
                 if (is_damage(problem) or is_index_damage(problem)) and not job.tried and job.begin is not None:
                     job.tried = True
                     job.answer = Then(lambda job, problem=problem: self._mended(job, problem), "apart")
                 else:
-                    job.fail(self._said(problem))
+                    job.fail(problem)
             except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
                 job.fail(problem)
         self._finish(jobs)

@@ -1,10 +1,9 @@
 """Erasing what was replaced by `rewrite`, from every byte of the file.
 
 That a row was overwritten is not enough, not even with `secure_delete`: pages that were split keep copies of rows in
-what is unused of them now, the search index keeps words of what was deleted until its segments are merged, and the
-write-ahead log keeps pages as they were. So segments are merged, the database is written anew (VACUUM), and the log is
-emptied. It takes as long as copying the file; it is what somebody asked for who pasted a secret. Until it is done a
-note stands in the database, so that who is killed in between has it done by the next who opens it.
+what is unused of them now, and the write-ahead log keeps pages as they were. So the database is rewritten (VACUUM), and
+the log is emptied. It takes as long as copying the file. Until it is done there is a note in the database, so that the
+next process that opens it does the rest.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ...errors import StoreError
+from ...errors import NotErased
+from .columns import number_in
 from .salvage import discard_kept
-from .schema import has_fts5, has_search
 from .worker import Job, Then
 
 log = logging.getLogger(__name__)
@@ -37,11 +36,9 @@ def is_erasing(db: sqlite3.Connection) -> bool:
 
 
 def erase(path: Path, job: Job) -> Then | None:
-    """A job that erases all that is noted; begins with the search index, inside a transaction."""
+    """A job that erases all that is noted."""
     if _noted(job.db) is None:
         return None
-    if has_search(job.db) and has_fts5(job.db):
-        job.db.execute("INSERT INTO search(search) VALUES ('optimize')")
     return Then(partial(_write_anew, path), "alone")
 
 
@@ -89,11 +86,11 @@ def _done(noted: int, job: Job) -> None:
 
 def _noted(db: sqlite3.Connection) -> int | None:
     row = db.execute("SELECT value FROM facts WHERE name = 'erasing'").fetchone()
-    return int(row[0]) if row else None
+    return number_in(row[0]) if row else None
 
 
-def _unfinished(path: Path, why: str) -> StoreError:
-    return StoreError(
+def _unfinished(path: Path, why: str) -> NotErased:
+    return NotErased(
         f"the messages were replaced, but the former ones are not erased from every byte of {path} yet: {why}. It is "
         "tried again when the database is opened anew, or rewritten once more"
     )

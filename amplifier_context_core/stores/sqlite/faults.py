@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from pathlib import Path
 
@@ -20,6 +21,7 @@ _SAYS = {
     sqlite3.SQLITE_NOTADB: "is no database, or damaged from its first byte; name another path, or restore a backup",
     sqlite3.SQLITE_NOMEM: "cannot be used: memory is short; free some and try again",
     sqlite3.SQLITE_TOOBIG: "cannot take a message this large",
+    sqlite3.SQLITE_RANGE: "cannot take a number this large",
     sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk, its space and limits on file sizes",
 }
 _SYSTEM_SAYS = {
@@ -44,6 +46,10 @@ _UNSETTLING = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
+# The shared memory beside a write-ahead log could not be made: there is no room for it, or no permission.
+_NO_LOG = (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP)
+_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
+_UNWRITABLE_SYSTEM = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Fault = sqlite3.Error | OSError
 
 
@@ -54,9 +60,20 @@ def store_error(problem: Fault, path: Path) -> StoreError:
         says = _SYSTEM_SAYS.get(problem.errno or 0, "cannot be opened; check that its folder may be written")
         name = errno.errorcode.get(problem.errno or 0, type(problem).__name__)
     else:
+        if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+            code = sqlite3.SQLITE_FULL
+        elif code == sqlite3.SQLITE_CANTOPEN and _is_read_only(path.parent):
+            code = sqlite3.SQLITE_READONLY
         says = _SAYS.get(code, "could not do what it was asked")
         name = getattr(problem, "sqlite_errorname", None) or type(problem).__name__
     return StoreError(f"the database {path} {says} ({name})")
+
+
+def _is_read_only(folder: Path) -> bool:
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except (OSError, AttributeError):  # not there, or a system that cannot say
+        return False
 
 
 def code_of(problem: BaseException) -> int:
@@ -76,18 +93,27 @@ def is_index_damage(problem: BaseException) -> bool:
     return getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
-def damage(what: str) -> sqlite3.DatabaseError:
-    """The driver's error for a damaged file, where we found it out ourselves."""
-    found = sqlite3.DatabaseError(what)
-    found.sqlite_errorcode, found.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
-    return found
+def made(kind: type[sqlite3.Error], what: str, name: str) -> sqlite3.Error:
+    """Return an error like those the driver makes, for what was found out here.
+
+    Args:
+        kind: its class.
+        what: its text.
+        name: of its result code in `sqlite3`.
+    """
+    error = kind(what)
+    error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, name), name
+    return error
 
 
-def moved(what: str) -> sqlite3.OperationalError:
+def damage(what: str) -> sqlite3.Error:
+    """Return the driver's error for a damaged file, for damage that was found out here."""
+    return made(sqlite3.DatabaseError, what, "SQLITE_CORRUPT")
+
+
+def moved(what: str) -> sqlite3.Error:
     """The driver's error for a file that is not at its path any more; with a write-ahead log it does not look."""
-    found = sqlite3.OperationalError(what)
-    found.sqlite_errorcode, found.sqlite_errorname = sqlite3.SQLITE_READONLY_DBMOVED, "SQLITE_READONLY_DBMOVED"
-    return found
+    return made(sqlite3.OperationalError, what, "SQLITE_READONLY_DBMOVED")
 
 
 def is_moved(problem: BaseException) -> bool:
@@ -96,10 +122,10 @@ def is_moved(problem: BaseException) -> bool:
 
 
 def is_unwritable(problem: BaseException) -> bool:
-    """Does it say that nothing can be written here? Then there may still be something to read."""
+    """True if it says that nothing can be written here; there may still be something to read."""
     if isinstance(problem, OSError):
-        return problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-    return code_of(problem) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
+        return problem.errno in _UNWRITABLE_SYSTEM
+    return code_of(problem) in _UNWRITABLE or getattr(problem, "sqlite_errorcode", 0) in _NO_LOG
 
 
 def unsettles(problem: BaseException) -> bool:

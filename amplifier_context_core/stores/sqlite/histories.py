@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -19,21 +19,21 @@ from ..checks import check_within, no_session, session_exists
 from ..protocol import SessionInfo
 from ..rows import loads
 from .faults import damage
-from .leases import holders
+from .leases import holder_of, holders
 from .rows import (
     COLUMNS,
+    HEAD,
+    LARGEST_NUMBER,
     VALUES,
     Found,
     Head,
     Row,
     entry_in,
     first_key,
-    holes_of,
-    holes_text,
-    position_of,
+    head_in,
     row_of,
 )
-from .schema import ELSEWHERE, POSITION_BITS, POSITIONS, has_fts5
+from .schema import ELSEWHERE, has_fts5
 
 _AT_ONCE = 400  # values in one statement; older SQLite takes 999 parameters
 _MISSED = 1_000  # entries that may be missing at an end and are found out when it is read
@@ -41,18 +41,21 @@ _last_stamp = 0
 
 # Constants only: names of columns.
 _INSERT = f"INSERT INTO entries(id, session, {COLUMNS}) VALUES (?, ?, {VALUES})"  # noqa: S608
-_ARCHIVE = f"INSERT INTO archive(session, {COLUMNS}) SELECT session, {COLUMNS} - (id & {POSITIONS}) FROM entries \
-WHERE id >= ? AND id < ? AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
-_RANGE = f"SELECT id, {COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
+_ARCHIVE = f"INSERT INTO archive(session, {COLUMNS}) SELECT ?1, {COLUMNS} - id + ?2 FROM entries \
+WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+_RANGE = f"SELECT id, {COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
 _ARCHIVED = f"SELECT id, {COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
 _MARKS = ",".join("?" * _AT_ONCE)
 _BY_SEQ = f"SELECT id, {COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {ELSEWHERE}"  # noqa: S608
 _BY_KEY = f"SELECT id, {COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({ELSEWHERE})"  # noqa: S608
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
-_FORK = "INSERT INTO entries(id, session, seq, turn, tokens, origin, extra, message, crc) SELECT id + ?, ?, seq, turn, \
-tokens, CASE WHEN origin IS NULL THEN CAST(? AS TEXT) ELSE origin END, extra, message, crc FROM entries \
-WHERE id >= ? AND id < ? ORDER BY id"
+_FORK = (
+    "INSERT INTO entries(id, session, seq, turn, tokens, origin, extra, message, crc) SELECT id + ?1, ?2, seq, turn, \
+tokens, CASE WHEN origin IS NULL THEN CAST(?3 AS TEXT) ELSE origin END, extra, message, crc + ?1 FROM entries \
+WHERE id >= ?4 AND id < ?5 ORDER BY id"
+)
+_KEEP = f"UPDATE sessions SET {' = ?, '.join(HEAD.split(', '))} = ? WHERE number = ?"  # noqa: S608
 _SET_ASIDE = f"INSERT INTO damaged(session, found, came, at, {COLUMNS}) SELECT session, ?, ?, ?, {COLUMNS} FROM "  # noqa: S608
 
 
@@ -65,14 +68,35 @@ class Reading:
 
 
 def head_of(db: sqlite3.Connection, session_id: str) -> Head | None:
-    """What is known of a session; None when there is none."""
-    row = db.execute(
-        "SELECT number, stop, holes, last_seq, size, indexed FROM sessions WHERE id = ?", (session_id,)
-    ).fetchone()
-    if row is None:
-        return None
-    number, stop, holes, last_seq, size, indexed = row
-    return Head(number, stop, holes_of(holes), last_seq, size, indexed)
+    """Return what is known of a session; None when there is none.
+
+    The index of the ids is not believed alone, neither where it finds a row nor where it finds none: every session
+    that is written to has been claimed, and its claim is kept in another table.
+
+    Raises:
+        sqlite3.Error: the database is damaged, or cannot be read.
+    """
+    row = db.execute(f"SELECT {HEAD} FROM sessions WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - constant
+    if row is not None:
+        head = head_in(row)
+        if head.session_id != session_id:
+            raise damage("the index of session ids leads to another session")
+        return head
+    if holder_of(db, session_id) is not None:
+        row = db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE id = ?", (session_id,)).fetchone()
+        if row is not None:
+            raise damage("the index of session ids misses one")
+    return None
+
+
+def check_none(db: sqlite3.Connection, session_id: str) -> None:
+    """Raise what the driver raises for a damaged file if a session without a row may have had one.
+
+    That is so where it was claimed before and the row of any session is damaged: its own may be that one.
+    """
+    if holder_of(db, session_id) is not None:
+        for _ in heads(db):
+            pass
 
 
 def check_end(db: sqlite3.Connection, head: Head) -> None:
@@ -97,23 +121,26 @@ def read(db: sqlite3.Connection, session_id: str, head: Head, wanted: range) -> 
     found = Reading()
     if not wanted:
         return found
-    # Row by row: between two rows other threads get a turn, however many there are.
     first, behind = head.key(wanted.start), head.key(wanted.stop - 1) + 1
     start, holes = first_key(head.number), set(head.holes)
     due = first
-    for row in db.execute(_RANGE, (first, behind)):
+    for row in rows_between(db, first, behind):
         while due < row[0]:
             if due - start not in holes:
                 found.damaged.append(due)
             due += 1
         due += 1
-        _take(found, row, session_id, position_of(row[0]))
+        _take(found, row, session_id, row[0])
     found.damaged.extend(key for key in range(due, behind) if key - start not in holes)
     return found
 
 
 def find(db: sqlite3.Connection, session_id: str, head: Head, seqs: Sequence[int]) -> Reading:
-    """The entries with these seqs, in the order of the history."""
+    """Return the entries with these seqs, in the order of the history.
+
+    Raises:
+        sqlite3.Error: the index of the seqs is damaged, or the database cannot be read.
+    """
     found = Reading()
     rows: list[Found] = []
     wanted = sorted({seq for seq in seqs if 0 <= seq <= head.last_seq})
@@ -123,16 +150,45 @@ def find(db: sqlite3.Connection, session_id: str, head: Head, seqs: Sequence[int
         rows += db.execute(_BY_SEQ, (head.number, *part))
         rows += db.execute(_BY_KEY, [first_key(head.number) + seq - 1 for seq in part])
     for row in sorted(rows, key=lambda row: row[0]):
-        _take(found, row, session_id, position_of(row[0]))
+        _take(found, row, session_id, row[0])
+    missed = set(wanted).difference(entry.seq for entry in found.entries)
+    if missed and not found.damaged:
+        found.damaged = _missing(db, head, missed)
     return found
+
+
+def _missing(db: sqlite3.Connection, head: Head, seqs: set[int]) -> list[int]:
+    """Return the keys of a history that have no row; none of these seqs may be in it. No index is asked.
+
+    Raises:
+        sqlite3.Error: one of the seqs is in it, so the index of the seqs is damaged; or it cannot be read.
+    """
+    start = first_key(head.number)
+    missing = {start + position for position in range(head.stop)}.difference(start + hole for hole in head.holes)
+    for key, seq in db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + head.stop)):
+        missing.discard(key)
+        if seq in seqs:
+            raise damage("the index of the seqs misses some")
+    return sorted(missing)
 
 
 def archived(db: sqlite3.Connection, session_id: str, head: Head) -> Reading:
-    """What was replaced, oldest replacement first."""
+    """Return what was replaced, oldest replacement first.
+
+    Raises:
+        sqlite3.Error: there are more or fewer than there should be, or the database cannot be read.
+    """
     found = Reading()
     for row in db.execute(_ARCHIVED, (head.number,)):
-        _take(found, row, session_id, 0)
+        _take(found, row, session_id, first_key(head.number))
+    _check_archive(head, len(found.entries) + len(found.damaged))
     return found
+
+
+def _check_archive(head: Head, count: int) -> None:
+    """Raise what the driver raises for a damaged file if the archive of a session does not hold so many entries."""
+    if count != head.archived:
+        raise damage(f"the archive of session {head.number} does not hold what it should")
 
 
 def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
@@ -150,7 +206,7 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
     if behind > first:
         _stay(db, [entry.seq for entry in entries])
         if archive:
-            db.execute(_ARCHIVE, (first, behind))
+            head.archived += db.execute(_ARCHIVE, (head.number, first_key(head.number), first, behind)).rowcount
         head.size = max(0, head.size - _size(db, first, behind))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (first, behind))
         if head.indexed > stop:
@@ -161,36 +217,38 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
     _touch(db, head)
 
 
-def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> list[int] | None:
-    """Put these in place of the entries of the same seqs, in history and archive.
+def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> bool:
+    """Put these in place of the entries of the same seqs, in history and archive. True if anything is to be erased.
 
-    Returns:
-        Keys of the history's entries whose messages are others now, None if no message at all is another.
+    That is so where a message is another now, or may be among the damaged rows that were put aside.
     """
     head = head_of(db, session_id)
     if head is None:
-        return None
-    changed: list[int] = []
+        return False
     erased = False
+    known = {entry.seq for entry in entries}
+    start = first_key(head.number)
+    places = {"entries": _keys(db, head, known), "archive": _old_keys(db, head, known)}
     for entry in entries:
-        row = row_of(entry, session_id)
-        for table, places in (("entries", _places(db, head, entry.seq)), ("archive", _old_places(db, head, entry.seq))):
-            for key in places:
+        for table, keys in places.items():
+            for key in keys.get(entry.seq, ()):
+                row = row_of(entry, session_id, key if table == "entries" else start)
                 (message,) = db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608
-                db.execute(
-                    f"UPDATE {table} {_UPDATE}",
-                    (*row[:-1], row[-1] + (position_of(key) if table == "entries" else 0), key),
-                )
+                db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 head.size += len(row[5]) - len(message) if table == "entries" else 0
-                if not _same(message, row, entry):
-                    erased = True
-                    changed += [key] if table == "entries" else []
+                erased = erased or not _same(message, row, entry)
+    if not known or known.difference(*places.values()):
+        erased = erased or _has_damaged(db, head)
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
         # All of them: of a damaged row not even the seq can be trusted.
         db.execute("DELETE FROM damaged WHERE session = ?", (head.number,))
     _touch(db, head)
-    return changed if erased else None
+    return erased
+
+
+def _has_damaged(db: sqlite3.Connection, head: Head) -> bool:
+    return db.execute("SELECT 1 FROM damaged WHERE session = ? LIMIT 1", (head.number,)).fetchone() is not None
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -246,21 +304,25 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
         unindex(db, head, 0)
     start, behind = first_key(head.number), first_key(head.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, behind))
-    for table in ("archive", "checkpoints", "damaged"):
+    _check_archive(head, db.execute("DELETE FROM archive WHERE session = ?", (head.number,)).rowcount)
+    for table in ("checkpoints", "damaged"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (head.number,))  # noqa: S608 - constants
     db.execute("DELETE FROM sessions WHERE number = ?", (head.number,))
+
+
+def heads(db: sqlite3.Connection) -> Iterator[Head]:
+    """Yield what is known of every session, the last changed first."""
+    for row in db.execute(f"SELECT {HEAD} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
+        yield head_in(row)
 
 
 def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
     """All sessions, the last changed first."""
     writing = holders(db)
     found: list[SessionInfo] = []
-    for name, stop, holes, size, updated in db.execute(
-        "SELECT id, stop, holes, size, updated FROM sessions ORDER BY updated DESC, number DESC"
-    ):
-        session_id = name.decode()
-        when = datetime.fromtimestamp(updated / 1e6, UTC).isoformat(timespec="milliseconds")
-        found.append(SessionInfo(session_id, stop - len(holes_of(holes)), when, size, writing.get(session_id, "")))
+    for head in heads(db):
+        when = datetime.fromtimestamp(head.updated / 1e6, UTC).isoformat(timespec="milliseconds")
+        found.append(SessionInfo(head.session_id, head.length, when, head.size, writing.get(head.session_id, "")))
     return found
 
 
@@ -279,8 +341,7 @@ def set_aside(db: sqlite3.Connection, session_id: str, keys: Sequence[int], came
     start, holes, done = first_key(head.number), set(head.holes), 0
     for key in keys:
         row = db.execute(f"SELECT id, {COLUMNS} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608 - see above
-        position = position_of(key) if came == "entries" else 0
-        if row is not None and entry_in(row[1:], session_id, position) is not None:
+        if row is not None and entry_in(row[1:], session_id, key if came == "entries" else start) is not None:
             continue  # mended meanwhile
         if row is not None:
             db.execute(f"{_SET_ASIDE} {table} WHERE id = ?", (time.time(), came, key - start, key))
@@ -293,6 +354,7 @@ def set_aside(db: sqlite3.Connection, session_id: str, keys: Sequence[int], came
             holes.add(key - start)
             done += 1
         elif came == "archive" and row is not None:
+            head.archived -= 1
             done += 1
     head.holes = sorted(holes)
     _touch(db, head)
@@ -304,28 +366,41 @@ def unindex(db: sqlite3.Connection, head: Head, position: int) -> None:
     start = first_key(head.number)
     if has_fts5(db):  # without it nobody can search; who can again will fill the index over what is stale
         db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + position, start + head.indexed))
-    db.execute("UPDATE sessions SET indexed = ? WHERE number = ?", (position, head.number))
     head.indexed = position
+    keep(db, head)
 
 
-def rows_after(db: sqlite3.Connection, head: Head, position: int, limit: int) -> Iterator[Found]:
-    """Keys and columns of entries from a position on."""
-    start = first_key(head.number)
-    yield from db.execute(f"{_RANGE} LIMIT ?", (start + position, start + head.stop, limit))
+def rows_between(db: sqlite3.Connection, first: int, behind: int, limit: int = -1) -> Iterator[Found]:
+    """Yield keys and columns of the entries of a range of keys, row by row: between two, other threads get a turn.
+
+    Args:
+        db: the database.
+        first: key of the range.
+        behind: the key after its last.
+        limit: rows at the most; -1 for all.
+
+    Raises:
+        sqlite3.Error: the tree of the entries is damaged, or cannot be read.
+    """
+    for row in db.execute(_RANGE, (first, behind, limit)):
+        if not first <= row[0] < behind:
+            raise damage("rows do not come in the order of their keys")
+        first = row[0] + 1
+        yield row
 
 
 def _create(db: sqlite3.Connection, session_id: str) -> Head:
     made = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
-    if made >> (63 - POSITION_BITS):
+    if made > LARGEST_NUMBER:
         raise StoreError("the database has held all the sessions it can number; begin another one")
-    return Head(made, 0, [], 0, 0, 0)
+    return Head(made, session_id)
 
 
 def _add(db: sqlite3.Connection, head: Head, session_id: str, entries: Sequence[Entry], stop: int) -> None:
     """Write entries from a position on."""
     key = first_key(head.number) + stop
     for entry in entries:
-        row = row_of(entry, session_id, position_of(key))
+        row = row_of(entry, session_id, key)
         db.execute(_INSERT, (key, head.number, *row))
         key += 1
         head.last_seq = max(head.last_seq, entry.seq)
@@ -338,33 +413,42 @@ def _size(db: sqlite3.Connection, first: int, behind: int) -> int:
     return int(db.execute(sizes, (first, behind)).fetchone()[0])
 
 
-def _places(db: sqlite3.Connection, head: Head, seq: int) -> list[int]:
-    """Keys of the entries of a history with a seq; one, as a rule."""
-    found = db.execute(f"SELECT id FROM entries WHERE session = ? AND seq = ? AND {ELSEWHERE}", (head.number, seq))  # noqa: S608
-    keys = [key for (key,) in found]
-    key = first_key(head.number) + seq - 1
-    if seq > 0 and db.execute(f"SELECT 1 FROM entries WHERE id = ? AND NOT ({ELSEWHERE})", (key,)).fetchone():  # noqa: S608
-        keys.append(key)
+def _keys(db: sqlite3.Connection, head: Head, seqs: set[int]) -> dict[int, list[int]]:
+    """Return the keys of the history's entries with these seqs. No index is asked: what it missed would be kept."""
+    start = first_key(head.number)
+    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + head.stop))
+    return _by_seq(rows, seqs)
+
+
+def _old_keys(db: sqlite3.Connection, head: Head, seqs: set[int]) -> dict[int, list[int]]:
+    """Return the keys of the archive's entries with these seqs."""
+    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (head.number,)).fetchall()
+    _check_archive(head, len(rows))
+    return _by_seq(rows, seqs)
+
+
+def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
+    keys: dict[int, list[int]] = {}
+    for key, seq in rows:
+        if seq in seqs:
+            keys.setdefault(seq, []).append(key)
     return keys
-
-
-def _old_places(db: sqlite3.Connection, head: Head, seq: int) -> list[int]:
-    """Keys of the entries of the archive with a seq."""
-    return [key for (key,) in db.execute("SELECT id FROM archive WHERE session = ? AND seq = ?", (head.number, seq))]
 
 
 def _touch(db: sqlite3.Connection, head: Head) -> None:
     """Write down what is known of a session, and that it changed now: later than any change before."""
     global _last_stamp
-    _last_stamp = max(time.time_ns() // 1000, _last_stamp + 1)
-    db.execute(
-        "UPDATE sessions SET stop = ?, holes = ?, last_seq = ?, size = ?, updated = ? WHERE number = ?",
-        (head.stop, holes_text(head.holes), head.last_seq, head.size, _last_stamp, head.number),
-    )
+    head.updated = _last_stamp = max(time.time_ns() // 1000, _last_stamp + 1)
+    keep(db, head)
 
 
-def _take(found: Reading, row: Found, session_id: str, position: int) -> None:
-    entry = entry_in(row[1:], session_id, position)
+def keep(db: sqlite3.Connection, head: Head) -> None:
+    """Write down what is known of a session."""
+    db.execute(_KEEP, (*head.values, head.number))
+
+
+def _take(found: Reading, row: Found, session_id: str, key: int) -> None:
+    entry = entry_in(row[1:], session_id, key)
     if entry is None:
         found.damaged.append(row[0])
     else:

@@ -17,8 +17,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import SessionInUse, SessionLost, StoreError
+from .columns import number_in, text_in, time_in
 
 TTL = 60.0  # seconds a claim is good for where nobody can see whether its holder lives
 
@@ -93,7 +95,7 @@ class Leases:
         ours = self._staged[session_id] if session_id in self._staged else self.held.get(session_id)
         row = db.execute(_STANDS, (session_id,)).fetchone()
         if ours is not None and row is not None and row[0] == ours and row[1] == self._mark and row[3] is None:
-            if row[2] < time.time() + TTL / 2:
+            if time_in(row[2]) < time.time() + TTL / 2:
                 self.renew(db)
             return
         holder = holder_of(db, session_id) if row else None
@@ -182,29 +184,46 @@ class Leases:
 def next_fence(db: sqlite3.Connection) -> int:
     """A number that was never given in this database."""
     db.execute("INSERT INTO facts VALUES ('fence', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
-    return int(db.execute("SELECT value FROM facts WHERE name = 'fence'").fetchone()[0])
+    return number_in(db.execute("SELECT value FROM facts WHERE name = 'fence'").fetchone()[0])
 
 
-_COLUMNS = "token, fence, pid, host, machine, started, expires, released"
+_COLUMNS = "session, token, fence, pid, host, machine, started, expires, released"
 
 
 def holder_of(db: sqlite3.Connection, session_id: str) -> Holder | None:
-    """Who claimed a session last, whether that still holds or not."""
+    """Return the last claim on a session, whether it still holds or not; None where there was none.
+
+    Raises:
+        sqlite3.Error: the database is damaged, or cannot be read.
+    """
     row = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE session = ?", (session_id,)).fetchone()  # noqa: S608 - constant
-    if row is None:
-        return None
-    token, fence, pid, host, where, began, expires, released = row
-    return Holder(token.decode(), fence, pid, host.decode(), where.decode(), began.decode(), expires, released)
+    return None if row is None else holder_in(row)[1]
+
+
+def holder_in(row: tuple[Any, ...]) -> tuple[str, Holder]:
+    """Return a session's id and its holder, as a row of `leases` says.
+
+    Raises:
+        sqlite3.Error: the row is damaged.
+    """
+    session, token, fence, pid, host, where, began, expires, released = row
+    holder = Holder(
+        text_in(token),
+        number_in(fence),
+        number_in(pid),
+        text_in(host),
+        text_in(where),
+        text_in(began),
+        time_in(expires),
+        None if released is None else time_in(released),
+    )
+    return text_in(session), holder
 
 
 def holders(db: sqlite3.Connection) -> dict[str, str]:
-    """Who writes to which session now."""
-    found: dict[str, str] = {}
-    for (session,) in db.execute("SELECT session FROM leases WHERE released IS NULL").fetchall():
-        holder = holder_of(db, session.decode())
-        if holder is not None and not holder.is_gone():
-            found[session.decode()] = str(holder)
-    return found
+    """Return for each session that is written to now, by its id, the holder of its claim in words."""
+    rows = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE released IS NULL").fetchall()  # noqa: S608 - constant
+    return {session: str(holder) for session, holder in map(holder_in, rows) if not holder.is_gone()}
 
 
 @functools.cache

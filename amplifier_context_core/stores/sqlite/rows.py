@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...errors import StoreError
 from ...transcript import Entry
 from ..rows import entry_of, extra_of, loads, message_json
+from .columns import number_in, positions_in, seal_of, text_in
+from .faults import damage
 from .schema import POSITION_BITS, POSITIONS
 
 COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
 VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as the bytes they are
 
+LARGEST_NUMBER = (1 << (63 - POSITION_BITS)) - 1  # of a session
+LARGEST_TIME = 253_402_300_799_000_000  # microseconds since 1970: the year 9999 ends, which is all a date can hold
+
 Row = tuple[int, int, int, str | None, bytes, bytes, int]
 Found = tuple[Any, ...]  # what stands in those columns of a file that may be damaged
 
 
-def row_of(entry: Entry, session_id: str, position: int = 0) -> Row:
-    """The columns of an entry that lies at a position (in the archive: at none).
+def row_of(entry: Entry, session_id: str, key: int) -> Row:
+    """Return the columns of an entry.
 
     The session it came from stands apart: a fork says it of all its rows at once.
+
+    Args:
+        entry: what to keep.
+        session_id: of the history it is kept in.
+        key: of its row; in the archive, the key of its session's position 0. It is added to the checksum, so that an
+            entry that is found in another place is known for damaged.
     """
     extra = extra_of(entry, session_id)
     origin = extra.get("session_id")
@@ -35,14 +45,11 @@ def row_of(entry: Entry, session_id: str, position: int = 0) -> Row:
         origin = None  # JSON can hold it, a column cannot
     known = message_json(extra) if extra else b""
     message = message_json(entry.message)
-    return entry.seq, entry.turn, entry.tokens, origin, known, message, seal(entry, known, message) + position
+    return entry.seq, entry.turn, entry.tokens, origin, known, message, seal(entry, known, message) + key
 
 
 def seal(entry: Entry, extra: bytes, message: bytes) -> int:
-    """The checksum of a row, without the session it came from, which a fork adds.
-
-    To what is kept the position is added, so that an entry that is found in another's place is known for damaged.
-    """
+    """The checksum of a row, without its key and without the session it came from, which a fork adds."""
     return _seal(entry.seq, entry.turn, entry.tokens, extra, message)
 
 
@@ -50,16 +57,11 @@ def _seal(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) -> int
     return zlib.crc32(message, zlib.crc32(b"%d %d %d %b" % (seq, turn, tokens, extra)))
 
 
-def position_of(key: int) -> int:
-    """Where in its history the entry with a key lies."""
-    return key & POSITIONS
-
-
-def entry_in(row: Found, session_id: str, position: int = 0) -> Entry | None:
-    """The entry of a row that lies at a position (in the archive: at none); None when the row is damaged."""
+def entry_in(row: Found, session_id: str, key: int) -> Entry | None:
+    """Return the entry of a row with a key (in the archive: that of position 0); None when the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row
     try:
-        if _seal(seq, turn, tokens, extra, message) + position != crc:
+        if _seal(seq, turn, tokens, extra, message) + key != crc:
             return None
         known = cast("dict[str, Any]", loads(extra)) if extra else {}
         if origin is not None:
@@ -74,16 +76,34 @@ def first_key(number: int) -> int:
     return number << POSITION_BITS
 
 
+HEAD = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
+
+
 @dataclass(slots=True)
 class Head:
-    """What is known of a session without reading any of its entries."""
+    """What is known of a session without reading any of its entries: its row in `sessions`.
+
+    Attributes:
+        number: of the session in this database.
+        session_id: its identity.
+        stop: the position after the newest entry.
+        holes: positions before it that hold no entry.
+        last_seq: highest seq ever given.
+        size: bytes of the messages.
+        updated: microseconds since 1970 of the last change.
+        indexed: the position up to which the search index is filled.
+        archived: entries in the archive.
+    """
 
     number: int
-    stop: int
-    holes: list[int]
-    last_seq: int
-    size: int
-    indexed: int
+    session_id: str
+    stop: int = 0
+    holes: list[int] = field(default_factory=list[int])
+    last_seq: int = 0
+    size: int = 0
+    updated: int = 0
+    indexed: int = 0
+    archived: int = 0
 
     @property
     def length(self) -> int:
@@ -108,12 +128,43 @@ class Head:
         """The key of the entry at a place."""
         return first_key(self.number) + self.position(place)
 
+    @property
+    def values(self) -> tuple[int | str, ...]:
+        """Its row, sealed."""
+        holes = json.dumps(self.holes, separators=(",", ":")) if self.holes else ""
+        known = (self.last_seq, self.size, self.updated, self.indexed, self.archived)
+        row = (self.number, self.session_id, self.stop, holes, *known)
+        return (*row, seal_of(row))
 
-def holes_text(holes: Sequence[int]) -> str:
-    """Holes as they are kept."""
-    return json.dumps(holes, separators=(",", ":")) if holes else ""
+
+def head_in(row: Found) -> Head:
+    """Return what a row of `sessions` says; its columns are those of `HEAD`.
+
+    Raises:
+        sqlite3.Error: the row is damaged.
+    """
+    head = unsealed(row[:-1])
+    if head.values[-1] != row[-1]:
+        raise damage(f"the row of session {head.number} is not as it was written")
+    return head
 
 
-def holes_of(text: bytes) -> list[int]:
-    """Holes as they were kept."""
-    return cast("list[int]", json.loads(text)) if text else []
+def unsealed(row: Found) -> Head:
+    """Return what a row of `sessions` says without its seal, and check only that it can be so.
+
+    Raises:
+        sqlite3.Error: it cannot.
+    """
+    number, name, stop, holes, last_seq, size, updated, indexed, archived = row
+    stop = number_in(stop, 0, POSITIONS)
+    return Head(
+        number_in(number, 1, LARGEST_NUMBER),
+        text_in(name),
+        stop,
+        positions_in(holes, stop),
+        number_in(last_seq),
+        number_in(size),
+        number_in(updated, 0, LARGEST_TIME),
+        number_in(indexed, 0, stop),
+        number_in(archived),
+    )

@@ -14,12 +14,16 @@ import stat
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
-from .faults import code_of, is_unwritable
+from .columns import number_in, seal_of, text_in
+from .driver import Connection
+from .faults import code_of, damage, is_unwritable
 
 APPLICATION = 0x41436374  # "ACct": how a database says whose it is
 POSITION_BITS = 36  # of an entry's key; those above are the session's number
@@ -56,8 +60,29 @@ kept TEXT NOT NULL)""",
     """CREATE VIEW messages AS SELECT s.id AS session, e.seq, e.turn, e.tokens, e.message FROM entries e
 JOIN sessions s ON s.number = e.session ORDER BY e.id""",
 )
-_MIGRATIONS = (_FIRST,)
+
+
+def _seal_sessions(db: sqlite3.Connection) -> None:
+    known = "SELECT number, id, stop, holes, last_seq, size, updated, indexed, archived FROM sessions"
+    for number, name, stop, holes, *rest in db.execute(known).fetchall():
+        numbers = (number_in(one) for one in rest)
+        row = (number_in(number), text_in(name), number_in(stop), text_in(holes), *numbers)
+        db.execute("UPDATE sessions SET crc = ? WHERE number = ?", (seal_of(row), number))
+
+
+_SEALED = (
+    # `archived` counts the session's entries in the archive, `crc` is the seal of the row (`rows.Head`).
+    "ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
+    # The position was part of an entry's checksum; now the key is, so that the session is (`rows.row_of`).
+    f"UPDATE entries SET crc = crc + (id >> {POSITION_BITS} << {POSITION_BITS})",  # noqa: S608 - a constant
+    f"UPDATE archive SET crc = crc + (session << {POSITION_BITS})",  # noqa: S608 - a constant
+    "UPDATE sessions SET archived = (SELECT count(*) FROM archive WHERE session = number)",
+    _seal_sessions,
+)
+_MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (_FIRST, _SEALED)
 VERSION = len(_MIGRATIONS)
+PAGE = 4096  # bytes of a page of the files made here; SQLite's default
 _connected: Counter[Path] = Counter()
 _counting = threading.Lock()
 SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
@@ -73,13 +98,13 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
     _check_files(path)
     db = connect(path, busy)
     try:
-        _check_ours(db, path)
+        version = _check_ours(db, path)
         _use_log(db, busy)
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA temp_store = MEMORY")
         db.execute("PRAGMA journal_size_limit = 16777216")
-        if _fact(db, "user_version") < VERSION:
+        if version < VERSION:
             _migrate(db, path)
     except BaseException:
         disconnect(db, path)
@@ -88,10 +113,11 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
 
 
 def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
-    """A connection that changes nothing, and needs nothing it could write to: no file, no folder.
+    """Return a connection that changes no message, and needs no room, folder or file that it could write to.
 
-    Where there is no file, the database is empty. Where no log can be made, it is read as one that nobody changes; not
-    where there is a log that cannot be read along, for that holds what came last.
+    Where there is no file, the database is empty. Where shared memory cannot be made beside the log, there are two
+    ways. Without a log the file is read as one that no other process changes. With one, it is locked for as long as it
+    takes to copy it into memory; where that cannot be done it is not read, for the log holds what came last.
 
     Raises:
         StoreError: what is there is not a database of ours, or of a newer version.
@@ -103,19 +129,39 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
     try:
         return _opened_to_read(path, busy, "mode=ro")
     except sqlite3.OperationalError as problem:
-        if not is_unwritable(problem) or beside(path, "-wal").exists():
+        if not is_unwritable(problem):
             raise
-        return _opened_to_read(path, busy, "immutable=1")
+        if not beside(path, "-wal").exists():
+            return _opened_to_read(path, busy, "immutable=1")
+        with suppress(sqlite3.Error):
+            return _opened_to_read(path, busy, "mode=rw", exclusive=True)
+        raise
 
 
-def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
+def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = False) -> sqlite3.Connection:
     db = connect(path, busy, how)
     try:
-        _check_ours(db, path)
+        if exclusive:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite keeps in its own memory what else is shared
+        if 0 < _check_ours(db, path) < VERSION or exclusive:
+            return _copy_of_now(db, path)
         db.execute("PRAGMA query_only = ON")
     except BaseException:
         disconnect(db, path)
         raise
+    return db
+
+
+def _copy_of_now(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """Return a copy in memory that is brought up to date, in place of a connection."""
+    db = connect(path, 0.0, "mode=memory")
+    try:
+        old.backup(db)
+        _migrate(db, path)
+    except BaseException:
+        disconnect(db, path)
+        raise
+    disconnect(old, path)
     return db
 
 
@@ -142,7 +188,13 @@ def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
     """
     target = f"{path.as_uri()}?{how}" if how else str(path)
     db = sqlite3.connect(
-        target, busy, isolation_level=None, check_same_thread=False, cached_statements=256, uri=bool(how)
+        target,
+        busy,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+        cached_statements=256,
+        uri=bool(how),
     )
     db.text_factory = bytes
     with _counting:
@@ -226,19 +278,71 @@ def _check_files(path: Path) -> None:
             raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
 
 
-def _check_ours(db: sqlite3.Connection, path: Path) -> None:
-    """Before anything is written: is it ours, and no newer than we are?"""
-    asked = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version"  # all at one moment
-    application, version, changes = db.execute(asked).fetchone()
-    if application == version == changes == 0:
-        return
-    if application != APPLICATION:
-        raise StoreError(f"{path} is a database of another application; name another path")
-    if version > VERSION:
-        raise StoreError(
-            f"{path} was written by a newer version (schema {version}, this one knows {VERSION}); update "
-            "amplifier-context-core"
-        )
+def _check_ours(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a database that is ours and sound as far as its schema goes; 0 for an empty file.
+
+    Raises:
+        StoreError: it is another application's, or newer than this code.
+        sqlite3.Error: it is damaged, or cannot be read.
+    """
+    # One statement, so that all is of one moment.
+    asked = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version, pragma_auto_vacuum"
+    try:
+        application, version, changes, vacuums = db.execute(asked).fetchone()
+        if application == version == changes == 0:
+            return 0
+        if application != APPLICATION:
+            raise StoreError(f"{path} is a database of another application; name another path, or restore a backup")
+        if version > VERSION:
+            raise StoreError(
+                f"{path} was written by a newer version (schema {version}, this one knows {VERSION}); update "
+                "amplifier-context-core, or restore a backup"
+            )
+        if vacuums or not _has_schema(db, version):
+            raise damage("the schema is not what it was made as")
+    except sqlite3.OperationalError as problem:
+        if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
+            raise damage("the schema cannot be read") from problem
+        raise
+    return version
+
+
+def _has_schema(db: sqlite3.Connection, version: int) -> bool:
+    """True if the tables and indexes are, to the letter, those of a version; others may be there besides."""
+    rows = db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master").fetchall()
+    found = {name: (*row, sql) for name, *row, sql, _ in rows}
+    roots = [root for *_, root in rows if root]
+    search = _search_objects().keys() & found.keys()
+    expected = objects(version) | (_search_objects() if search else {})
+    return len(set(roots)) == len(roots) and all(found.get(name) == row for name, row in expected.items())
+
+
+@cache
+def objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
+    """Return what the schema of a version holds: by its name, each object's type, table and definition."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _step(db, 0, version)
+        return _objects_in(db)
+    finally:
+        db.close()
+
+
+@cache
+def _search_objects() -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
+    """Return what the search index adds to the schema; nothing where this build of SQLite has none."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        if has_fts5(db):
+            db.execute(SEARCH_TABLE)
+        return _objects_in(db)
+    finally:
+        db.close()
+
+
+def _objects_in(db: sqlite3.Connection) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
+    db.text_factory = bytes
+    return {name: tuple(row) for name, *row in db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master")}
 
 
 def _use_log(db: sqlite3.Connection, busy: float) -> None:
@@ -257,12 +361,7 @@ def _use_log(db: sqlite3.Connection, busy: float) -> None:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        _check_ours(db, path)  # again: another process may have been at it
-        for step in _MIGRATIONS[_fact(db, "user_version") :]:
-            for statement in step:
-                db.execute(statement)
-        db.execute(f"PRAGMA application_id = {APPLICATION}")
-        db.execute(f"PRAGMA user_version = {VERSION}")
+        make_schema(db, _check_ours(db, path))  # checked again: another process may have been at it
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -270,5 +369,14 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _fact(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
+def make_schema(db: sqlite3.Connection, version: int = 0) -> None:
+    """Bring the schema of a database up to date; 0 is the version of an empty one."""
+    _step(db, version, VERSION)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _step(db: sqlite3.Connection, version: int, target: int) -> None:
+    for migration in _MIGRATIONS[version:target]:
+        for step in migration:
+            db.execute(step) if isinstance(step, str) else step(db)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...errors import StoreError
 from ...search import ScanIndex, searchable_text
 from ...transcript import Entry
-from .histories import head_of, rows_after
-from .rows import COLUMNS, Head, entry_in, first_key, position_of
+from .columns import number_in
+from .histories import head_of, heads, keep, rows_between
+from .rows import Head, entry_in, first_key
 from .schema import SEARCH_TABLE, has_fts5, has_search
 
 _SLICE = 500  # entries taken into the index before others have their turn
@@ -40,9 +41,9 @@ def catch_up(db: sqlite3.Connection, session_id: str) -> bool:
         db.execute(SEARCH_TABLE)
     until = time.perf_counter() + _SLICE_TIME
     start, position = first_key(head.number), head.indexed
-    rows = list(rows_after(db, head, position, _SLICE))
+    rows = list(rows_between(db, start + position, start + head.stop, _SLICE))
     for row in rows:
-        entry = entry_in(row[1:], session_id, position_of(row[0]))
+        entry = entry_in(row[1:], session_id, row[0])
         if entry is not None:
             put(db, row[0], entry)
         position = row[0] - start + 1
@@ -50,7 +51,8 @@ def catch_up(db: sqlite3.Connection, session_id: str) -> bool:
             break
     else:
         position = position if len(rows) == _SLICE else head.stop
-    db.execute("UPDATE sessions SET indexed = ? WHERE number = ?", (position, head.number))
+    head.indexed = position
+    keep(db, head)
     return position < head.stop
 
 
@@ -60,30 +62,26 @@ def put(db: sqlite3.Connection, key: int, entry: Entry) -> None:
     db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _spaced(text)))
 
 
-def reindex(db: sqlite3.Connection, session_id: str, keys: Sequence[int]) -> bool:
-    """Put entries that were rewritten into the index anew. False if none of them was in it.
-
-    Raises:
-        StoreError: the index cannot be changed by this build of SQLite.
-    """
-    head = head_of(db, session_id)
-    if head is None or not has_search(db):
-        return False
-    if not has_fts5(db):
-        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
-    for key in keys:
-        if key - first_key(head.number) < head.indexed:
-            row = db.execute(f"SELECT {COLUMNS} FROM entries WHERE id = ?", (key,)).fetchone()  # noqa: S608 - constant
-            entry = entry_in(row, session_id, position_of(key))
-            if entry is not None:
-                put(db, key, entry)
-    return True
+def check(db: sqlite3.Connection) -> None:
+    """Raise what the driver raises for a damaged search index if the index is not what its texts make it."""
+    if has_search(db) and has_fts5(db):
+        db.execute("INSERT INTO search(search) VALUES ('integrity-check')")
 
 
 def drop(db: sqlite3.Connection) -> None:
-    """Have no index: it is damaged, and will be filled anew."""
-    db.execute("DROP TABLE IF EXISTS search")
-    db.execute("UPDATE sessions SET indexed = 0 WHERE indexed > 0")
+    """Have no index; the next search fills it again.
+
+    Raises:
+        StoreError: the index cannot be removed by this build of SQLite.
+    """
+    if not has_search(db):
+        return
+    if not has_fts5(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
+    db.execute("DROP TABLE search")
+    for head in [head for head in heads(db) if head.indexed]:
+        head.indexed = 0
+        keep(db, head)
 
 
 def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
@@ -110,7 +108,7 @@ def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> li
         if len(keys) < limit:
             keys.update((key, None) for (key,) in db.execute(statement, (phrase, *bounds, limit)))
     seqs = (db.execute("SELECT seq FROM entries WHERE id = ?", (key,)).fetchone() for key in list(keys)[:limit])
-    return [seq[0] for seq in seqs if seq is not None]
+    return [number_in(seq[0]) for seq in seqs if seq is not None]
 
 
 def scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
@@ -120,8 +118,9 @@ def scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> 
 
 
 def _entries(db: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Entry]:
-    for row in rows_after(db, head, 0, head.stop):
-        entry = entry_in(row[1:], session_id, position_of(row[0]))
+    start = first_key(head.number)
+    for row in rows_between(db, start, start + head.stop):
+        entry = entry_in(row[1:], session_id, row[0])
         if entry is not None:
             yield entry
 

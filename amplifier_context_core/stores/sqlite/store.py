@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...errors import ConfigError
 from ...transcript import Entry
-from ..checks import check_session_id, no_session, session_exists
+from ..checks import check_session_id, no_session, path_in, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, places
 from . import histories, search
 from .engine import Engine
 from .erasing import erase, is_erasing, note_erasing
+from .faults import damage
 from .histories import Reading
 from .rows import Head
 from .salvage import pop_repairs
 from .schema import disconnect, has_fts5, only_reads
-from .verify import check_pages, verify
+from .verify import check, check_pages, problems, verify
 from .worker import Job, Then
 
 _LONG = 1_000  # entries; longer ranges are read by the second thread
@@ -34,7 +34,10 @@ Change = Callable[[sqlite3.Connection], object]
 
 
 class SqliteStore:
-    """Keeps histories in a SQLite database. See `Store`, `Searchable` and `Checkable` for what the methods promise."""
+    """Keeps histories in a SQLite database.
+
+    See `Store`, `Searchable`, `Checkable` and `Repairable` for what the methods promise.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,7 @@ class SqliteStore:
         Raises:
             ConfigError: there is no path in it that could be one.
         """
-        path = address.partition(":")[2]
-        if not path or path.startswith(":") or "\0" in path:
-            raise ConfigError("store", "needs the path of a database file, like 'sqlite:~/sessions.db'")
+        path = path_in(address, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
 
     # -- claims --------------------------------------------------------------------------------------------------------
@@ -76,13 +77,15 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(job: Job) -> Extent:
+            head = histories.head_of(job.db, session_id)
+            if head is None:
+                histories.check_none(job.db, session_id)
+            else:
+                histories.check_end(job.db, head)
             self._engine.leases.hold(job.db, session_id, anew=True)
             self._engine.listen(session_id, on_repair)
             for repair in pop_repairs(job.db, session_id):
                 self._engine.tell(job, repair)
-            head = histories.head_of(job.db, session_id)
-            if head is not None:
-                histories.check_end(job.db, head)
             return _extent(head)
 
         return await self._engine.run("claim", work, session_id)
@@ -149,13 +152,16 @@ class SqliteStore:
         def work(job: Job) -> bytes | Then | None:
             head = histories.head_of(job.db, session_id)
             data, damaged = histories.load_checkpoint(job.db, head) if head else (None, False)
-            return Then(drop, "write") if damaged else data
+            return Then(drop, "write", otherwise=report) if damaged else data
 
         def drop(job: Job) -> None:
             head = histories.head_of(job.db, session_id)
             if head and histories.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
                 job.db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
-            self._engine.tell(job, Repair(session_id, "the checkpoint was damaged; it is made anew from the history"))
+            report(job)
+
+        def report(job: Job) -> None:
+            self._engine.tell(job, Repair(session_id, "the checkpoint was damaged; it is made again from the history"))
 
         return await self._engine.run("read", work, session_id)
 
@@ -185,14 +191,13 @@ class SqliteStore:
             if histories.head_of(job.db, session_id) is None:
                 return None
             self._engine.leases.hold(job.db, session_id)
-            changed = histories.rewrite(job.db, session_id, batch)
-            if changed is not None:
-                search.reindex(job.db, session_id, changed)
+            if histories.rewrite(job.db, session_id, batch):
+                check(job.db)  # or what a damaged page holds by mistake would stay in the file
+                search.drop(job.db)  # words that are erased are in it, and maybe where nobody looks for them
                 note_erasing(job.db)
             return Then(partial(erase, self.path), "write") if is_erasing(job.db) else None
 
-        if batch:
-            await self._engine.run("write", work, session_id)
+        await self._engine.run("write", work, session_id)
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
@@ -226,17 +231,20 @@ class SqliteStore:
         check_session_id(session_id)
 
         def begin(job: Job) -> Then:
-            return Then(catch_up, "note") if has_fts5(job.db) and not only_reads(job.db) else look(job)
+            return catching_up if has_fts5(job.db) and not only_reads(job.db) else scan(job)
 
         def catch_up(job: Job) -> Then:
-            more = search.catch_up(job.db, session_id)
-            return Then(catch_up, "note") if more else Then(look, "read")
+            return catching_up if search.catch_up(job.db, session_id) else Then(look, "read")
 
         def look(job: Job) -> Then:
-            by_index = has_fts5(job.db) and not only_reads(job.db)  # its index may be behind
-            return self._elsewhere(
-                lambda db: (search.found if by_index else search.scanned)(db, session_id, query, limit)
-            )
+            if only_reads(job.db):  # the index may be behind
+                return scan(job)
+            return self._elsewhere(lambda db: search.found(db, session_id, query, limit))
+
+        def scan(job: Job) -> Then:
+            return self._elsewhere(lambda db: search.scanned(db, session_id, query, limit))
+
+        catching_up = Then(catch_up, "note", otherwise=lambda _: Then(scan, "read"))
 
         return await self._engine.run("read", begin, session_id)
 
@@ -248,6 +256,20 @@ class SqliteStore:
             return verify(self.path, session_id, self._busy)
 
         return await self._engine.run("apart", lambda job: Then(work, "apart", elsewhere=True), session_id)
+
+    async def repair(self, session_id: str, on_repair: OnRepair | None = None) -> None:
+        """See `Repairable`. The whole database is rewritten, whichever session the damage is in."""
+        check_session_id(session_id)
+
+        def work(job: Job) -> None:
+            self._engine.leases.hold(job.db, session_id, anew=True)
+            self._engine.listen(session_id, on_repair)
+            found = problems(job.db, self.path, session_id)
+            if found:
+                raise damage(found[0])
+            search.check(job.db)
+
+        await self._engine.run("claim", work, session_id)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
@@ -285,21 +307,25 @@ class SqliteStore:
             return found.entries
 
         def aside(job: Job) -> list[Entry] | Then:
-            if self._engine.leases.is_free(job.db, session_id):
-                check_pages(job.db)  # or what is sound may only have been hard to find
-                lost = histories.set_aside(job.db, session_id, found.damaged, came)
-                if lost < len(found.damaged) and job.begin and not job.tried:
-                    job.tried = True
-                    return Then(*job.begin)  # the database was written anew, or mended by another: it reads differently
-                what, kept = "damaged messages were put aside", f"{self.path}, table `damaged`"
-            else:
-                lost, kept = len(found.damaged), ""
-                what = "damaged messages were left out; who writes to the session will put them aside"
+            if not self._engine.leases.is_free(job.db, session_id):
+                return left_out(job)
+            check_pages(job.db)  # or what is sound may only have been hard to find
+            lost = histories.set_aside(job.db, session_id, found.damaged, came)
+            if lost < len(found.damaged) and job.begin and not job.tried:
+                job.tried = True
+                return Then(*job.begin)  # the database was rewritten, or repaired by another: it reads differently
             if lost:
-                self._engine.tell(job, Repair(session_id, f"{lost:,} {what}", lost, kept))
+                what = f"{lost:,} damaged messages were put aside"
+                self._engine.tell(job, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
             return found.entries
 
-        return Then(aside, "write")
+        def left_out(job: Job) -> list[Entry]:
+            lost = len(found.damaged)
+            what = f"{lost:,} damaged messages were left out; the session's next writer puts them aside"
+            self._engine.tell(job, Repair(session_id, what, lost))
+            return found.entries
+
+        return Then(aside, "write", otherwise=left_out)
 
 
 def _extent(head: Head | None) -> Extent:

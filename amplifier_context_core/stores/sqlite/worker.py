@@ -8,6 +8,7 @@ made durable are the next group.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -16,10 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ...futures import resolve, start_thread
 from ..protocol import OnRepair, Repair
 from ..telling import tell_of
 
+log = logging.getLogger(__name__)
+
 LARGEST_GROUP = 256
+_LATER = 1.0  # seconds until a tick that failed is tried again
 _LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
 
 Kind = Literal["read", "write", "note", "claim", "leave", "alone", "apart"]
@@ -42,6 +47,7 @@ class Job:
         answer, error: how it ended.
         repairs: what was found damaged on the way, and who is told.
         tried: it met a damaged database before.
+        otherwise: gives the answer where nothing can be written: a full disk, a file system for reading only.
         connection: see `db`.
     """
 
@@ -54,6 +60,7 @@ class Job:
     repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])
     tried: bool = False
     begin: tuple[Work, Kind] | None = None
+    otherwise: Work | None = None
     connection: sqlite3.Connection | None = None
 
     @property
@@ -80,12 +87,14 @@ class Then:
     Attributes:
         elsewhere: in the thread for what takes long.
         after: seconds to wait before.
+        otherwise: see `Job`.
     """
 
     work: Work
     kind: Kind
     elsewhere: bool = False
     after: float = 0.0
+    otherwise: Work | None = None
 
 
 class Worker:
@@ -108,9 +117,7 @@ class Worker:
     def put(self, job: Job) -> None:
         """Have a job done, after those that were put before."""
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+            self._thread = self._thread or start_thread(self._name, self._run)
             self._queue.put(job)
 
     def end(self) -> None:
@@ -130,7 +137,7 @@ class Worker:
             try:
                 job = self._next(wait)
             except queue.Empty:
-                wait = self._tick()
+                wait = self._ticked()
                 continue
             if job is None:
                 with self._lock:
@@ -140,10 +147,22 @@ class Worker:
                 continue
             group = self._group(job) if job.kind in WRITING else [job]
             began = time.perf_counter()
-            self._handle(group)
+            try:
+                self._handle(group)
+            except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every caller is answered
+                for one in group:
+                    one.fail(problem)
+                answer(group)
             self._last_group, self._last_time = len(group), time.perf_counter() - began
             del group, job
-            wait = self._tick()
+            wait = self._ticked()
+
+    def _ticked(self) -> float | None:
+        try:
+            return self._tick()
+        except BaseException as problem:  # noqa: BLE001 - no job asked for it, and the thread must go on
+            log.warning("%s: what is due now and then failed (%s)", self._name, type(problem).__name__)
+            return _LATER
 
     def _next(self, wait: float | None) -> Job | None:
         if self._held is not False:
@@ -196,10 +215,5 @@ def _tell(job: Job, *, nobody: bool = False) -> None:
 def _settle(jobs: list[Job]) -> None:
     for job in jobs:
         _tell(job)
-        future = job.future
-        if future is None or future.done():
-            continue
-        if job.error is not None:
-            future.set_exception(job.error)
-        else:
-            future.set_result(job.answer)
+        if job.future is not None:
+            resolve(job.future, job.answer, job.error)

@@ -1,0 +1,102 @@
+"""Sessions that hold messages of another one: its forks, and sessions that a host began with its history.
+
+A fork keeps the origin and the seq of every message. A session that a host was handed the history for (a spawned agent)
+keeps what the message itself carries: role, ids and timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING
+
+from ..stores.slices import slices
+
+if TYPE_CHECKING:
+    from ..erasures import Erasures
+    from ..stores import Store
+    from ..transcript import Entry
+
+_OPENING = 50  # messages at the beginning of a session that are compared: a history handed on stands there
+
+
+class Relatives:
+    """Finds what other sessions hold of a session.
+
+    Args:
+        store: where all of them are.
+        name: id of the session.
+        marks: of its messages that are looked for. What was erased there before may still be elsewhere.
+    """
+
+    def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
+        from ..erasures import Erasures
+        from ..transcript import seq_of
+
+        self._store, self._name = store, name
+        self._seqs = sorted(seq_of(mark) for mark in marks)
+        self._wanted: dict[tuple[str, int], Entry] = {}
+        self._times: set[tuple[str, str]] = set()
+        self._erasures: Erasures = Erasures()
+
+    async def read(self) -> list[Entry]:
+        """Read the session; returns what is looked for, erased or not."""
+        from ..align import timestamp_of
+        from ..erasures import erasures_of
+
+        seqs = set(self._seqs)
+        everything: list[Entry] = []
+        async for entry in everything_in(self._store, self._name):
+            self._times.add((entry.role, timestamp_of(entry.message) or ""))
+            everything.append(entry)
+        wanted = [entry for entry in everything if entry.seq in seqs]
+        self._wanted = {(entry.session_id, entry.seq): entry for entry in wanted}
+        gone = [entry._replace(erased=entry.erased or "") for entry in wanted]
+        self._erasures.note(erasures_of([*everything, *gone]))
+        return wanted
+
+    async def held_by(self, other: str) -> set[str]:
+        """Return the marks of the messages that another session holds of these, and has not erased."""
+        kept = await self._store.find(other, self._seqs)
+        kept += [entry for entry in await self._store.archived(other) if entry.seq in set(self._seqs)]
+        found = {entry.mark for entry in kept if self._is_copy(entry, (entry.session_id, entry.seq))}
+        if await self._was_handed_on(other):
+            found |= await self._echoes_in(other)
+        return found
+
+    def _is_copy(self, entry: Entry, identity: tuple[str, int]) -> bool:
+        ours = self._wanted.get(identity)
+        if ours is None or entry.erased is not None:
+            return False
+        return ours.erased is not None or ours.message == entry.message
+
+    async def _was_handed_on(self, other: str) -> bool:
+        """True if a session begins with messages of this one, as far as their times tell."""
+        from ..align import timestamp_of
+
+        opening = await self._store.read(other, 0, _OPENING)
+        times = {(entry.role, timestamp_of(entry.message) or "") for entry in opening if entry.session_id == other}
+        return any(time and (role, time) in self._times for role, time in times)
+
+    async def _echoes_in(self, other: str) -> set[str]:
+        from ..align import said
+        from ..messages import Reading
+
+        entries = [entry async for entry in everything_in(self._store, other) if entry.session_id == other]
+        items = [(entry.message, Reading(entry.role, entry.calls, entry.answers, entry.human)) for entry in entries]
+        found: set[str] = set()
+        for place, echo in (await self._erasures.echoes(items, by_text=False)).items():
+            ours, theirs = self._wanted.get((echo.session_id, echo.seq)), entries[place]
+            if ours is None:
+                continue
+            if ours.erased is not None or said(ours.message, ours.calls) == said(theirs.message, theirs.calls):
+                found.add(theirs.mark)
+        return found
+
+
+async def everything_in(store: Store, name: str) -> AsyncIterator[Entry]:
+    """The entries of a session, those in the archive included."""
+    for entry in await store.archived(name):
+        yield entry
+    async for entries in slices(store, name):
+        for entry in entries:
+            yield entry

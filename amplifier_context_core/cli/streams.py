@@ -1,0 +1,121 @@
+"""Standard output and error, whatever they are: any encoding, a full disk, a pipe that nothing reads any more.
+
+Prepared once, before any command runs, so that no command has to think of it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+import click
+
+_PLAINER = (
+    {"█": "#", "▏": ":", "▎": ":", "▍": ":", "▌": "=", "▋": "=", "▊": "=", "▉": "=", "░": ".", "└": "+"}
+    | {"→": ">", "·": "-", "…": "~", "’": "'", "‘": "'", "“": '"', "”": '"', "»": ">", "«": "<", "×": "x", "−": "-"}
+    | {"─": "-", "━": "-", "–": "-", "—": "-"}
+)
+"""What is printed where an encoding has no such character; for all others a question mark."""
+
+_HANDLER = "amplifier_context.plainer"
+_ASCII = "amplifier_context_ascii"
+_REPLACED = ("strict", "surrogateescape")  # what Python chooses for standard output; for standard error:
+_REPLACED_OF_ERRORS = ("strict", "backslashreplace")
+
+
+def _plainer(problem: UnicodeError) -> tuple[str, int]:
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    text = problem.object[problem.start : problem.end]
+    return "".join(_PLAINER.get(char, "?") for char in text), problem.end
+
+
+def _ascii(name: str) -> codecs.CodecInfo | None:
+    """Return ASCII under a name that click does not know: it takes ASCII for a mistake, and would write UTF-8."""
+    if name != _ASCII:
+        return None
+    known = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        known.encode,
+        known.decode,
+        known.streamreader,
+        known.streamwriter,
+        known.incrementalencoder,
+        known.incrementaldecoder,
+        name=_ASCII,
+    )
+
+
+codecs.register_error(_HANDLER, _plainer)
+codecs.register(_ascii)
+
+
+def prepare_streams() -> None:
+    """Let standard output and error take every text; a handler of errors that the user chose stays."""
+    if sys.stdout is None:  # closed by the shell, as in `>&-`
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the process
+    for stream, replaced in ((sys.stdout, _REPLACED), (sys.stderr, _REPLACED_OF_ERRORS)):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors in replaced:
+            reconfigure(encoding=_ASCII if _is_ascii(stream) else None, errors=_HANDLER)
+
+
+@contextmanager
+def failures_told() -> Generator[None]:
+    """Turn an operating system's error that no command expected into one line and exit code 1.
+
+    A closed pipe ends in silence: its reader, such as `head`, has what it wanted.
+
+    Raises:
+        SystemExit: with code 1, for such an error.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as problem:
+        _discard(sys.stdout)
+        if problem.errno != errno.EPIPE:
+            with suppress(OSError):
+                click.echo(f"Error: {_sentence(problem)}", err=True)
+        raise SystemExit(1) from None
+
+
+def takes_unicode() -> bool:
+    """True if standard output can encode every character."""
+    return _encoding(sys.stdout).startswith("utf")
+
+
+def _is_ascii(stream: TextIO) -> bool:
+    return _encoding(stream) == "ascii"
+
+
+def _encoding(stream: TextIO) -> str:
+    """Return the canonical name of a stream's encoding."""
+    try:
+        return codecs.lookup(getattr(stream, "encoding", None) or "ascii").name
+    except LookupError:
+        return "ascii"
+
+
+def _sentence(problem: OSError) -> str:
+    try:
+        os.getcwd()
+    except OSError:
+        return "the current folder was deleted; change to another one, then try again"
+    reason = problem.strerror or type(problem).__name__
+    return f"{problem.filename}: {reason}" if problem.filename else f"the output cannot be written: {reason}"
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere, or the interpreter would fail to write it once more at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

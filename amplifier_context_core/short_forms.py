@@ -1,0 +1,55 @@
+"""Short forms of tool results that a host registered for one session.
+
+A compaction uses every short form. A view shows one at once only if it was registered before any view showed its
+result: what a view has shown stays as it is until a compaction, and is shown the same way after a resume.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+Forms = dict[int, dict[str, str]]  # by seq of the result and call id
+
+
+class ShortForms:
+    """The short forms of one session.
+
+    Attributes:
+        known: all of them, by seq of the result and call id.
+        at_once: those that a view shows at once.
+        shown_to: highest seq that a view has shown.
+    """
+
+    def __init__(self) -> None:
+        self.known: Forms = {}
+        self.at_once: Forms = {}
+        self.shown_to = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.known)
+
+    def register(self, seq: int, call_id: str, text: str) -> None:
+        """Note the short form of the result that an entry holds."""
+        self.known.setdefault(seq, {})[call_id] = text
+        if seq > self.shown_to:
+            self.at_once.setdefault(seq, {})[call_id] = text
+
+    def forget(self, which: Callable[[str, str], bool]) -> None:
+        """Drop the short forms for which this holds, of call id and text."""
+        for forms in (self.known, self.at_once):
+            for seq, by_call in forms.items():
+                forms[seq] = {call: text for call, text in by_call.items() if not which(call, text)}
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        self.known.clear()
+        self.at_once.clear()
+
+    def restore(
+        self, known: Iterable[tuple[int, dict[str, str]]], at_once: Iterable[tuple[int, dict[str, str]]]
+    ) -> None:
+        """Go on from what was saved."""
+        self.known.update(known)
+        self.at_once.update(at_once)

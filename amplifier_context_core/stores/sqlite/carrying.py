@@ -1,0 +1,477 @@
+"""Carry from a damaged database into a new one what can be read, row by row.
+
+A page that cannot be read takes only itself along: rows lie under keys that can be counted, so what a range cannot give
+is asked for in halves, down to single rows. The checksum of a row also says to which session and position it belongs.
+An index is a hint where else to look, and never believed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ..checks import check_session_id
+from .columns import number_in, positions_in, text_in, time_in
+from .faults import damage
+from .first_page import FirstPage
+from .leases import holder_in
+from .rows import COLUMNS, LARGEST_NUMBER, VALUES, Found, Head, entry_in, first_key, head_in, unsealed
+from .schema import APPLICATION, POSITION_BITS, POSITIONS, connect, disconnect
+
+_CHUNK = 1_000  # keys asked for at once
+_GIVE_UP = 20  # chunks without a single row: a page that leads to others, and is lost, takes fewer along
+_PROBES = 8  # keys of a chunk that are asked for before its halves are
+_FAR = 1_000_000  # no seq that a damaged row names is believed when it is so far above those of the entries
+REWRITTEN = "the database was damaged and has been rewritten"
+
+# Constants only: names of tables and columns.
+_SESSIONS = "SELECT * FROM sessions NOT INDEXED WHERE number >= ? AND number <= ?"
+_INDEXED = "SELECT id, number FROM sessions INDEXED BY sqlite_autoindex_sessions_1 WHERE id > ''"
+_ENTRIES = f"SELECT id, {COLUMNS} FROM entries WHERE id >= ? AND id <= ?"  # noqa: S608
+_ARCHIVE = "SELECT id, session FROM archive NOT INDEXED WHERE id >= ? AND id <= ?"
+_ARCHIVED = f"SELECT {COLUMNS} FROM archive WHERE id = ?"  # noqa: S608
+_CARRY = f"(id, session, {COLUMNS}) VALUES (?, ?, {VALUES})"
+
+
+@dataclass(slots=True)
+class Carried:
+    """What became of an attempt.
+
+    Attributes:
+        entries: sound entries, those of archives included.
+        whole: nothing is missing or damaged, as far as can be known.
+    """
+
+    entries: int = 0
+    whole: bool = True
+
+
+def carry(
+    new: sqlite3.Connection, copy: Path, first_page: FirstPage, kept: str, *, whole: bool = True
+) -> Carried | None:
+    """Write into a new database what can be read of a copy of the damaged one.
+
+    Args:
+        new: an empty database.
+        copy: the file to read; its first page is replaced.
+        first_page: the one to read it under.
+        kept: where the damaged database will be.
+        whole: leave the new database empty where something is missing.
+
+    Returns:
+        What there was; None where under this page nothing is known to be of ours.
+
+    Raises:
+        sqlite3.Error, OSError: the new database cannot be written.
+    """
+    with copy.open("r+b") as file:
+        file.write(first_page.content)
+    old = connect(copy, 1.0)
+    carrier = Carrier(old, new, kept)
+    new.execute("BEGIN")
+    try:
+        sessions = carrier.sessions()
+        if not carrier.is_ours(sessions, marked=first_page.own):
+            return None
+        carrier.run(sessions)
+        if carrier.carried.whole or not whole:
+            new.execute("COMMIT")
+        return carrier.carried
+    finally:
+        if new.in_transaction:
+            new.execute("ROLLBACK")
+        disconnect(old, copy)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is known of a session.
+
+    Attributes:
+        number: of the session in its database.
+        name: its id; empty where it is not known.
+        head: its row, where that is as it was written.
+        archived: entries in the archive; None where that is not known.
+        last_seq: highest seq ever given, as a damaged row says.
+        updated: microseconds since 1970 of the last change, likewise.
+        holes: positions without an entry, as a row says.
+    """
+
+    number: int
+    name: str = ""
+    head: Head | None = None
+    archived: int | None = None
+    last_seq: int = 0
+    updated: int = 0
+    holes: list[int] = field(default_factory=list[int])
+
+
+@dataclass(slots=True)
+class Carrier:
+    """Carries rows from one database to another."""
+
+    old: sqlite3.Connection
+    new: sqlite3.Connection
+    kept: str
+    carried: Carried = field(default_factory=Carried)
+
+    def is_ours(self, sessions: list[_Session], *, marked: bool) -> bool:
+        """True if something in the file is known to be of ours: a sealed row, or the mark of the application.
+
+        Args:
+            sessions: what seem to be sessions.
+            marked: the mark counts, since it is the file's own.
+        """
+        try:
+            (application,) = self.old.execute("PRAGMA application_id").fetchone()
+        except sqlite3.Error:
+            return False
+        marked = marked and application == APPLICATION
+        return any(marked or session.head or self._has_entry(session) for session in sessions)
+
+    def _has_entry(self, session: _Session) -> bool:
+        start = first_key(session.number)
+        return any(_sound(row[1:], "", row[0], start) for row in self._halves(_ENTRIES, start, start + _PROBES))
+
+    def run(self, sessions: list[_Session]) -> None:
+        """Carry over all there is."""
+        for table in ("leases", "facts", "repairs", "damaged"):
+            self._table(table, READERS[table])
+        archives = self._archives()
+        for session in sessions:
+            self._session(session, archives.pop(session.number, []))
+        self._report_elsewhere(sessions)
+        # Fences rise, also when the last one could not be read.
+        self.new.execute("INSERT OR IGNORE INTO facts VALUES ('fence', ?)", (int(time.time()),))
+
+    def _table(self, table: str, read: Reader) -> None:
+        """Carry over the rows of a table that is not about messages, as far as they can be read."""
+        with suppress(sqlite3.Error):
+            for row in self.old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of four names
+                with suppress(sqlite3.Error):
+                    values = read(row)
+                    marks = ", ".join("?" * len(values))
+                    self.new.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)  # noqa: S608
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[_Session]:
+        """Return all sessions, also those without a row: an index knows their names, their entries their numbers."""
+        names: dict[int, str] = {}
+        with suppress(sqlite3.Error):
+            for name, number in self.old.execute(_INDEXED):
+                with suppress(sqlite3.Error):
+                    names[number_in(number, 1, LARGEST_NUMBER)] = text_in(name)
+        known: dict[int, _Session] = {}
+        for row in self._rows(_SESSIONS, 1, LARGEST_NUMBER, names):
+            known[row[0]] = _session_in(row, names.get(row[0], ""))
+        number = 0
+        with suppress(sqlite3.Error):
+            while row := self.old.execute("SELECT id FROM entries WHERE id >= ?", (first_key(number + 1),)).fetchone():
+                if row[0] >> POSITION_BITS <= number:
+                    break  # a damaged tree may give any row
+                number = row[0] >> POSITION_BITS
+                names.setdefault(number, "")
+        taken = {session.name for session in known.values() if session.head}
+        found = [known.get(number) or _Session(number, names[number]) for number in sorted({*names, *known})]
+        for session in found:
+            if session.head is None:
+                session.name = _free(session, taken)
+                taken.add(session.name)
+        return found
+
+    def _session(self, session: _Session, archive: list[int]) -> None:
+        head = Head(session.number, session.name, updated=session.head.updated if session.head else session.updated)
+        head.last_seq = session.head.last_seq if session.head else 0
+        places = self._entries(session, head)
+        stop = places[-1] + 1 if places else 0
+        length = session.head.length if session.head else stop - sum(hole < stop for hole in session.holes)
+        archived = len(archive) if session.archived is None else session.archived
+        self._archive(session, head, archive)
+        if session.last_seq < head.last_seq + _FAR:
+            head.last_seq = max(head.last_seq, session.last_seq)
+        gone = self._checkpoint(session, places)
+        marks = ", ".join("?" * len(head.values))
+        self.new.execute(f"INSERT INTO sessions VALUES ({marks})", head.values)  # noqa: S608 - question marks
+        self.carried.entries += head.stop + head.archived
+        lost = max(0, length - head.stop) + max(0, archived - head.archived)
+        if lost or gone or session.head is None:
+            self.carried.whole = False
+            self._report(session, lost, gone)
+
+    def _entries(self, session: _Session, head: Head) -> list[int]:
+        """Carry the history over; the positions that its entries had."""
+        start = first_key(session.number)
+        last = start + session.head.stop - 1 if session.head else self._last(start)
+        places: list[int] = []
+        seqs: set[int] = set()
+        for row in self._rows(_ENTRIES, start, last, range(start, last + 1)):
+            position = row[0] - start
+            columns = _sound(row[1:], session.name, row[0], start)
+            if columns is None or columns[0] in seqs:
+                self._put_by(session, row[1:], "entries", position)
+                continue
+            self._carry("entries", start + len(places), session, columns, start + len(places))
+            places.append(position)
+            seqs.add(columns[0])
+            head.size += len(columns[5])
+            head.last_seq = max(head.last_seq, columns[0])
+        head.stop = len(places)
+        return places
+
+    def _last(self, start: int) -> int:
+        """Return the last key of a session whose row is lost; where it cannot be read, the last that may be."""
+        behind = start + (1 << POSITION_BITS) - 1
+        with suppress(sqlite3.Error):
+            newest = self.old.execute("SELECT max(id) FROM entries WHERE id >= ? AND id <= ?", (start, behind))
+            return newest.fetchone()[0] or start - 1
+        return behind
+
+    def _archives(self) -> dict[int, list[int]]:
+        """Return the keys of all archived rows by the session that they say they belong to."""
+        indexed: dict[int, int] = {}
+        with suppress(sqlite3.Error):
+            indexed = dict(self.old.execute("SELECT id, session FROM archive INDEXED BY archive_by_session"))
+        last = None
+        with suppress(sqlite3.Error):
+            (last,) = self.old.execute("SELECT max(id) FROM archive NOT INDEXED").fetchone()
+        found: dict[int, list[int]] = {}
+        for key, session in self._rows(_ARCHIVE, 1, last or max(indexed, default=0), indexed):
+            found.setdefault(session, []).append(key)
+        return found
+
+    def _archive(self, session: _Session, head: Head, archive: list[int]) -> None:
+        """Carry the archive over."""
+        start = first_key(session.number)
+        for key in archive:
+            row: Found | None = None
+            with suppress(sqlite3.Error):
+                row = self.old.execute(_ARCHIVED, (key,)).fetchone()
+            if row is None:
+                continue
+            columns = _sound(row, session.name, start, start)
+            if columns is None:
+                self._put_by(session, row, "archive", None)
+                continue
+            self._carry("archive", key, session, columns, start)
+            head.archived += 1
+            head.last_seq = max(head.last_seq, columns[0])
+
+    # -- what belongs to a session -------------------------------------------------------------------------------------
+
+    def _carry(self, table: str, key: int, session: _Session, columns: Found, added: int) -> None:
+        """Write the columns of a sound row.
+
+        Args:
+            table: in which.
+            key: of the row.
+            session: whose.
+            columns: without what is added to the checksum.
+            added: that.
+        """
+        *others, crc = columns
+        self.new.execute(f"INSERT OR REPLACE INTO {table}{_CARRY}", (key, session.number, *others, crc + added))
+
+    def _checkpoint(self, session: _Session, places: list[int]) -> bool:
+        """Carry the checkpoint over. True if there was one that does not stand any more."""
+        try:
+            row = self.old.execute("SELECT * FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
+            if row is None:
+                return False
+            row = checkpoint_in(row)
+        except sqlite3.Error:
+            return True
+        covered = row[1]
+        if places[:covered] != list(range(covered)):
+            return True
+        self.new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
+        return False
+
+    def _put_by(self, session: _Session, row: Found, came: str, at: int | None) -> None:
+        """Keep a damaged row as it is."""
+        marks = ", ".join("?" * 11)
+        self.new.execute(
+            f"INSERT INTO damaged(session, found, came, at, {COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
+            (session.number, time.time(), came, at, *row),
+        )
+
+    def _report(self, session: _Session, lost: int, checkpoint: bool) -> None:
+        what = REWRITTEN
+        what += "" if session.head else "; what was known of this session is taken from its messages"
+        what += f"; {lost:,} messages of this session could not be read" if lost else ""
+        what += "; its checkpoint is gone" if checkpoint else ""
+        self.new.execute(
+            "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)", (session.name, what, lost, self.kept)
+        )
+
+    def _report_elsewhere(self, sessions: list[_Session]) -> None:
+        """Where ids may be wrong, report that to every id that was claimed and has no session now."""
+        unsure = ", ".join(session.name for session in sessions if session.head is None)
+        if unsure:
+            what = f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}"
+            self.new.execute(
+                "INSERT INTO repairs(session, what, lost, kept) SELECT session, ?, 0, ? FROM leases "
+                "WHERE session NOT IN (SELECT id FROM sessions)",
+                (what, self.kept),
+            )
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[Found]:
+        """Yield the rows of a range of keys, in their order, without those that cannot be read.
+
+        Args:
+            sql: gives the rows between two keys.
+            first, last: of the keys.
+            hints: keys that have a row, as far as is known.
+        """
+        empty = 0
+        while first <= last and empty < _GIVE_UP:
+            end = min(first + _CHUNK - 1, last)
+            rows = {row[0]: row for row in self._halves(sql, first, end)} if self._is_readable(sql, first, end) else {}
+            for key in range(first, end + 1):  # a damaged tree may hide a row from a range that it gives by its key
+                if key not in rows and key in hints:
+                    rows |= {row[0]: row for row in self._halves(sql, key, key)}
+            yield from (rows[key] for key in sorted(rows))
+            empty = 0 if rows else empty + 1
+            first = end + 1
+            if not rows:
+                with suppress(sqlite3.Error):  # over a gap, however wide
+                    found = self.old.execute(f"{sql} LIMIT 1", (first, last)).fetchone()
+                    first = max(first, found[0]) if found else last + 1
+
+    def _is_readable(self, sql: str, first: int, last: int) -> bool:
+        """True if one of some keys of a range can be asked for, its first and its last among them."""
+        for key in (first, last, *range(first, last, max(1, (last - first) // _PROBES))):
+            with suppress(sqlite3.Error):
+                self.old.execute(sql, (key, key)).fetchall()
+                return True
+        return False
+
+    def _halves(self, sql: str, first: int, last: int) -> Iterator[Found]:
+        try:
+            rows = self.old.execute(sql, (first, last)).fetchall()
+            if all(isinstance(row[0], int) and first <= row[0] <= last for row in rows):
+                yield from rows
+                return
+        except sqlite3.Error:
+            pass
+        if first < last:
+            middle = (first + last) // 2
+            yield from self._halves(sql, first, middle)
+            yield from self._halves(sql, middle + 1, last)
+
+
+def _sound(row: Found, name: str, key: int, start: int) -> Found | None:
+    """Return the columns of a sound row, with the checksum of its content alone; None for a damaged one.
+
+    Args:
+        row: as it is kept.
+        name: of its session.
+        key: of the row; in the archive, `start`.
+        start: the key of the session's position 0.
+    """
+    origin = row[3]
+    if isinstance(origin, bytes):
+        try:
+            origin = origin.decode()
+        except UnicodeDecodeError:
+            return None
+    for added in (key, key - start):  # in a database of version 1 the session is not under the checksum
+        if entry_in(row, name, added) is not None:
+            return (*row[:3], origin, *row[4:6], row[6] - added)
+    return None
+
+
+def _session_in(row: Found, indexed: str) -> _Session:
+    """Return what a row of `sessions` says; of a damaged one, what it may still be right about.
+
+    Args:
+        row: of today, or of version 1, which has neither the count of the archive nor a seal.
+        indexed: the name that the index of ids has for it.
+    """
+    number, name, _, holes, last_seq, _, updated, *_ = row
+    for candidate in (name, indexed.encode()):
+        with suppress(sqlite3.Error):
+            if len(row) > 8:
+                head = head_in((number, candidate, *row[2:]))
+                return _Session(number, head.session_id, head, head.archived)
+            head = unsealed((number, candidate, *row[2:], 0))
+            return _Session(number, head.session_id, head)
+    session = _Session(number, indexed)
+    with suppress(sqlite3.Error):
+        session.name = indexed or text_in(name)
+    with suppress(sqlite3.Error):
+        session.last_seq = number_in(last_seq)
+    with suppress(sqlite3.Error):
+        session.updated = number_in(updated, 0, time.time_ns() // 1000)
+    with suppress(sqlite3.Error):
+        session.holes = positions_in(holes, POSITIONS)
+    return session
+
+
+def _free(session: _Session, taken: set[str]) -> str:
+    """Return an id for a session whose row is lost or damaged: the one it seems to have, if no other has it."""
+    with suppress(ConfigError):
+        if check_session_id(session.name) not in taken:
+            return session.name
+    names = (f"recovered-{session.number}{'-again' * count}" for count in range(len(taken) + 1))
+    return next(name for name in names if name not in taken)
+
+
+def _lease_in(row: Found) -> tuple[Any, ...]:
+    session, holder = holder_in(row)
+    return (session, *astuple(holder))
+
+
+def _fact_in(row: Found) -> tuple[Any, ...]:
+    name, value = row
+    return text_in(name), number_in(value)
+
+
+def _repair_in(row: Found) -> tuple[Any, ...]:
+    key, session, what, lost, kept = row
+    return number_in(key), text_in(session), text_in(what), number_in(lost), text_in(kept)
+
+
+def _damaged_in(row: Found) -> tuple[Any, ...]:
+    _, session, found, came, *_ = row
+    number_in(session)
+    time_in(found)
+    if came not in (b"entries", b"archive"):
+        raise damage("a row is in a table it does not belong to")
+    return (*row[:3], text_in(came), *row[4:])
+
+
+def _count_in(row: Found) -> tuple[Any, ...]:
+    name, count = row
+    return text_in(name), number_in(count, 0, LARGEST_NUMBER)
+
+
+def checkpoint_in(row: Found) -> tuple[Any, ...]:
+    """Return the values of a row of `checkpoints`; raise what the driver raises for damage if it is not sound."""
+    session, covered, crc, data = row
+    if not isinstance(data, bytes) or zlib.crc32(data) != crc:
+        raise damage("a checkpoint is not as it was written")
+    return number_in(session, 1, LARGEST_NUMBER), number_in(covered), crc, data
+
+
+Reader = Callable[[Found], tuple[Any, ...]]
+READERS: dict[str, Reader] = {
+    "leases": _lease_in,
+    "facts": _fact_in,
+    "repairs": _repair_in,
+    "damaged": _damaged_in,
+    "sqlite_sequence": _count_in,
+}
+"""For each table that is not of the sessions, what checks a row of it and gives the values to write.
+
+They raise what the driver raises for damage.
+"""

@@ -1,0 +1,116 @@
+"""The first page of a damaged database: it says where each table begins, and nothing can be read without it.
+
+All databases are made alike, so a table begins at one of few pages: the one the file names, where its schema can still
+be read, the one of a new database, or the one after a VACUUM (`forget` runs one). Each of them makes a first page to
+try.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .driver import Connection
+from .schema import PAGE, connect, disconnect, make_schema, objects
+
+Roots = dict[bytes, int]
+
+_WRITE_AHEAD = b"\x02\x02"  # of bytes 18 and 19: the file has a write-ahead log
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPage:
+    """A first page to read a file under.
+
+    Attributes:
+        content: its bytes.
+        own: it is the file's own.
+    """
+
+    content: bytes
+    own: bool = False
+
+
+def first_pages(copy: Path) -> Iterator[FirstPage]:
+    """Yield the first pages under which a file may be read: its own, then those with other roots.
+
+    Args:
+        copy: of the damaged file; it is not changed, but its write-ahead log is worked into it.
+    """
+    known = [roots for roots in (_own_roots(copy), *_usual_roots()) if roots]
+    with copy.open("rb") as file:
+        yield FirstPage(file.read(PAGE), own=True)
+    pages = copy.stat().st_size // PAGE
+    tried: list[Roots] = []
+    for roots in known:
+        if roots not in tried:
+            tried.append(roots)
+            yield FirstPage(_page(roots, pages))
+
+
+def _own_roots(copy: Path) -> Roots:
+    """Return the roots that the file itself names, as far as its schema can be read."""
+    found: list[tuple[tuple[bytes | None, ...], int]] = []
+    with suppress(sqlite3.Error):
+        db = connect(copy, 1.0)
+        try:
+            db.execute("PRAGMA writable_schema = ON")  # or a schema with one damaged text could not be read at all
+            for *row, root in db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master"):
+                if isinstance(root, int) and root > 1:
+                    found.append((tuple(row), root))
+        finally:
+            disconnect(db, copy)
+    roots: Roots = {}
+    for name, (kind, table, sql) in objects().items():
+        expected = (name, kind, table, sql)
+        alike = [sum(one == other for one, other in zip(expected, row, strict=True)) for row, _ in found]
+        if alike and max(alike) >= 3:
+            roots[name] = found[alike.index(max(alike))][1]
+    return roots
+
+
+@cache
+def _usual_roots() -> tuple[Roots, ...]:
+    """Return the roots of a database as it is made, and as a VACUUM leaves it."""
+    db = _made()
+    try:
+        new = _roots(db)
+        db.execute("VACUUM")
+        return new, _roots(db)
+    finally:
+        db.close()
+
+
+def _page(roots: Roots, pages: int) -> bytes:
+    """Return the first page of an empty database whose tables begin at these pages.
+
+    Args:
+        roots: by name; those of a new database for the names that are missing.
+        pages: of the file.
+    """
+    db = _made()
+    try:
+        db.execute("PRAGMA writable_schema = ON")
+        for name, root in roots.items():
+            db.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = CAST(? AS TEXT)", (root, name))
+        page = db.serialize()[:PAGE]
+    finally:
+        db.close()
+    # Bytes 28 to 31: pages of the file; 32 to 39: free pages, which nothing here looks for.
+    return page[:18] + _WRITE_AHEAD + page[20:28] + pages.to_bytes(4, "big") + bytes(8) + page[40:]
+
+
+def _made() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
+    db.text_factory = bytes
+    db.execute(f"PRAGMA page_size = {PAGE}")
+    make_schema(db)
+    return db
+
+
+def _roots(db: sqlite3.Connection) -> Roots:
+    return dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0"))

@@ -1,0 +1,99 @@
+"""Plain words an agent uses again: how many were still in the view?
+
+A word is a run of letters that is part of no name, path or address, lower case behind its first letter, five letters
+or more; its first seven letters, in lower case, stand for its forms. As for identifiers, only those words count that
+few messages before held, and *far* are those last used outside the newest quarter of the budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..shapes import SYSTEM_ROLES, Message
+from .request import Memo, Request
+from .scale import Scale
+from .sentences import written
+from .text import said
+
+STEM = 7  # letters
+FEW = 3  # messages, at least; else a twentieth of the history
+_WORD = re.compile(r"(?<![\w./@#:-])[A-Za-z][a-z]{4,}(?![\w/@#:]|\.\w)")
+
+
+def stems(text: str) -> frozenset[str]:
+    """Return the first seven letters, in lower case, of each plain word of a text."""
+    return frozenset(word[:STEM].lower() for word in _WORD.findall(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Words to be looked for in a view, as sets of bits.
+
+    Attributes:
+        words: all of them.
+        far: those last used outside the newest quarter of the budget.
+    """
+
+    words: int = 0
+    far: int = 0
+
+
+class Words:
+    """The words one session's agent uses again.
+
+    Args:
+        messages: as recorded.
+        scale: gives the text of a message in a view.
+
+    Attributes:
+        bits: the place of each word in a set of bits; the words the agent uses, others are not looked for.
+    """
+
+    def __init__(self, messages: Sequence[Message], scale: Scale) -> None:
+        self._scale = scale
+        self._in_view = Memo(self._bits_of)
+        spoken = [stems(said(message)) for message in messages]
+        used = {i: stems(written(m)) for i, m in enumerate(messages) if m.get("role") == "assistant"}
+        self.bits = {word: place for place, word in enumerate(sorted(frozenset[str]().union(*used.values())))}
+        self._last: dict[int, dict[str, int]] = {}  # by assistant message: where each word of it was last used
+        last: dict[str, int] = {}
+        spread: dict[str, int] = {}
+        before = 0
+        for index, message in enumerate(messages):
+            if index in used:
+                few = max(FEW, before / 20)
+                self._last[index] = {word: last[word] for word in used[index] if word in last and spread[word] <= few}
+            if message.get("role") not in SYSTEM_ROLES:
+                before += 1
+                for word in spoken[index] & self.bits.keys():
+                    last[word] = index
+                    spread[word] = spread.get(word, 0) + 1
+
+    def wanted(self, near: Sequence[int]) -> Mapping[int, Wanted]:
+        """Return the words to look for, by index of the assistant's message that uses them.
+
+        Args:
+            near: for each message the first one that is not far from it.
+        """
+        return {
+            index: Wanted(self._set_of(last), self._set_of(word for word in last if last[word] < near[index]))
+            for index, last in self._last.items()
+        }
+
+    def in_view(self, request: Request) -> int:
+        """Return the words of a view, as a set of bits."""
+        held = 0
+        for found in self._in_view.each(request):
+            held |= found
+        return held
+
+    def _bits_of(self, message: Message) -> int:
+        return self._set_of(stems(self._scale.text(message)) & self.bits.keys())
+
+    def _set_of(self, words: Iterable[str]) -> int:
+        bits = 0
+        for word in words:
+            bits |= 1 << self.bits[word]
+        return bits

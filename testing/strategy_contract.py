@@ -1,0 +1,138 @@
+"""What every strategy must do, as tests to inherit: `StrategyContract`.
+
+The test file of a strategy gives the contract a way to make it::
+
+    from amplifier_context_testing.strategy_contract import StrategyContract
+
+
+    class TestDropSearches(StrategyContract):
+        def make_strategy(self) -> Strategy:
+            return DropSearches("grep")
+
+`amplifier_context_core.strategies.base` says in words what is tested here. The strategy is tried on odd conversations
+and on a long one, with goals as the ladder sets them.
+
+Needs pytest, and pytest-asyncio in its auto mode (``asyncio_mode = "auto"``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+
+from amplifier_context_core import ContextManager, Draft, Goal, Plugins, Strategy, approx_token_counter, load_config
+from amplifier_context_core.floor import mark_protected
+from amplifier_context_core.ladder import build_ladder, climb
+from amplifier_context_core.strategies.base import draft_of
+
+from .checker import checked
+from .coding_session import coding_session
+from .corpus import conversations
+from .shapes import Message
+
+_TOKENS = 60_000  # of the largest conversation: what a strategy does to it shows in a second
+_BUDGET = 6_000  # tokens: some compactions in a session of 400 messages
+
+
+class StrategyContract:
+    """Holds a strategy to `amplifier_context_core.strategies.base`. Inherit it and give `make_strategy`."""
+
+    def make_strategy(self) -> Strategy:
+        """Make the strategy under test."""
+        raise NotImplementedError("give a `make_strategy` method that makes the strategy")
+
+    def test_it_has_a_name_of_its_own(self) -> None:
+        name = self.make_strategy().name
+        assert isinstance(name, str)
+        assert name
+        assert name != Strategy.name
+
+    def test_two_made_alike_have_the_same_repr(self) -> None:
+        """A checkpoint serves another session only where this is the same."""
+        assert repr(self.make_strategy()) == repr(self.make_strategy())
+
+    async def test_the_ladder_never_skips_it(self) -> None:
+        for name, draft in _drafts():
+            for share in (0.0, 0.5, 0.9):
+                goal = Goal(int(draft.tokens * share), draft.tokens)
+                done = await climb(
+                    draft,
+                    goal,
+                    [self.make_strategy()],
+                    trigger=draft.tokens,
+                    pins=(),
+                    pin_tokens=draft.tokens,
+                    recent_tokens=draft.tokens // 10,
+                )
+                assert done.skipped == (), f"{name}, target {goal.target:,} of {draft.tokens:,} tokens"
+
+    async def test_protected_segments_are_left_as_they_are(self) -> None:
+        for name, draft in _drafts():
+            done = await self.make_strategy().apply(draft, Goal(0, draft.tokens))
+            after = {segment.first: segment for segment in done.segments}
+            for segment in draft.segments:
+                if segment.protected_because:
+                    assert after.get(segment.first) is segment, f"{name}, {segment.mark} {segment.protected_because}"
+
+    async def test_recent_segments_are_left_as_they_are(self) -> None:
+        for name, draft in _drafts():
+            recent = frozenset(segment.first for segment in draft.segments)
+            assert await self.make_strategy().apply(draft, Goal(0, draft.tokens, recent=recent)) is draft, name
+
+    async def test_where_the_goal_is_met_it_returns_the_same_draft(self) -> None:
+        for name, draft in _drafts():
+            assert await self.make_strategy().apply(draft, Goal(draft.tokens, draft.tokens)) is draft, name
+
+    async def test_where_nothing_changes_it_returns_the_same_draft(self) -> None:
+        for name, draft in _drafts():
+            goal = Goal(0, draft.tokens)
+            done = draft
+            for _ in range(10):
+                before, done = done, await self.make_strategy().apply(done, goal)
+                assert (done is before) == (done == before), name
+                if done is before:
+                    break
+            else:
+                pytest.fail(f"{name}: ten calls on their own results, and the last one changed the draft")
+
+    async def test_it_changes_no_message_in_place(self) -> None:
+        for name, draft in _drafts():
+            before = copy.deepcopy(draft)
+            await self.make_strategy().apply(draft, Goal(0, draft.tokens))
+            assert draft == before, name
+
+    async def test_it_does_the_same_each_time(self) -> None:
+        strategy = self.make_strategy()
+        for name, draft in _drafts():
+            goal = Goal(draft.tokens // 2, draft.tokens)
+            first = await strategy.apply(draft, goal)
+            assert await strategy.apply(draft, goal) == first, name
+            assert await self.make_strategy().apply(draft, goal) == first, name
+
+    async def test_a_session_with_it_sends_valid_requests_and_keeps_its_history(self) -> None:
+        config = load_config({"max_tokens": _BUDGET, "token_counter": "heuristic"})
+        ladder = [self.make_strategy(), *build_ladder(config, Plugins())]
+        manager = ContextManager(config, ladder=ladder, plugins=Plugins())
+        messages = list(coding_session(400, seed=1))
+        for message in messages:
+            await manager.add_message(message)
+            if message["role"] != "assistant":
+                checked(await manager.get_messages_for_request())
+        report = await manager.explain()
+        assert report["compactions"] > 0
+        assert report["warnings"] == []
+        assert [m["content"] for m in await manager.get_messages()] == [m["content"] for m in messages]
+
+
+def _drafts() -> Iterator[tuple[str, Draft]]:
+    """Drafts with their floor marked, each with its name."""
+    histories: dict[str, list[Message]] = {one.name: one.messages for one in conversations()}
+    histories["a coding session"] = list(coding_session(120, seed=2))
+    for name, messages in histories.items():
+        _, draft = draft_of(messages, approx_token_counter)
+        if not draft.segments or draft.tokens > _TOKENS:
+            continue
+        segments, _ = mark_protected(draft.segments, (), pin_tokens=draft.tokens)
+        yield name, draft.with_segments(segments)

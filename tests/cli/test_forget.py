@@ -1,0 +1,303 @@
+"""`amplifier-context forget`, run as a user runs it: forks, spawned sessions, the whole store, a host's own files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from amplifier_context_core import ContextManager, erasures, load_config
+from amplifier_context_core.cli import host_files, main
+from tests.durable.host import Host
+from tests.places import Place, parameters
+
+SECRET = "SECRET_hunter2"
+SAID = f"my password is {SECRET}"
+Run = Callable[..., Result]
+Message = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasures, "COST", (4, 8, 1))
+
+
+@pytest.fixture(params=[one for one in parameters() if one.values[0] != "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where histories are kept: all but memory, which ends with its command."""
+    return Place(request.param, tmp_path, "flush")
+
+
+@pytest.fixture
+def run(place: Place) -> Run:
+    def run(*arguments: str, stdin: str | None = None, code: int = 0) -> Result:
+        done = CliRunner().invoke(main, [arguments[0], "--store", place.address(), *arguments[1:]], input=stdin)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def manager_on(place: Place, name: str) -> ContextManager:
+    config = load_config({"token_counter": "heuristic", "max_tokens": 6_000})
+    return ContextManager(config, session_id=place.session_id(name), store=place.store())
+
+
+async def talk(place: Place, name: str, *said: str) -> list[Message]:
+    """Say this in a session, and show it once; the history."""
+    manager = manager_on(place, name)
+    for number, text in enumerate(said):
+        await manager.add_message({"role": "assistant" if number % 2 else "user", "content": text})
+        await asyncio.sleep(0.002)  # so that no two have the same time
+    await manager.get_messages_for_request()
+    history = await manager.get_messages()
+    await manager.close()
+    return history
+
+
+async def hand_on(place: Place, name: str, history: list[Message]) -> None:
+    """Begin a session with the history of another, as foundation spawns an agent."""
+    child = manager_on(place, name)
+    await child.set_messages(history)
+    await child.add_message({"role": "user", "content": "your own task"})
+    await child.get_messages_for_request()
+    await child.close()
+
+
+def contents(place: Place, name: str) -> list[str]:
+    async def read() -> list[str]:
+        store = place.store()
+        entries = await store.read(place.session_id(name))
+        await store.close()
+        return [entry.message["content"] for entry in entries]
+
+    return asyncio.run(read())
+
+
+# --- D1 --------------------------------------------------------------------------------------------------------------
+
+
+def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run, home: Path) -> None:
+    name = place.session_id("s")
+    host = Host(home, name)
+
+    async def first() -> None:
+        manager = manager_on(place, "s")
+        host.prompted(SAID)
+        await manager.add_message({"role": "user", "content": SAID})
+        await manager.add_message({"role": "assistant", "content": "thank you"})
+        await host.save(manager)
+        await host.save(manager)
+        await manager.close()
+
+    async def second() -> None:
+        manager = manager_on(place, "s")
+        await host.resume(manager, "Be brief.")
+        await manager.add_message({"role": "user", "content": "go on"})
+        assert SECRET not in json.dumps(await manager.get_messages_for_request())
+        await manager.close()
+
+    asyncio.run(first())
+    said = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
+    assert f"{name}: 1 message erased\n" in said
+    asyncio.run(second())
+    assert contents(place, "s")[-3:] == ["(erased)", "thank you", "go on"]
+    named = sorted(line.split("/")[-1] for line in said.splitlines() if line.startswith("  "))
+    assert named == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
+    assert SECRET not in said
+
+
+# --- D2 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [[], ["--no-trace"]])
+def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place, run: Run, first: list[str]) -> None:
+    parent, kid = place.session_id("zz-p"), place.session_id("zz-kid")
+    asyncio.run(talk(place, "zz-p", SAID, "thank you", "go on"))
+    run("fork", parent, kid)
+    assert f"{kid} holds the same" in run("forget", parent, "m1", "--yes", *first).output
+    assert SAID in contents(place, "zz-kid")
+    said = run("forget", parent, "m1", "--forks", "--yes").output
+    assert f"{kid}: 1 message erased" in said
+    assert contents(place, "zz-kid") == ["(erased)", "thank you", "go on"]
+    assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
+
+
+def test_the_session_a_fork_was_made_of_is_found_from_the_fork(place: Place, run: Run) -> None:
+    parent, kid = place.session_id("p"), place.session_id("kid")
+    asyncio.run(talk(place, "p", "hello", "welcome", SAID))
+    run("fork", parent, kid)
+    run("forget", kid, "m3", "--forks", "--yes")
+    assert SAID not in contents(place, "p") + contents(place, "kid")
+
+
+# --- D3 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, run: Run, again: bool) -> None:
+    parent, child = place.session_id("parent-x"), place.session_id("child-x")
+    history = asyncio.run(talk(place, "parent-x", "hello", "welcome", SAID, "thank you"))
+    asyncio.run(hand_on(place, "child-x", history[1:]))
+    asyncio.run(talk(place, "stranger", "hello", "welcome", SAID))
+    if again:
+        assert f"{child} holds the same" in run("forget", parent, "m3", "--yes").output
+    said = run("forget", parent, "m3", "--forks", "--yes").output
+    assert f"{child}: 1 message erased" in said
+    assert contents(place, "child-x") == ["welcome", "(erased)", "thank you", "your own task"]
+    assert SAID in contents(place, "stranger")  # the same words, and another message: for --containing
+
+
+# --- a whole store, and what is in the way; files are enough to show that --------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Place:
+    """A store of files that holds three sessions; two of them say the secret."""
+    place = Place("jsonl", tmp_path / "files")
+    asyncio.run(talk(place, "one", SAID, "thank you"))
+    asyncio.run(talk(place, "two", "hello", "welcome"))
+    asyncio.run(talk(place, "three", "hello", f"you said {SECRET}", "I did"))
+    return place
+
+
+def forget(place: Place, *arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["forget", "--store", place.address(), *arguments], input=stdin)
+
+
+def test_forgetting_in_a_whole_store_lists_first_what_it_found(files: Place) -> None:
+    done = forget(files, "--containing", "--yes", stdin=f"{SECRET}\n")
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert sorted(lines[:2]) == ["one: m1", "three: m2"]
+    assert sorted(lines[2:]) == ["one: 1 message erased", "three: 1 message erased"]
+    assert SECRET not in "".join([*contents(files, "one"), *contents(files, "three")])
+    assert contents(files, "two") == ["hello", "welcome"]
+    nothing = forget(files, "--containing", "--yes", stdin=f"{SECRET}\n")
+    assert (nothing.exit_code, "none of 3 sessions in" in nothing.output) == (1, True)
+
+
+def test_a_whole_store_is_never_erased_from_unasked(files: Place) -> None:
+    for arguments in (["--containing"], ["--forks", "--containing", "--yes"], ["--yes"]):
+        done = forget(files, *arguments, stdin=SECRET)
+        assert (done.exit_code, SECRET in done.output) == (2, False)
+    assert SAID in contents(files, "one")
+
+
+def test_a_session_in_use_is_named_and_the_others_are_gone_through(files: Place) -> None:
+    store = files.store()
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(store.open("one"))
+        done = forget(files, "--containing", "--yes", stdin=SECRET)
+    finally:
+        loop.run_until_complete(store.close())
+        loop.close()
+    assert done.exit_code == 1
+    assert "one: session 'one' is in use by pid" in done.output
+    assert "three: 1 message erased" in done.output
+    assert SAID in contents(files, "one")
+    assert forget(files, "--containing", "--yes", stdin=SECRET).exit_code == 0
+
+
+def test_a_text_that_only_a_short_form_holds_is_found_as_well(files: Place) -> None:
+    async def register() -> None:
+        manager = manager_on(files, "two")
+        await manager.compact_summary("to_come", f"it used {SECRET}")
+        await manager.close()
+
+    asyncio.run(register())
+    assert forget(files, "two", "--containing", "--yes", stdin=SECRET).exit_code == 0
+    asyncio.run(register())
+    done = forget(files, "--containing", "--yes", stdin=SECRET)
+    assert "two: what is kept beside its messages" in done.output
+    for path in files.folder.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+
+
+def test_no_trace_leaves_no_hash(files: Place) -> None:
+    forget(files, "one", "m1", "--yes")
+    assert any(b"$scrypt$" in path.read_bytes() for path in files.folder.rglob("*") if path.is_file())
+    forget(files, "one", "m1", "--no-trace", "--yes")
+    assert not any(b"$scrypt$" in path.read_bytes() for path in files.folder.rglob("*") if path.is_file())
+
+
+# --- files of the host -----------------------------------------------------------------------------------------------
+
+
+def named(done: Result) -> list[str]:
+    return [
+        line.strip().split("/.amplifier/projects/")[1] for line in done.output.splitlines() if "/.amplifier/" in line
+    ]
+
+
+def test_files_of_the_host_are_found_by_looking_into_them(files: Place, home: Path) -> None:
+    host, other = Host(home, "one"), Host(home, "one", project="x-0a1b2c3d")
+    host.prompted(SAID)
+    other.transcript.write_text(json.dumps({"role": "user", "content": json.dumps({"note": SAID})}))
+    (host.folder / "plans").mkdir()
+    (host.folder / "plans" / "notes.md").write_text(f"{'-' * 3_000_000}{SECRET}")
+    (host.folder / "clean.md").write_text("nothing")
+    Host(home, "another").prompted("elsewhere")
+    (home / ".amplifier" / "projects" / "-tmp-x" / "sessions" / "another" / "its.md").write_text(SAID)
+    done = forget(files, "one", "m1", "--yes")
+    assert named(done) == [
+        "-tmp-x/repl_history",
+        "-tmp-x/sessions/one/events.jsonl",
+        "x-0a1b2c3d/sessions/one/transcript.jsonl",
+    ]
+    done = forget(files, "one", "--containing", "--yes", stdin=SECRET)
+    assert "-tmp-x/sessions/one/plans/notes.md" in named(done)
+    assert SECRET not in done.output
+
+
+def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home: Path, tmp_path: Path) -> None:
+    host = Host(home, "one")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "private.md").write_text(SAID)
+    (host.folder / "link.md").symlink_to(outside / "private.md")
+    (host.folder / "linked").symlink_to(outside)
+    os.mkfifo(host.folder / "pipe")
+    (host.project.parent / "linked-project").symlink_to(host.project)
+    done = forget(files, "one", "m1", "--yes")
+    assert done.exit_code == 0
+    assert named(done) == []
+
+
+def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(home, "one")
+    for number in range(3):
+        (host.folder / f"{number}.md").write_text(SAID)
+    monkeypatch.setattr(host_files, "MOST", 1)
+    assert "2 files of the host could not be looked through" in forget(files, "one", "m1", "--yes").output
+    monkeypatch.setattr(host_files, "PATIENCE", -1.0)
+    done = forget(files, "one", "--containing", "--yes", stdin=SECRET)
+    assert "3 files of the host could not be looked through" in done.output
+
+
+def test_a_short_message_is_not_looked_for_in_files(files: Place, home: Path) -> None:
+    Host(home, "two").prompted("hello")
+    assert named(forget(files, "two", "m1", "--yes")) == []
+
+
+def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Place, home: Path) -> None:
+    asyncio.run(talk(files, "four", f"first line\nthen {SECRET}\nlast"))
+    Host(home, "four").prompted(f"first line\nthen {SECRET}\nlast")
+    assert "-tmp-x/repl_history" in named(forget(files, "four", "m1", "--yes"))
+
+
+def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
+    host = Host(home, "one")
+    host.prompted(SAID)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
+    forget(files, "one", "m1", "--yes")
+    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
+    assert all(stat.S_ISREG(path.stat().st_mode) for path in before)

@@ -1,0 +1,70 @@
+"""Tables on narrow screens: nothing is cut off, whatever the width."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.cli.grid import grid
+from amplifier_context_core.cli.words import columns_of
+
+HEADS = ["manager", "recall", "located", "cost", "faulty", "p50 ms"]
+ROWS = [["context-simple", "0.978", "0.977", "8.70 M", "0", "0.3"], ["newest", "0.5", "–", "1,200.00 M", "12", "35.1"]]
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 100, 140, None])
+def test_every_name_and_every_figure_is_there_at_every_width(width: int | None) -> None:
+    lines = grid([HEADS, *ROWS], width)
+    words = " ".join(lines).split()
+    for cell in (*ROWS[0], *ROWS[1], *HEADS[1:]):
+        assert words.count(cell.split()[0]) >= 1, cell
+    assert width is None or max(map(columns_of, lines)) <= width
+
+
+def test_a_table_that_fits_is_one_table() -> None:
+    assert grid([HEADS, *ROWS], 80) == grid([HEADS, *ROWS], None)
+    assert grid([HEADS, *ROWS], None)[1] == "context-simple   0.978    0.977      8.70 M       0     0.3"
+
+
+def test_columns_that_find_no_room_go_on_below_beside_the_same_names() -> None:
+    assert grid([["who", "one", "two"], ["a", "1", "2"], ["b", "3", "4"]], 9) == [
+        "who  one",
+        "a      1",
+        "b      3",
+        "",
+        "who  two",
+        "a      2",
+        "b      4",
+    ]
+
+
+def test_names_too_wide_for_the_screen_are_numbered_and_listed_whole() -> None:
+    long = "context-simple:target_usage=0.4,compact_threshold=0.9"
+    assert grid([["manager", "recall"], [long, "0.9"], ["newest", "0.5"]], 60) == [
+        f"1  {long}",
+        "2  newest",
+        "",
+        "#  recall",
+        "1     0.9",
+        "2     0.5",
+    ]
+
+
+CELLS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
+
+
+@given(
+    st.integers(1, 5).flatmap(lambda heads: st.lists(st.lists(CELLS, min_size=heads, max_size=heads), min_size=1)),
+    st.integers(1, 80),
+)
+def test_no_cell_is_lost_and_no_line_is_wider_than_it_must_be(table: list[list[str]], width: int) -> None:
+    lines = grid(table, width)
+    text = "".join("".join(lines).split())
+    for row in table[1:]:
+        for cell in row[1:]:
+            assert "".join(cell.split()) in text
+    widest = max(columns_of(cell) for row in table for cell in row[1:] or [""])
+    names = max(columns_of(row[0]) for row in table)
+    beside = names if names <= width / 2 else len(str(len(table)))
+    assert max(map(columns_of, lines)) <= max(width, beside + 2 + widest, 2 + len(str(len(table))) + 2)

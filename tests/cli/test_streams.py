@@ -1,0 +1,161 @@
+"""Whatever standard output is, a command ends in order: its encoding, a full disk, a pipe nobody reads, no folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.cli import main
+from amplifier_context_core.stores import open_store
+from amplifier_context_testing.talk import Talk
+
+from .conftest import clone_at
+
+ODD = "café … → █ 日本 \x1b[2J"
+COMMAND = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()"]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> str:
+    """The address of a store with two sessions; what is said in them is in many alphabets."""
+    address = f"jsonl:{tmp_path / 'sessions'}"
+
+    async def fill() -> None:
+        for name in ("one", "zwei-日本"):
+            store = open_store(address, durability="flush")
+            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
+            for message in Talk().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages:
+                await manager.add_message(message)
+            await manager.close()
+
+    asyncio.run(fill())
+    return address
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    file = tmp_path / "made.jsonl"
+    file.write_text(json.dumps({"id": "made-日本", "messages": Talk().user(ODD).work(6, "x").say("…").messages}) + "\n")
+    return file
+
+
+def commands(address: str, recording: Path, clone: Path) -> dict[str, list[str]]:
+    """Each command, with arguments that make it print something."""
+    store = ["--store", address]
+    return {
+        "run": ["run", str(clone / "examples" / "explore.yaml"), "--path", str(clone), "--budget", "3000"],
+        "replay": ["replay", str(recording), "--no-floors"],
+        "sessions": ["sessions", *store],
+        "show": ["show", "one", *store],
+        "show --full": ["show", "one", "--full", *store],
+        "show --json": ["show", "one", "--json", *store],
+        "copy": ["copy", address, f"sqlite:{recording.parent / 'copy.db'}"],
+        "verify": ["verify", *store],
+        "repair": ["repair", "one", *store],
+        "fork": ["fork", "one", *store],
+        "forget": ["forget", "zwei-日本", "m1", "--yes", *store],
+        "delete": ["delete", "zwei-日本", "--yes", *store],
+        "an error": ["show", "drei-日本", *store],
+        "help": ["show", "--help"],
+    }
+
+
+NAMES = list(commands("", Path(), Path()))
+
+
+@pytest.fixture
+def arguments(kept: str, recording: Path, tmp_path: Path) -> Callable[[str], list[str]]:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    return commands(kept, recording, clone_at(clone)).__getitem__
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_prints_in_every_encoding(
+    arguments: Callable[[str], list[str]], name: str, encoding: str
+) -> None:
+    done = CliRunner(charset=encoding).invoke(main, arguments(name))
+    assert done.exit_code == (1 if name == "an error" else 0), done.output
+    assert not isinstance(done.exception, UnicodeError)
+    text = done.output_bytes.decode(encoding)
+    assert text.strip()
+    if encoding == "ascii" and name == "show":
+        assert "caf? ~ > #" in text  # what has a plainer counterpart gets it
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_json_is_the_same_data_in_every_encoding(kept: str, encoding: str) -> None:
+    def shown(charset: str) -> list[object]:
+        done = CliRunner(charset=charset).invoke(main, ["show", "one", "--json", "--store", kept])
+        return [json.loads(line) for line in done.output_bytes.decode(charset).splitlines()]
+
+    assert shown(encoding) == shown("utf-8")
+    assert ODD in str(shown(encoding)[0]) or json.dumps(ODD) in json.dumps(shown(encoding)[0])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+@pytest.mark.kernel
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "an error"])
+def test_an_output_that_cannot_be_written_is_one_clear_line(arguments: Callable[[str], list[str]], name: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments(name)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == "Error: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("name", ["show", "show --json", "sessions", "verify", "run", "help"])
+def test_a_pipe_that_is_closed_ends_the_command_without_a_word(
+    arguments: Callable[[str], list[str]], name: str
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [*COMMAND, *arguments(name)], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a current folder cannot be deleted there")
+@pytest.mark.parametrize(
+    "arguments", [["sessions"], ["copy", "jsonl:here", "sqlite:there.db"], ["verify"], ["show", "one"]]
+)
+def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, arguments: list[str]) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code = f"import os; os.chdir({str(folder)!r}); os.rmdir({str(folder)!r}); {COMMAND[2]}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert line in (
+        "Error: the current folder was deleted; change to another one, then try again",
+        "Error: there is no folder here; check the address",  # the folder "here" of `copy`, which is looked for first
+    )
+
+
+def test_without_a_standard_output_a_command_still_works(kept: str) -> None:
+    command = f'exec "$0" -c "$1" show one --store "{kept}" >&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, *(COMMAND[0], COMMAND[2])], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

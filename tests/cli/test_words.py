@@ -1,0 +1,108 @@
+"""Texts for people: amounts, times, commands as they are typed, texts cut to columns."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.cli import main
+from amplifier_context_core.cli.words import (
+    columns_of,
+    command,
+    counted,
+    cut,
+    fitting,
+    padded,
+    shown_address,
+    size_text,
+    time_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_200, "1,200 messages")]
+)
+def test_one_of_something_is_no_plural(number: int, said: str) -> None:
+    assert counted(number, "message") == said
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 kB"),
+        (67_417_000, "67.4 MB"),
+        (999_960, "1.0 MB"),
+        (3 * 10**9, "3.0 GB"),
+        (5 * 10**15, "5000.0 TB"),
+    ],
+)
+def test_a_size_has_three_digits_and_a_unit(size: int, said: str) -> None:
+    assert size_text(size) == said
+
+
+def test_a_time_is_local_and_says_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert time_text("2025-06-01T12:03:09.123Z") == "2025-06-01 14:03 +0200"
+        assert time_text("2025-01-01T12:03:09+00:00") == "2025-01-01 13:03 +0100"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert time_text("") == ""
+    assert time_text("unknown") == "unknown"
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), max_size=3))
+def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None:
+    """Whatever the ids are: quotes, blanks, dashes in front."""
+    line = command("show", *names, options=["--full"], address="jsonl:/with a/blank")
+    words = shlex.split(line.removeprefix("`").removesuffix("`"))
+    assert words[:5] == ["amplifier-context", "show", "--full", "--store", "jsonl:/with a/blank"]
+    verify = main.commands["verify"]
+    assert list(verify.make_context("verify", words[3:]).params["names"]) == names
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("jsonl:/a/b@c?d", "jsonl:/a/b@c?d"),
+        ("sqlite:~/x.db", "sqlite:~/x.db"),
+        ("postgresql://user:pa@ss@host:5432/db?password=secret", "postgresql://host:5432/db"),
+        ("redis://:secret@host/0?prefix=x", "redis://host/0"),
+        ("own:user:secret@place", "own:place"),
+        ("redis://host/0", "redis://host/0"),
+    ],
+)
+def test_an_address_is_shown_without_a_password(address: str, shown: str) -> None:
+    assert shown_address(address) == shown
+    said = command("verify", address=address)
+    assert "secret" not in said
+    assert ("with the same --store" in said) == (address != shown)
+
+
+@given(st.text(), st.integers(1, 60))
+def test_a_cut_text_fits_its_columns_and_says_where_it_was_cut(text: str, width: int) -> None:
+    short = cut(text, width)
+    assert columns_of(short) <= width
+    assert "\n" not in short
+    whole = " ".join(text.split())
+    assert short == whole or (short.endswith("…") and whole.startswith(short[:-1]))
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert columns_of("日本 e\u0301") == 6
+    assert cut("日本日本", 6) == "日本…"
+    assert fitting("日本日本", 5) == 2
+    assert padded("日", 4) == "日  "
+
+
+def test_a_text_is_cut_between_words_where_that_leaves_most_of_it() -> None:
+    assert cut("several words that are long", 20) == "several words that…"
+    assert cut("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"

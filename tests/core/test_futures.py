@@ -1,0 +1,94 @@
+"""A future is resolved whatever exception the work ended with, and only one module puts exceptions into futures."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import re
+
+import pytest
+
+from amplifier_context_core.additions import Addition, land
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.futures import in_thread, resolve
+from amplifier_context_core.messages import read_message
+
+from .test_architecture import CORE, FOLDERS, sources
+
+
+class Sub(StopIteration):
+    """A subclass, which a future accepts and returns as a result."""
+
+
+class Broken(Exception):
+    """An exception with an odd constructor."""
+
+    def __init__(self, one: int, *, two: int) -> None:
+        super().__init__(one, two)
+
+
+def _made(kind: type[BaseException]) -> BaseException | None:
+    try:
+        return kind()
+    except TypeError:  # those of Unicode and of groups want arguments
+        return None
+
+
+BUILTIN = [value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)]
+PROBLEMS = [made for kind in BUILTIN if (made := _made(kind)) is not None]
+PROBLEMS += [Sub("value"), Broken(1, two=2), asyncio.InvalidStateError(), ExceptionGroup("both", [StopIteration()])]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_a_future_takes_any_exception(problem: BaseException) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    resolve(future, problem=problem)
+    raised = future.exception()
+    if isinstance(problem, StopIteration):
+        assert isinstance(raised, StoreError)
+        assert raised.__cause__ is problem
+    else:
+        assert raised is problem
+
+
+async def test_a_future_that_is_done_or_cancelled_is_left_as_it_is() -> None:
+    loop = asyncio.get_running_loop()
+    done, cancelled = loop.create_future(), loop.create_future()
+    resolve(done, "first")
+    cancelled.cancel()
+    for future in (done, cancelled):
+        resolve(future, "second")
+        resolve(future, problem=ValueError())
+    assert done.result() == "first"
+    assert cancelled.cancelled()
+
+
+@pytest.mark.parametrize("kind", [StopIteration, Sub])
+async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_caller(kind: type[StopIteration]) -> None:
+    def work(value: int, *, more: int) -> int:
+        if value:
+            raise kind(value)
+        return more
+
+    assert await in_thread(work, 0, more=3) == 3
+    with pytest.raises(StoreError, match=kind.__name__):
+        await asyncio.wait_for(in_thread(work, 1, more=0), 5)
+
+
+async def test_an_addition_is_answered_whatever_the_store_raised() -> None:
+    message, reading = read_message({"role": "user", "content": "hello"})
+    landed = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    land([Addition(message, reading, 1, None, None, future) for future in landed], StopIteration())
+    for future in landed:
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(future, 5)
+
+
+def test_only_one_module_puts_exceptions_into_futures_and_work_into_threads() -> None:
+    folder = FOLDERS[CORE]
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in sources(folder)
+        if re.search(r"\.set_exception\(|asyncio\.to_thread|run_in_executor", path.read_text())
+    }
+    assert found == {"futures.py"}

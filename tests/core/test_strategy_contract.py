@@ -1,0 +1,189 @@
+"""The strategy contract itself: core's own strategies keep it, and it is not fooled."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import (
+    ClearToolOutputs,
+    ClipToolOutputs,
+    CondenseChapters,
+    Draft,
+    DropChapters,
+    FoldRounds,
+    Goal,
+    KeepImportant,
+    Strategy,
+    SupersedeStaleReads,
+)
+from amplifier_context_testing.strategy_contract import StrategyContract
+
+
+class TestSupersede(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return SupersedeStaleReads()
+
+
+class TestFold(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return FoldRounds()
+
+
+class TestCondense(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return CondenseChapters()
+
+
+class TestClip(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return ClipToolOutputs(100)
+
+
+class TestClear(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return ClearToolOutputs(2)
+
+
+class TestDrop(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return DropChapters()
+
+
+class TestImportant(StrategyContract):
+    def make_strategy(self) -> Strategy:
+        return KeepImportant(lambda message: float(len(str(message.get("content")))))
+
+
+# -- strategies that break it -----------------------------------------------------------------------------------------
+
+
+class Nameless(Strategy):
+    pass
+
+
+class Fickle(Strategy):
+    """Its repr is never the same."""
+
+    name = "fickle"
+    made = 0
+
+    def __init__(self) -> None:
+        Fickle.made += 1
+        self.number = Fickle.made
+
+    def __repr__(self) -> str:
+        return f"Fickle({self.number})"
+
+
+class DropsAll(Strategy):
+    name = "drops-all"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(())
+
+
+class DropsTheRecent(Strategy):
+    name = "drops-the-recent"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        kept = [segment for segment in draft.segments if segment.protected_because]
+        return draft if len(kept) == len(draft.segments) or goal.met_by(draft) else draft.with_segments(kept)
+
+
+class GoesOn(Strategy):
+    """Drops one more round whatever the goal."""
+
+    name = "goes-on"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        loose = [segment for segment in draft.segments if goal.may_touch(segment)]
+        return draft.with_segments(s for s in draft.segments if s is not loose[0]) if loose else draft
+
+
+class Copies(Strategy):
+    """Returns an equal draft that is another object."""
+
+    name = "copies"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(draft.segments)
+
+
+class Writes(Strategy):
+    """Changes messages in place."""
+
+    name = "writes"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        for segment in draft.segments:
+            for shown in segment.shown:
+                shown.message["content"] = "x"
+        return draft
+
+
+class Remembers(Strategy):
+    """Drops what it was shown before."""
+
+    name = "remembers"
+    seen: Counter[int]
+
+    def __init__(self) -> None:
+        self.seen = Counter()
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        loose = [segment for segment in draft.segments if goal.may_touch(segment)]
+        self.seen.update(segment.first for segment in loose)
+        kept = [s for s in draft.segments if s not in loose or self.seen[s.first] < 2]
+        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
+
+
+class Lengthens(Strategy):
+    """Makes the view larger."""
+
+    name = "lengthens"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        segments = list(draft.segments)
+        for place, segment in enumerate(segments):
+            if goal.may_touch(segment) and segment.shown and segment.rule != self.name:
+                shown = [replace(one, tokens=one.tokens + 1) for one in segment.shown]
+                segments[place] = segment.rendered_as(shown, "clipped", self.name)
+        return draft if segments == list(draft.segments) else draft.with_segments(segments)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "claim"),
+    [
+        (Nameless, "test_it_has_a_name_of_its_own"),
+        (Fickle, "test_two_made_alike_have_the_same_repr"),
+        (DropsAll, "test_the_ladder_never_skips_it"),
+        (Lengthens, "test_the_ladder_never_skips_it"),
+        (DropsAll, "test_protected_segments_are_left_as_they_are"),
+        (DropsTheRecent, "test_recent_segments_are_left_as_they_are"),
+        (GoesOn, "test_where_the_goal_is_met_it_returns_the_same_draft"),
+        (Copies, "test_where_nothing_changes_it_returns_the_same_draft"),
+        (GoesOn, "test_where_nothing_changes_it_returns_the_same_draft"),
+        (Writes, "test_it_changes_no_message_in_place"),
+        (Remembers, "test_it_does_the_same_each_time"),
+        (DropsAll, "test_a_session_with_it_sends_valid_requests_and_keeps_its_history"),
+    ],
+)
+async def test_a_strategy_that_breaks_the_contract_fails_the_claim_it_breaks(
+    strategy: type[Strategy], claim: str
+) -> None:
+    class Contract(StrategyContract):
+        def make_strategy(self) -> Strategy:
+            return strategy()
+
+    async def check() -> None:
+        done: Any = getattr(Contract(), claim)()
+        if inspect.isawaitable(done):
+            await done
+
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await check()

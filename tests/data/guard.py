@@ -1,0 +1,92 @@
+"""The guard of views: hashes of every view of whole sessions, so that a change that must change nothing is seen to.
+
+A session is replayed message by message, with the clock frozen, in windows of a tenth, a quarter and half of it. The
+hash covers each view as it is sent and the report of `explain`. `make guard` records them again, after a change that
+is meant to change views.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, kin, load_config
+from amplifier_context_testing import coding_session, conversations, read_transcripts
+from tests.conftest import DATA
+
+Message = dict[str, Any]
+
+SHARES = (0.1, 0.25, 0.5)
+RECORDED = Path(__file__).with_name("guard.json")
+EVERY = 10  # requests between two reports that are hashed; the last one always is
+SUITE = ("cline_session", "swe_agent_demos")  # sets of which the suite replays the first session; `make soak`: all
+_NOW = "2026-01-01T00:00:00.000+00:00"
+
+
+async def fingerprint(messages: Sequence[Message], share: float) -> str:
+    """Return the hash of all views and reports of one session in a window of this share of its tokens."""
+    kin.forget()
+    budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
+    config = load_config({"token_counter": "heuristic", "max_tokens": budget})
+    manager = ContextManager(config, plugins=Plugins(), clock=lambda: _NOW)
+    digest = hashlib.sha256()
+    requests = 0
+    for message in messages:
+        if message["role"] == "assistant":
+            requests += 1
+            _feed(digest, await manager.get_messages_for_request())
+            if requests % EVERY == 0:
+                _feed(digest, await manager.explain())
+        await manager.add_message(dict(message))
+    _feed(digest, await manager.get_messages_for_request())
+    _feed(digest, await manager.explain())
+    return digest.hexdigest()[:16]
+
+
+def _feed(digest: Any, value: object) -> None:
+    digest.update(json.dumps(value, sort_keys=True).encode())
+
+
+def made_sessions() -> Mapping[str, Sequence[Message]]:
+    """Return the sessions made for the tests: a long one, and all odd conversations one after the other."""
+    odd = [message for conversation in conversations() for message in conversation.messages]
+    return {"made/coding": list(coding_session(400, 7)), "made/odd": odd}
+
+
+def recorded_sessions(sets: Iterable[str] | None = None) -> dict[str, Sequence[Message]]:
+    """Return recorded sessions by set and id: the first of each of these sets, or all of all sets."""
+    found: dict[str, Sequence[Message]] = {}
+    for file in sorted(DATA.glob("*.jsonl.gz")):
+        name = file.name.removesuffix(".jsonl.gz")
+        if name == "reuse_probes" or (sets is not None and name not in sets):
+            continue
+        for transcript in read_transcripts(file):
+            found[f"{name}/{transcript.id}"] = transcript.messages
+            if sets is not None:
+                break
+    return found
+
+
+async def fingerprints(sessions: Mapping[str, Sequence[Message]]) -> dict[str, list[str]]:
+    """Return the hashes of sessions, one for each share."""
+    return {name: [await fingerprint(messages, share) for share in SHARES] for name, messages in sessions.items()}
+
+
+def main() -> None:
+    """Record the hashes of all sessions at hand."""
+    logging.disable(logging.WARNING)
+    known: dict[str, list[str]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    fresh = asyncio.run(fingerprints({**made_sessions(), **recorded_sessions()}))
+    changed = sorted(name for name in fresh if known.get(name) != fresh[name])
+    RECORDED.write_text(json.dumps(dict(sorted({**known, **fresh}.items())), indent=1) + "\n")
+    sys.stdout.write(f"{len(fresh)} sessions, {len(changed)} changed\n")
+
+
+if __name__ == "__main__":
+    main()

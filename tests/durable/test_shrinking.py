@@ -1,0 +1,204 @@
+"""A store that loses messages under a resumed session: what memory holds is kept, and the loss is reported.
+
+The law is in tests/laws/test_shrinking_laws.py; here are the real stores, losing data as they do in practice.
+"""
+
+from __future__ import annotations
+
+import collections
+import shutil
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.errors import SessionLost, StoreError
+from amplifier_context_core.stores import open_store
+from tests.durable.faulty import FaultyStore
+from tests.manager.support import ask
+from tests.places import OURS, Place, server
+
+MESSAGES = 40
+
+
+async def resumed(place: Place, on_conflict: str = "error") -> ContextManager:
+    """A session of which the middle is not in memory."""
+
+    def opened() -> ContextManager:
+        config = load_config({"max_tokens": 900, "token_counter": "heuristic", "on_conflict": on_conflict})
+        return ContextManager(config, session_id=place.session_id(), store=place.store())
+
+    manager = opened()
+    for number in range(MESSAGES):
+        role = "assistant" if number % 5 else "user"
+        await manager.add_message({"role": role, "content": f"t{number} " + "w " * 50})
+        await manager.get_messages_for_request()
+    await manager.close()
+    manager = opened()
+    await manager.get_messages_for_request()
+    assert manager.history.snapshot().gap
+    return manager
+
+
+def delete_behind_its_back(place: Place, session_id: str) -> None:
+    """Delete a session as a retention job, a flush or an `rm -r` does."""
+    match place.backend:
+        case "memory":
+            del place._memory._sessions[session_id]  # pyright: ignore[reportPrivateUsage]
+        case "jsonl":
+            shutil.rmtree(place.folder / "sessions" / session_id)
+        case "sqlite":
+            with sqlite3.connect(place.folder / "sessions.db") as db:
+                for table in ("entries", "archive", "checkpoints", "sessions"):
+                    db.execute(f"DELETE FROM {table}")
+            db.close()
+        case "postgresql":
+            with psycopg.connect(server("postgresql"), autocommit=True) as connection:
+                gone = connection.execute(f"DELETE FROM {OURS}.sessions WHERE id = %s RETURNING key", [session_id])
+                connection.execute(f"DELETE FROM {OURS}.entries WHERE session = %s", gone.fetchone())
+        case _:
+            with redis.Redis.from_url(server("redis")) as client:
+                for key in client.scan_iter(f"*{session_id}*", count=10_000):
+                    client.delete(key)
+
+
+async def test_a_session_that_is_deleted_while_it_is_open_keeps_what_is_in_memory_and_says_what_is_gone(
+    place: Place,
+) -> None:
+    place.durability = "flush"
+    manager = await resumed(place)
+    held = manager.history.snapshot()
+    kept = [*held[: held.gap.start], *held[held.gap.stop :]]
+    delete_behind_its_back(place, manager.session_id)
+    try:
+        messages = await manager.get_messages()
+    except StoreError:  # nothing was given instead of what is gone
+        messages = [entry.message for entry in kept]
+    else:
+        if len(messages) < MESSAGES:  # files that are deleted can still be read while they are open
+            assert any(f"; {MESSAGES - len(messages)} messages lost" in text for text in manager.notices.texts)
+            assert all(entry.message in messages for entry in kept)  # and what the checkpoint shows
+        kept = list(manager.history.snapshot())
+    assert (await ask(manager))[-1]["content"] == kept[-1].message["content"]
+    assert (await manager.recall(kept[-1].mark) or {})["content"] == kept[-1].message["content"]
+    try:
+        await manager.add_message({"role": "user", "content": "go on"})
+    except (SessionLost, StoreError):
+        assert [entry.seq for entry in manager.history.snapshot()][-1] == MESSAGES
+    else:
+        messages = await manager.get_messages()
+        await manager.close()
+        manager = ContextManager(manager.config, session_id=manager.session_id, store=place.store())
+        assert await manager.get_messages() == messages
+    await manager.store.close()
+
+
+@pytest.mark.parametrize("backend", ["jsonl", "sqlite"])
+async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, tmp_path: Path) -> None:
+    """One message behind the checkpoint cannot be read any more; the reading of a pinned one finds that out."""
+    address = f"{backend}:{tmp_path / ('sessions' if backend == 'jsonl' else 'sessions.db')}"
+
+    def opened() -> ContextManager:
+        config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
+        return ContextManager(config, session_id="s", store=open_store(address))
+
+    manager = opened()
+    for number in range(MESSAGES):
+        message = {"role": "assistant" if number % 2 else "user", "content": f"text {number} " + "abc " * 60}
+        await manager.add_message({**message, "metadata": {"pinned": True}} if number == 4 else message)
+        await manager.get_messages_for_request()
+    await manager.close()
+    if backend == "jsonl":
+        file = tmp_path / "sessions" / "s" / "context-messages.jsonl"
+        data = bytearray(file.read_bytes())
+        data[data.rfind(b"\n", 0, data.find(b"text 10 ")) + 1] ^= 0x40  # no JSON any more
+        data[data.find(b"text 4 ") + 7] ^= 0x02  # one letter of the pinned message
+        file.write_bytes(data)
+    else:
+        with sqlite3.connect(tmp_path / "sessions.db") as db:
+            db.execute("UPDATE entries SET message = '{' WHERE message LIKE '%text 10 %' OR message LIKE '%text 4 %'")
+        db.close()
+    manager = opened()
+    await manager.get_messages_for_request()
+    told = list(manager.notices.texts)
+    assert told
+    messages = await manager.get_messages()
+    counted = collections.Counter(message["content"][:8] for message in messages)
+    assert max(counted.values()) == 1
+    assert len(messages) == (await manager.store.extent("s")).length < MESSAGES
+    await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])
+    await manager.close()
+    manager = opened()
+    assert len(await manager.get_messages()) == len(messages) + 1
+    await manager.close()
+
+
+async def test_damage_found_under_an_open_session_is_healed_from_memory(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'sessions.db'}"
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(address))
+    for number in range(6):
+        await manager.add_message({"role": "user", "content": f"text {number}"})
+    messages = await manager.get_messages()
+    with sqlite3.connect(tmp_path / "sessions.db") as db:
+        db.execute("UPDATE entries SET message = '{' WHERE message LIKE '%text 2%'")
+    db.close()
+    assert len(await manager.store.read("s")) == 5
+    await manager.add_message({"role": "user", "content": "go on"})
+    assert [entry.seq for entry in await manager.store.read("s")] == [1, 2, 3, 4, 5, 6, 7]
+    assert (await manager.get_messages())[:-1] == messages
+    assert any("1 message that the store had lost" in text for text in manager.notices.texts)
+    await manager.close()
+
+
+async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
+    store = FaultyStore()
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
+    for number in range(6):
+        await manager.add_message({"role": "user", "content": f"text {number}"})
+    del store._sessions["s"].entries[2:4]  # pyright: ignore[reportPrivateUsage]
+    manager.history._kept._may_lack = True  # pyright: ignore[reportPrivateUsage]
+    store.failing = True
+    with pytest.raises(StoreError):
+        await manager.add_message({"role": "user", "content": "refused"})
+    assert len(await manager.get_messages()) == 6
+    store.failing = False
+    await manager.add_message({"role": "user", "content": "go on"})
+    assert [entry.seq for entry in await store.read("s")][:6] == [1, 2, 3, 4, 5, 6]
+    assert list(manager.snapshot()) == await store.read("s")
+
+
+async def test_a_deleted_session_goes_on_in_a_fork_made_of_memory_where_config_says_so() -> None:
+    store = FaultyStore()
+    config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
+    manager = ContextManager(config, session_id="s", store=store)
+    for number in range(3):
+        await manager.add_message({"role": "user", "content": f"text {number}"})
+    await store.delete("s")
+    store.lost_to["s"] = "nobody: it was deleted"
+    await manager.add_message({"role": "user", "content": "go on"})
+    assert manager.history.session_id != "s"
+    held = await store.read(manager.history.session_id)
+    assert [entry.message["content"] for entry in held] == ["text 0", "text 1", "text 2", "go on"]
+
+
+async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everything() -> None:
+    """The law covers losses while the gap is loaded; this one comes while the session is resumed."""
+    place = Place("memory", Path())
+    manager = await resumed(place)
+    await manager.close()
+    store = place.store()
+    finding = store.find
+
+    async def losing(session_id: str, seqs: list[int]) -> list[object]:
+        entries = store._sessions[session_id].entries  # type: ignore[attr-defined]
+        entries[:] = [entry for entry in entries if entry.seq != 12]
+        return await finding(session_id, seqs)  # type: ignore[return-value]
+
+    store.find = losing  # type: ignore[method-assign]
+    manager = ContextManager(manager.config, session_id=manager.session_id, store=store)
+    await manager.get_messages_for_request()
+    assert not manager.history.snapshot().gap
+    assert [entry.seq for entry in manager.history.snapshot()] == [seq for seq in range(1, MESSAGES + 1) if seq != 12]

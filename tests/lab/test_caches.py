@@ -1,0 +1,253 @@
+"""Bills of requests under each cache, by hand. A message of n words weighs n + 4; prices are 0.1, 1.25 and 1.0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_testing.lab.caches import Bill, Cache, caches
+from amplifier_context_testing.lab.caches.anthropic import Anthropic, breakpoints
+from amplifier_context_testing.lab.caches.any_prefix import AnyPrefix
+from amplifier_context_testing.lab.caches.openai import OpenAI
+from amplifier_context_testing.lab.caches.wire import Wires
+from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.shapes import Message
+
+from .support import chapter, result, says, scale, user
+
+SYSTEM: Message = {"role": "system", "content": "w " * 96}  # 100 tokens
+
+
+def called(*ids: str, words: int = 16) -> Message:
+    """An assistant message with calls: a call weighs two tokens, for its name and its empty arguments."""
+    calls = [{"id": call_id, "tool": "t", "arguments": {}} for call_id in ids]
+    return {"role": "assistant", "content": "w " * words, "tool_calls": calls}
+
+
+# Twelve messages of a coding session: a system prompt, a question, three rounds of calls, an answer, a second question
+# and a round for it. Their weights stand in WEIGHTS; where they come from is tested below.
+TWELVE: list[Message] = [
+    SYSTEM,
+    user("fix it " + "w " * 4),
+    called("a"),
+    result("w " * 46, "a"),
+    called("b", "c"),
+    result("w " * 36, "b"),
+    result("w " * 26, "c"),
+    says("w " * 16),
+    user("and now " + "w " * 4),
+    called("d"),
+    result("w " * 56, "d"),
+    says("w " * 6),
+]
+WEIGHTS = [100, 10, 22, 50, 24, 40, 30, 20, 10, 22, 60, 10]
+ASKED = [2, 4, 7, 9, 11]  # a view is asked for before each message of the assistant
+CHAPTER = chapter("what was done " + "w " * 23)  # 30 tokens
+
+
+def views() -> list[list[Message]]:
+    """The requests of that session; before the last one all up to the second question is folded."""
+    grown = [TWELVE[:index] for index in ASKED[:4]]
+    folded = [SYSTEM, CHAPTER, *TWELVE[8:11]]
+    return [*grown, folded, [*folded, TWELVE[11], user("thanks " + "w " * 5)]]
+
+
+def bills(cache: Cache, requests: Sequence[list[Message]], at: Sequence[float] | None = None) -> list[Bill]:
+    weigh = scale()
+    times = at or [0.0] * len(requests)
+    return [cache.bill(Request.of(view, weigh), now) for view, now in zip(requests, times, strict=True)]
+
+
+def test_the_messages_of_the_example_weigh_what_is_written_beside_them() -> None:
+    weigh = scale()
+    assert [weigh.tokens(message) for message in TWELVE] == WEIGHTS
+    assert weigh.tokens(CHAPTER) == 30
+    assert [sum(WEIGHTS[:index]) for index in ASKED] == [110, 182, 276, 306, 388]
+    assert [sum(map(weigh.tokens, view)) for view in views()] == [110, 182, 276, 306, 222, 242]
+
+
+def test_any_prefix_ever_sent_is_read_and_the_rest_written() -> None:
+    found = bills(AnyPrefix(), views())
+    assert found == [
+        Bill(0, 110),
+        Bill(110, 72),
+        Bill(182, 94),
+        Bill(276, 30),
+        Bill(100, 122),  # of the folded view only the system prompt was sent before
+        Bill(222, 20),
+    ]
+    total = sum(found, Bill())
+    assert total == Bill(890, 448)
+    assert total.price == pytest.approx(0.1 * 890 + 1.25 * 448)
+    assert total.plain_price == pytest.approx(0.1 * 890 + 1.0 * 448)
+
+
+def test_any_prefix_ever_sent_is_found_even_when_requests_came_between() -> None:
+    first, other = [TWELVE[1], says("one")], [TWELVE[1], says("two")]
+    assert bills(AnyPrefix(), [first, other, [*first, user("on")]])[2] == Bill(15, 5)
+
+
+def test_anthropic_without_inference_reads_what_its_breakpoints_wrote() -> None:
+    # Breakpoints: system; primary at the newest message; secondary before the newest question, or two messages before.
+    #  1  [question]                                      one message alone has no breakpoint: its 10 tokens are fresh
+    #  2  ... [calls][result]                             primary at the result
+    #  3  ... [calls][result][calls][results]             results of one round are one message; secondary at the first
+    #  4  ... [answer][question 2]                        secondary at the answer, primary at the question
+    #  5  [chapter][question 2][calls][result]            only the system block is as before; secondary at the chapter
+    #  6  [chapter] ... [answer][thanks]                  the primary of before is in reach
+    found = bills(Anthropic(Wires(), inferring=False), views())
+    assert found == [
+        Bill(0, 100, 10),
+        Bill(100, 82),
+        Bill(182, 94),
+        Bill(276, 30),
+        Bill(100, 122),
+        Bill(222, 20),
+    ]
+
+
+def test_anthropic_as_shipped_writes_nothing_after_a_compaction() -> None:
+    # The first question is kept before the chapter, so it is the same conversation. The request before had seven
+    # messages on the wire and shares the first: six count as unstable, and of the folded view's five none may carry a
+    # breakpoint. All but the system block is fresh. The next request pays for writing it: all behind the question,
+    # which had a breakpoint in the second request and is six blocks away.
+    kept = [[*view[:1], TWELVE[1], *view[1:]] if CHAPTER in view else view for view in views()]
+    found = bills(Anthropic(Wires(), inferring=True), kept)
+    assert found[:4] == [Bill(0, 100, 10), Bill(100, 82), Bill(182, 94), Bill(276, 30)]
+    assert found[4:] == [Bill(100, 0, 132), Bill(110, 142)]
+    declared = bills(Anthropic(Wires(), inferring=False), kept)
+    assert declared[4:] == [Bill(110, 122), Bill(232, 20)]
+
+
+def test_another_first_message_is_another_conversation_of_which_nothing_is_inferred() -> None:
+    assert bills(Anthropic(Wires(), inferring=True), views()) == bills(Anthropic(Wires(), inferring=False), views())
+
+
+def test_openai_reads_exactly_where_it_wrote() -> None:
+    # It writes at the newest user or tool message, and reads where one of the latest 80 of these was written.
+    found = bills(OpenAI(), views())
+    assert found == [
+        Bill(0, 110),
+        Bill(110, 72),
+        Bill(182, 94),
+        Bill(276, 30),
+        Bill(0, 222),  # the system prompt ends with no breakpoint
+        Bill(222, 20),
+    ]
+
+
+def test_openai_leaves_fresh_what_is_behind_the_newest_user_or_tool_message() -> None:
+    assert bills(OpenAI(), [[user("one"), says("two")]]) == [Bill(0, 5, 5)]
+    assert bills(OpenAI(), [[says("two")]]) == [Bill(0, 0, 5)]
+
+
+def test_openai_looks_at_the_latest_eighty_places_only() -> None:
+    first = [user("one")]
+    for more, read in ((79, 5), (80, 0)):
+        assert bills(OpenAI(), [first, [*first, *(user(f"n{i}") for i in range(more))]])[1].read == read
+
+
+@pytest.mark.parametrize(("blocks", "read"), [(18, 10), (19, 10), (20, 0)])
+def test_anthropic_finds_what_ends_at_most_twenty_blocks_before_a_breakpoint(blocks: int, read: int) -> None:
+    first = [user("q"), says("a")]  # 10 tokens, its breakpoint at the answer
+    many = {"role": "user", "content": [{"type": "text", "text": "t"}] * blocks}
+    # The breakpoints of the second request are at its last two messages, n + 1 and n + 2 blocks behind that answer.
+    found = bills(Anthropic(Wires(), inferring=False), [first, [*first, many, says("b"), user("p")]])
+    assert found[1].read == read
+
+
+@pytest.mark.parametrize(
+    ("conversation", "unstable", "marked"),
+    [
+        ([user("q")], 0, []),  # one message alone is no conversation
+        ([user("q"), says("a")], 0, [1]),
+        ([user("q"), called("a"), result("r", "a")], 0, [0, 2]),
+        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 0, [2, 4]),
+        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 1, [0, 2]),
+        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 5, []),
+        ([user("q"), says("a"), user("p"), called("b"), result("r", "b")], 0, [1, 4]),
+        ([user("q"), says("a"), user("p")], 0, [1, 2]),
+        ([user("q"), says("a"), user("p"), says(" ")], 0, [1, 2]),  # empty text carries no breakpoint
+        ([user("q"), called("a", "b"), result("r", "a"), result("r", "b")], 0, [0, 2]),  # results are one message
+    ],
+)
+def test_breakpoints_go_where_the_provider_places_them(
+    conversation: list[Message], unstable: int, marked: list[int]
+) -> None:
+    sent = Wires().of(Request.of(conversation, scale()))
+    assert breakpoints(sent.messages, unstable) == marked
+
+
+def test_thinking_and_a_call_without_its_result_carry_no_breakpoint() -> None:
+    thinking = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
+    sent = Wires().of(Request.of([user("q"), says("a"), thinking], scale()))
+    assert breakpoints(sent.messages) == [1]
+
+
+def test_system_messages_are_one_block_in_front_wherever_they_come() -> None:
+    note = {"role": "system", "content": "note"}
+    sent = Wires().of(Request.of([user("q"), note, says("a")], scale()))
+    assert sent.system is not None
+    assert (sent.system.offset, [message.offset for message in sent.messages]) == (5, [10, 15])
+    assert [message.end for message in sent.messages] == [2, 3]
+
+
+def test_the_same_request_once_more_says_nothing_of_stability() -> None:
+    view = [user("q"), says("a"), user("p")]
+    retried = bills(Anthropic(Wires(), inferring=True), [view, view])
+    assert retried == [Bill(0, 15), Bill(15, 0)]
+
+
+@pytest.mark.parametrize(("name", "lives"), [("prefix", 300), ("anthropic", 300), ("declared", 300), ("openai", 1800)])
+def test_an_entry_lives_so_long_after_its_last_use(name: str, lives: int) -> None:
+    view = [user("q"), says("a"), user("p")]
+    at = [0.0, lives, 2 * lives, 3 * lives + 1]
+    assert [bill.read for bill in bills(caches()[name], [view] * 4, at)] == [0, 15, 15, 0]
+
+
+def test_what_is_not_sent_breaks_nothing() -> None:
+    a, b = user("one two"), says("three")
+    assert bills(AnyPrefix(), [[a], [{**a, "metadata": {"timestamp": "now"}}, b]])[1].read == 6
+
+
+ROLES: list[Message] = [
+    {"role": "system", "content": "s"},
+    user("q"),
+    says("a"),
+    called("a", "b", words=1),
+    result("r", "a"),
+    result("r", "b"),
+    says(""),
+]
+VIEWS = st.lists(st.lists(st.integers(0, len(ROLES) - 1), min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+@given(views=VIEWS, pauses=st.lists(st.sampled_from([0.0, 10.0, 400.0, 2_000.0]), min_size=6, max_size=6))
+def test_no_cache_reads_more_than_was_written_and_every_token_is_billed_once(
+    views: list[list[int]], pauses: list[float]
+) -> None:
+    weigh = scale()
+    at = [sum(pauses[: place + 1]) for place in range(len(views))]
+    requests = [Request.of([ROLES[number] for number in view], weigh) for view in views]
+    found = {name: [c.bill(r, t) for r, t in zip(requests, at, strict=True)] for name, c in caches().items()}
+    for series in found.values():
+        written = 0
+        for request, bill in zip(requests, series, strict=True):
+            assert min(bill.read, bill.written, bill.fresh) >= 0
+            assert bill.tokens == request.offsets[-1]
+            assert bill.read <= written
+            written += bill.written
+
+
+@given(views=VIEWS)
+def test_no_cache_reads_more_than_the_one_of_any_prefix(views: list[list[int]]) -> None:
+    weigh = scale()
+    plain = [[ROLES[number] for number in view if number] for view in views]  # Anthropic's wire moves system messages
+    requests = [Request.of(view, weigh) for view in plain if view]
+    models: dict[str, Any] = {name: [cache.bill(r, 0.0) for r in requests] for name, cache in caches().items()}
+    for name, series in models.items():
+        assert all(bill.read <= best.read for bill, best in zip(series, models["prefix"], strict=True)), name

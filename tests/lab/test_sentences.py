@@ -1,0 +1,129 @@
+"""Which sentences count, whose they are, and what counts as keeping one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences, without_tags
+from amplifier_context_testing.shapes import Message
+
+from .support import calls, chapter, result, says, scale, user
+
+RULE = "Never touch the generated files."
+WISH = "I would like to have a faster start."
+FOUND = "The loader reads every file twice."
+PLAN = "Next I look at how the cache is filled:"
+
+
+def test_a_sentence_ends_behind_a_full_stop_or_a_colon_and_at_the_end_of_a_line() -> None:
+    text = f"{RULE} {WISH}\n{PLAN} this.is not the end of it, nor is 3:4 either"
+    assert sentences(text) == [RULE, WISH, PLAN, "this.is not the end of it, nor is 3:4 either"]
+
+
+def test_a_sentence_has_twenty_five_characters_with_its_white_space_folded() -> None:
+    assert sentences("a" * 24 + "\n" + "b" * 25) == ["b" * 25]
+    assert sentences("  so   it  is,   two\twords  long ") == []  # 24 characters
+    assert sentences("so it  is,   two\twords longe\r\n") == ["so it is, two words longe"]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Never do that", "do it always.", "this must not be", "don't touch it", "don’t touch it", "Do  not touch it",
+        "only this one", "that instead", "make sure it runs", "it should be blue", "it shouldn't be", "Please wait",
+        "请不要修改这个文件", "提交之前必须运行测试", "你应该先问我",
+    ],
+)  # fmt: skip
+def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
+    assert is_rule(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["a mustache", "pleased to meet you", "I look at it", "邀请他来吃饭", "我申请了假期", "请问现在几点"]
+)
+def test_a_longer_word_makes_no_rule(sentence: str) -> None:
+    assert not is_rule(sentence)
+
+
+def test_tagged_spans_are_no_words_of_a_person() -> None:
+    text = f"<system-reminder>Never say so.</system-reminder>{WISH}<out kind='x'>\nonly output\n</out>"
+    assert without_tags(text).strip() == WISH
+    assert without_tags("if a < b and c > d, List<int> is fine") == "if a < b and c > d, List<int> is fine"
+
+
+def kept(messages: list[Message], view: list[Message], **more: Any) -> dict[str, tuple[int, int]]:
+    """What a view keeps of each kind: found and sought."""
+    weigh = scale()
+    read = Sentences(messages, weigh, **more)
+    found = read.before[-1].kept_in(read.in_view(Request.of(view, weigh)))
+    return {name: (share["found"], share["sought"]) for name, share in found.as_json().items()}
+
+
+SESSION = [
+    user(f"{WISH} {RULE}"),
+    calls("read", {"text": "Arguments are no sentences of the agent."}),
+    result("Results are no sentences of the agent."),
+    says(f"{FOUND} {PLAN}"),
+]
+
+
+def test_people_rules_and_the_agent_are_counted_apart() -> None:
+    assert kept(SESSION, SESSION) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2), "planted": (0, 0)}
+    assert kept(SESSION, SESSION[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2), "planted": (0, 0)}
+
+
+def test_a_sentence_is_kept_wherever_it_is_word_for_word() -> None:
+    quoted = chapter(f"[m1] user wrote: “{RULE.replace(' ', chr(10))}” and more; {FOUND.lower()} {WISH[:-1]}")
+    assert kept(SESSION, [quoted]) == {"people": (1, 2), "rules": (1, 1), "agent": (0, 2), "planted": (0, 0)}
+
+
+def test_what_the_host_wrote_is_not_peoples() -> None:
+    assert kept(SESSION, SESSION, host=frozenset({0}))["people"] == (0, 0)
+
+
+def test_a_paste_states_no_rules() -> None:
+    paste = [user(RULE + " x" * 2_000)]
+    assert kept(paste, paste)["rules"] == (0, 0)
+    assert kept(paste, paste)["people"] == (2, 2)
+
+
+def test_planted_rules_are_counted_among_all_and_apart() -> None:
+    found = kept(SESSION, SESSION, planted=[RULE])
+    assert (found["rules"], found["planted"]) == ((1, 1), (1, 1))
+
+
+def test_what_is_written_twice_is_one_sentence() -> None:
+    assert kept([*SESSION, *SESSION], SESSION)["agent"] == (2, 2)
+
+
+def test_before_each_message_only_what_came_before_it_counts() -> None:
+    read = Sentences(SESSION, scale())
+    assert [(one.people.bit_count(), one.agent.bit_count()) for one in read.before] == [
+        (0, 0),
+        (2, 0),
+        (2, 0),
+        (2, 0),
+        (2, 2),
+    ]
+
+
+TEXTS = st.text(st.sampled_from("ab. :!\n请"), max_size=80)
+MESSAGES = st.lists(st.builds(user, TEXTS) | st.builds(says, TEXTS), max_size=6)
+
+
+@given(messages=MESSAGES)
+def test_the_whole_history_keeps_every_sentence_and_an_empty_view_none(messages: list[Message]) -> None:
+    everything, nothing = kept(messages, messages), kept(messages, [])
+    assert everything == {kind: (sought, sought) for kind, (_, sought) in everything.items()}
+    assert nothing == {kind: (0, sought) for kind, (_, sought) in everything.items()}
+
+
+@given(text=st.text(st.sampled_from("ab. :!?\n\t"), max_size=120))
+def test_sentences_lose_no_word(text: str) -> None:
+    long = [f"{word}{'-' * 25}" for word in text.split()]
+    assert " ".join(sentences("\n".join(long))).split() == long

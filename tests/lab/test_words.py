@@ -1,0 +1,75 @@
+"""Which plain words are looked for, and when they are found."""
+
+from __future__ import annotations
+
+from amplifier_context_testing.lab.course import near
+from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.lab.words import Words, stems
+from amplifier_context_testing.shapes import Message
+
+from .support import calls, chapter, result, says, scale, user
+
+
+def test_a_word_is_five_letters_or_more_and_no_part_of_a_name() -> None:
+    assert stems("Loader, loaders and LOADER; load") == {"loader", "loaders"}
+    assert stems("src/loader loader.py the_loader loader_two my-loader #loader loader42 loaderTwo") == set()
+    assert stems("The loader. Then `loader` (loader)") == {"loader"}
+
+
+def test_seven_letters_stand_for_the_forms_of_a_word() -> None:
+    assert stems("resolved resolving resolution Resolve") == {"resolve", "resolvi", "resolut"}
+    assert stems("compaction compactions compacting") == {"compact"}
+
+
+def wanted(messages: list[Message], budget: int = 1_000) -> dict[int, tuple[set[str], set[str]]]:
+    """The words looked for and the far ones, by message."""
+    weigh = scale()
+    words = Words(messages, weigh)
+    before = [sum(map(weigh.tokens, messages[:index])) for index in range(len(messages) + 1)]
+    found: dict[int, tuple[set[str], set[str]]] = {}
+    for index, one in words.wanted(near(before, budget)).items():
+        names = {word: 1 << place for word, place in words.bits.items()}
+        found[index] = (
+            {word for word, bit in names.items() if one.words & bit},
+            {word for word, bit in names.items() if one.far & bit},
+        )
+    return found
+
+
+def test_words_of_the_next_answer_that_were_used_before_are_looked_for() -> None:
+    messages = [
+        user("check the loader"),
+        calls("read", {"text": "parser"}),
+        result("broken"),
+        says("Loader broken now"),
+    ]
+    assert wanted(messages)[3] == ({"loader", "broken"}, set())
+
+
+def test_only_the_answer_itself_counts_and_not_the_arguments_of_its_calls() -> None:
+    asks = {**calls("read", {"text": "parser"}), "content": "loader next"}
+    assert wanted([user("check the loader and the parser"), asks])[1] == ({"loader"}, set())
+
+
+def test_words_in_arguments_and_results_were_used_before() -> None:
+    messages = [user("go on"), calls("read", {"text": "parser"}), result("broken"), says("parser broken")]
+    assert wanted(messages)[3][0] == {"parser", "broken"}
+
+
+def test_a_word_of_more_than_three_messages_and_a_twentieth_of_all_is_not_looked_for() -> None:
+    assert wanted([*[user("loader")] * 3, says("loader")])[3][0] == {"loader"}
+    assert wanted([*[user("loader")] * 4, says("loader")])[4][0] == set()
+    assert wanted([*[user("loader")] * 4, *[user("hm")] * 76, says("loader")])[80][0] == {"loader"}
+
+
+def test_far_words_were_last_used_outside_the_newest_quarter_of_the_budget() -> None:
+    messages = [user("ancient"), user("recent"), user("a b c"), says("ancient recent")]  # 5, 5, 7 tokens
+    assert wanted(messages, budget=48)[3] == ({"ancient", "recent"}, {"ancient"})  # the newest 12
+    assert wanted(messages, budget=52)[3] == ({"ancient", "recent"}, set())  # the newest 13 reach into the first
+
+
+def test_a_view_holds_a_word_in_any_of_its_messages_and_in_any_form() -> None:
+    weigh = scale()
+    words = Words([user("compacting loader"), says("compactions loader parser")], weigh)
+    view = [chapter("compacted"), user("path/loader")]
+    assert words.in_view(Request.of(view, weigh)) == 1 << words.bits["compact"]

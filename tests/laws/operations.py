@@ -1,0 +1,245 @@
+"""Operations of a session in any order: what hosts, people and loops do between two requests.
+
+An operation is a name and what it takes, so that a failing example is read, shrunk and replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from amplifier_context_core import (
+    ContextManager,
+    Entry,
+    PinRefused,
+    Plugins,
+    approx_token_counter,
+    count_tokens,
+    load_config,
+)
+from amplifier_context_core.stores import Store
+from amplifier_context_testing import check_request
+
+from .histories import ANY_STEPS, WORDS, Message, conversations, flat
+
+NOW = "2026-01-01T00:00:00.000+00:00"
+
+Operation = tuple[str, Any]
+
+
+def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
+    """Operations, about half of them additions, several of which may come between two requests."""
+    batch = st.lists(ANY_STEPS, min_size=1, max_size=3)
+    place = st.integers(0, 60)
+    one = st.one_of(
+        st.tuples(st.just("add"), batch),
+        st.tuples(st.just("add"), batch),
+        st.tuples(st.just("add"), batch),
+        st.tuples(st.just("ask"), st.sampled_from([0, 0, 0, 1])),
+        st.tuples(st.just("ask"), st.sampled_from([0, 0, 0, 1])),
+        st.tuples(st.just("pin"), place),
+        st.tuples(st.just("unpin"), place),
+        st.tuples(st.just("summary"), st.tuples(place, WORDS)),
+        st.tuples(st.just("interrupt"), st.none()),
+        st.tuples(st.just("cancelled"), st.none()),
+        st.tuples(st.just("compact"), st.none()),
+        st.tuples(st.just("deny"), st.booleans()),
+        st.tuples(st.just("usage"), st.integers(50, 200)),
+        st.tuples(st.just("edit"), st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
+        st.tuples(st.just("resume"), st.none()),
+    )
+    return st.lists(one, max_size=max_size)
+
+
+SESSIONS = st.tuples(conversations(max_steps=4).map(flat), operations())
+
+
+@dataclass
+class Hooks:
+    """A hook registry with one handler, which postpones compactions while `deny` is set."""
+
+    deny: bool = False
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        """Answer as the kernel's registry does."""
+        from types import SimpleNamespace
+
+        action = "deny" if self.deny and event == "context:pre_compact" else "continue"
+        return SimpleNamespace(action=action, reason=None, data=data, context_injection=None, ephemeral=False)
+
+
+@dataclass
+class Driver:
+    """A session under operations; each view is held to the laws.
+
+    Attributes:
+        make_store: gives a store on the same data, as another process would open it.
+        session_id: of the session.
+        budgets: tokens of the requests, by number.
+        config: settings.
+    """
+
+    make_store: Any
+    session_id: str
+    budgets: tuple[int, int]
+    config: dict[str, Any]
+    hooks: Hooks = field(default_factory=Hooks)
+    manager: ContextManager = field(init=False)
+    last: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])  # since the last change
+
+    def __post_init__(self) -> None:
+        self.manager = self._new_manager()
+
+    def _new_manager(self) -> ContextManager:
+        store: Store = self.make_store()
+        return ContextManager(
+            load_config({"token_counter": "heuristic", **self.config}),
+            session_id=self.session_id,
+            hooks=self.hooks,
+            store=store,
+            plugins=Plugins(),
+            clock=lambda: NOW,
+        )
+
+    async def run(self, first: list[Message], todo: list[Operation]) -> None:
+        """Carry out a session to its end; always closes the store."""
+        try:
+            await self._add(first)
+            for name, argument in [*todo, ("ask", 0), ("resume", None)]:
+                await getattr(self, f"_{name}")(argument)
+            await self._the_view_is_the_last_one()
+        finally:
+            await self.manager.close()
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    async def _add(self, steps: list[Any]) -> None:
+        for message in flat(steps) if steps and isinstance(steps[0], list) else steps:
+            await self.manager.add_message(copy.deepcopy(message))
+        self.last.clear()
+
+    async def _ask(self, which: int) -> None:
+        view = await self._view(which)
+        if which in self.last:
+            assert view == self.last[which], "the view changed although nothing was done"
+        self.last[which] = view
+
+    async def _pin(self, place: int) -> None:
+        try:
+            await self.manager.pin(f"m{place}")
+        except PinRefused:
+            return
+        self.last.clear()
+
+    async def _unpin(self, place: int) -> None:
+        try:
+            await self.manager.pin(f"m{place}", pinned=False)
+        except PinRefused:
+            return
+
+    async def _summary(self, argument: tuple[int, str]) -> None:
+        place, text = argument
+        entry = self.manager.snapshot().find(place)
+        if entry and entry.answers:
+            await self.manager.compact_summary(entry.answers[0], text)
+            self.last.clear()
+
+    async def _interrupt(self, _: None) -> None:
+        await self.manager.interrupt()
+        self.last.clear()
+
+    async def _cancelled(self, _: None) -> None:
+        self.manager.history.cancelled()
+        await self.manager.settle()
+        self.last.clear()
+
+    async def _compact(self, _: None) -> None:
+        if (await self.manager.compact())["compacted"]:
+            self.last.clear()
+
+    async def _deny(self, deny: bool) -> None:
+        self.hooks.deny = deny
+
+    async def _usage(self, percent: int) -> None:
+        last = self.manager.views.last
+        if last is not None:
+            usage = {"input_tokens": max(1, last.counted * percent // 100)}
+            await self.manager.add_message({"role": "assistant", "content": "ok", "metadata": {"usage": usage}})
+            self.last.clear()
+
+    async def _edit(self, argument: tuple[int, list[Any]]) -> None:
+        start, steps = argument
+        stored = await self.manager.get_messages()
+        await self.manager.set_messages([*stored[: start % (len(stored) + 1)], *flat(steps)])
+        self.last.clear()
+
+    async def _resume(self, _: None) -> None:
+        messages = await self.manager.get_messages()
+        await self.manager.close()
+        self.manager = self._new_manager()
+        await self.manager.ready()
+        await self._the_view_is_the_last_one()
+        assert await self.manager.get_messages() == messages
+
+    # -- laws -------------------------------------------------------------------------------------------------------
+
+    async def _the_view_is_the_last_one(self) -> None:
+        for which, view in self.last.items():
+            assert await self._view(which) == view, "the first view after a resume differs from the last one"
+
+    async def _view(self, which: int) -> list[Message]:
+        manager = self.manager
+        before = manager.views.compactions
+        view = await manager.get_messages_for_request(token_budget=self.budgets[which])
+        if manager.views.compactions != before:
+            self.last.clear()
+        if any(message["role"] not in ("system", "developer") for message in view):
+            assert check_request(view) == []
+        report = await manager.explain()
+        assert count_tokens(view, approx_token_counter) == report["view"]["counted"]
+        last = manager.views.last
+        assert (last is not None and last.counted <= last.limits.room) or "overflow" in manager.notices.kinds
+        await self._everything_is_accounted_for(report)
+        return view
+
+    async def _everything_is_accounted_for(self, report: dict[str, Any]) -> None:
+        """Each entry is shown, folded or dropped by a compaction; the newest human message is shown."""
+        manager = self.manager
+        await manager.load()
+        history = manager.snapshot()
+        last = manager.views.last
+        assert last is not None
+        shown = {message.seq for message in last.messages}
+        body = [history[index] for index in range(history.leading, len(history))]
+        humans = [entry for entry in body if entry.human and not _is_hidden(entry.message)]
+        if humans:
+            assert humans[-1].seq in shown, f"the newest human message m{humans[-1].seq} is not in the view"
+        spans = [(int(row["mark"][1:]), int(row["to"][1:]), row["state"]) for row in report["rounds"]]
+        for entry in body:
+            states = {state for first, to, state in spans if first <= entry.seq <= to}
+            assert states or not _is_spoken(entry), f"{entry.mark} is unaccounted"
+            if report["compactions"] == 0:
+                assert "dropped" not in states, f"{entry.mark} was dropped without a compaction"
+
+
+def _is_hidden(message: Message) -> bool:
+    """True for rows of hosts that no provider is sent."""
+    metadata = message.get("metadata") or {}
+    instruction = metadata.get("amplifier:instruction") or {}
+    return metadata.get("amplifier_public_reference_only") is True or instruction.get("disposition") == "retired"
+
+
+def _is_spoken(entry: Entry) -> bool:
+    """True if a view without a checkpoint shows the entry: it has a text of its own, and is no result."""
+    content = entry.message.get("content")
+    text = isinstance(content, str) and content.strip()
+    return bool(text) and not entry.answers and not _is_hidden(entry.message)
+
+
+def run(driver: Driver, session: tuple[list[Message], list[Operation]]) -> None:
+    """Run one session to its end."""
+    asyncio.run(driver.run(*session))

@@ -1,0 +1,156 @@
+"""Laws of a call's arguments: any JSON value, in every shape a message can give it, means one thing everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, load_config, open_store
+from amplifier_context_core.digest import digest_line
+from amplifier_context_core.messages import arguments_of, calls_of, read_message
+from amplifier_context_core.tokens import approx_token_counter
+from amplifier_context_testing import check_request
+
+from ..core.support import Message, result, rounds, user
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+)
+TEXTS = VALUES.map(json.dumps) | st.sampled_from(["", " ", "{", '{"a": ', "[1]", "null", "NaN", '"\\ud83d"', "1e999"])
+GIVEN = st.one_of(VALUES, TEXTS)
+HUGE = [{"row": number, "text": "x" * 400} for number in range(500)]
+NESTED: Any = []
+for _ in range(60):
+    NESTED = [NESTED]
+
+BLOCK_SHAPES = ("tool_use", "tool_call")
+LIST_SHAPES = ("function", "arguments", "input", "named")
+SHAPES = (*BLOCK_SHAPES, *LIST_SHAPES, *(f"{one}+{other}" for one in BLOCK_SHAPES for other in LIST_SHAPES))
+
+
+def calling(shape: str, value: Any) -> Message:
+    """An assistant's message that gives these arguments in a shape; in a joined one both state the same call."""
+    message: Message = {"role": "assistant", "content": ""}
+    for part in shape.split("+"):
+        match part:
+            case "tool_use" | "tool_call":
+                message["content"] = [{"type": part, "id": "c1", "name": "look", "input": value}]
+            case "function":
+                function = {"name": "look", "arguments": value}
+                message["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
+            case "named":
+                message["tool_calls"] = [{"id": "c1", "name": "look", "arguments": value}]
+            case _:
+                message["tool_calls"] = [{"id": "c1", "tool": "look", part: value}]
+    return message
+
+
+def meant(value: Any) -> dict[str, Any]:
+    """What arguments mean, by the words of the documentation."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return {}
+    if isinstance(value, str):
+        try:
+            parsed = json.loads(value)
+            json.dumps(parsed, allow_nan=False, ensure_ascii=False).encode()
+        except ValueError:
+            return {"unparsed_arguments": value}
+        value = parsed
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def canonical(value: Any) -> str:
+    """JSON text: Python takes 1, 1.0 and true for equal."""
+    return json.dumps(value, sort_keys=True)
+
+
+def shown_arguments(message: Message) -> set[str]:
+    """The arguments of the one call a message of a view makes, as each place of it has them."""
+    found: list[Any] = []
+    for item in message["tool_calls"]:
+        function = item.get("function")
+        found.append(json.loads(function["arguments"]) if function else item["arguments"])
+    content = message["content"]
+    found.extend(b["input"] for b in content if b["type"] == "tool_call") if isinstance(content, list) else None
+    return {canonical(arguments) for arguments in found}
+
+
+def manager(store: str | None = None) -> ContextManager:
+    settings = load_config({"token_counter": "heuristic"})
+    return ContextManager(
+        settings, session_id="s", store=open_store(store) if store else None, plugins=Plugins(), clock=lambda: "now"
+    )
+
+
+@given(GIVEN, st.sampled_from(SHAPES))
+@example([1], "tool_use")
+@example([], "tool_use")
+@example(True, "tool_call+function")
+@example(HUGE, "tool_use")
+@example(NESTED, "tool_call")
+@example(10**30, "function")
+@example(str(10**30), "tool_use+function")
+@example(json.dumps({"id": 10**30}), "tool_call+function")
+@example("1e999", "tool_use+function")
+@example('"\\ud83d"', "tool_use+function")
+def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(value: Any, shape: str) -> None:
+    stored = calling(shape, value)
+    (call,) = calls_of(read_message(stored)[0])
+    expected = canonical(meant(value))
+    assert canonical(arguments_of(call)) == expected
+
+    async def law() -> None:
+        context = manager()
+        for message in (user("Go."), stored, result("c1")):
+            await context.add_message(message)
+        view = await context.get_messages_for_request()
+        assert check_request(view) == []
+        assert shown_arguments(view[1]) == {expected}
+        assert (await context.get_messages())[1]["content"] == stored["content"]
+        await context.compact()
+        assert check_request(await context.get_messages_for_request()) == []
+
+    asyncio.run(law())
+    assert digest_line(rounds(stored, result("c1"))[0], set(), approx_token_counter, share=1.0).facts
+
+
+@given(VALUES, VALUES, st.sampled_from(BLOCK_SHAPES), st.sampled_from(LIST_SHAPES))
+@example(1, True, "tool_use", "arguments")
+def test_a_call_stated_with_two_values_is_shown_with_that_of_the_list(
+    one: Any, other: Any, block: str, listed: str
+) -> None:
+    stored = {**calling(block, one), "tool_calls": calling(listed, other)["tool_calls"]}
+
+    async def law() -> None:
+        context = manager()
+        for message in (user("Go."), stored, result("c1")):
+            await context.add_message(message)
+        view = await context.get_messages_for_request()
+        assert check_request(view) == []
+        assert shown_arguments(view[1]) == {canonical(meant(other))}
+
+    asyncio.run(law())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("value", [[1], 5, True, [{"a": 1}], 1.5, [], 0, None, "[1]", '"x"', "{", {"a": [1]}], ids=str)
+async def test_arguments_mean_the_same_after_a_resume(value: Any, shape: str, tmp_path: Path) -> None:
+    context = manager(f"jsonl:{tmp_path}")
+    for message in (user("Go."), calling(shape, value), result("c1")):
+        await context.add_message(message)
+    before = await context.get_messages_for_request()
+    await context.close()
+    resumed = manager(f"jsonl:{tmp_path}")
+    after = await resumed.get_messages_for_request()
+    await resumed.close()
+    assert after == before
+    assert shown_arguments(after[1]) == {canonical(meant(value))}

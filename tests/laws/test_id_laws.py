@@ -1,0 +1,117 @@
+"""Laws of ids and names: whatever a history calls its calls, a view has ids that are valid, unique and consistent."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, load_config, open_store
+from amplifier_context_core.provider_limits import safe_call_id
+from amplifier_context_testing import check_request
+
+from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results
+
+ANY_IDS = st.one_of(st.text(min_size=1, max_size=60), st.sampled_from([*UNSAFE_IDS, "call_1", "x" * 41])).filter(
+    lambda text: text.strip() != ""
+)
+
+
+def manager(store: str | None = None, session: str = "s", **config: Any) -> ContextManager:
+    settings = load_config({"token_counter": "heuristic", **config})
+    opened = open_store(store) if store else None
+    return ContextManager(settings, session_id=session, store=opened, plugins=Plugins(), clock=lambda: "now")
+
+
+@st.composite
+def called(draw: st.DrawFn) -> list[Message]:
+    """A human's message, then calls under any ids, some of them again, each answered at once."""
+    ids = st.sampled_from(draw(st.lists(ANY_IDS, min_size=1, max_size=6)))
+    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    for _ in range(draw(st.integers(1, 4))):
+        message = draw(callings(ids=ids))
+        messages.append(message)
+        stated = message.get("tool_calls") or [b for b in message["content"] if b["type"].startswith("tool_")]
+        messages.extend(draw(results(item["id"])) for item in stated)
+    return [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
+
+
+async def added(context: ContextManager, messages: list[Message]) -> list[Message]:
+    for message in messages:
+        await context.add_message(message)
+    return await context.get_messages_for_request(token_budget=1_000_000)
+
+
+@given(called())
+@example(
+    [
+        {"role": "user", "content": "Go.", "name": "Dr. No"},
+        {"role": "assistant", "tool_calls": [{"id": safe_call_id("a.b"), "tool": "f", "arguments": {}}]},
+        {"role": "tool", "tool_call_id": safe_call_id("a.b"), "content": "1"},
+        {"role": "assistant", "tool_calls": [{"id": "a.b", "tool": "web.search", "arguments": {}}]},
+        {"role": "tool", "tool_call_id": "a.b", "name": "web.search", "content": "2"},
+    ]
+)
+def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages: list[Message]) -> None:
+    async def law() -> None:
+        context = manager()
+        view = await added(context, messages)
+        assert check_request(view) == []  # ids are unique, each result answers a call, characters and lengths
+        for message in view:
+            listed = [item["id"] for item in message.get("tool_calls") or ()]
+            content = message["content"] if isinstance(message["content"], list) else []
+            assert [b["id"] for b in content if b["type"] == "tool_call"] in ([], listed)
+        stored = await context.get_messages()
+        assert [m.get("tool_calls") for m in stored] == [m.get("tool_calls") for m in messages]
+        assert (await context.explain())["warnings"] == []
+
+    asyncio.run(law())
+
+
+@given(called(), st.integers(1, 10))
+def test_ids_do_not_change_as_the_history_grows(messages: list[Message], cut: int) -> None:
+    async def law() -> None:
+        context = manager()
+        before: list[Message] = []
+        for message in messages:
+            await context.add_message(message)
+            view = await context.get_messages_for_request(token_budget=1_000_000)
+            open_call = any("[no result" in str(shown["content"]) for shown in before)
+            assert open_call or view[: len(before)] == before
+            before = view
+        other = manager(session="another")
+        await other.set_messages(messages[:cut])
+        assert await added(other, messages[cut:]) == before
+
+    asyncio.run(law())
+
+
+async def test_a_resume_and_a_fork_send_the_same_ids_and_recall_gives_the_originals(tmp_path: Path) -> None:
+    messages: list[Message] = [{"role": "user", "content": "Go.", "name": "Dr. No"}]
+    for number, (call_id, name) in enumerate(zip(UNSAFE_IDS * 2, UNSAFE_NAMES * 2, strict=False)):
+        item = {"id": call_id, "type": "function", "function": {"name": name, "arguments": f'{{"n": {number}}}'}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [item]})
+        messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": f"out {number}"})
+    context = manager(f"jsonl:{tmp_path}")
+    view = await added(context, messages)
+    assert check_request(view) == []
+    for number, message in enumerate(messages, 1):
+        original = await context.recall(f"m{number}")
+        assert original is not None
+        assert {key: original[key] for key in message} == message
+    report = await context.explain()
+    assert report["warnings"] == []
+    assert "an id or a name that a provider refuses is sent in another form" in report["rounds"][1]["rule"]
+    await context.close()
+    resumed = manager(f"jsonl:{tmp_path}")
+    assert await resumed.get_messages_for_request(token_budget=1_000_000) == view
+    await resumed.close()
+    store = open_store(f"jsonl:{tmp_path}")
+    await store.fork("s", "fork", len(messages))
+    await store.close()
+    fork = manager(f"jsonl:{tmp_path}", "fork")
+    assert await fork.get_messages_for_request(token_budget=1_000_000) == view
+    await fork.close()

@@ -1,0 +1,88 @@
+"""Laws of sessions: whatever happens between two requests, and wherever the history is kept.
+
+A view shows each call once and the newest human message; nothing leaves it without a chapter, a clip or an event; the
+first view after a resume is the last one before it, byte for byte.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import kin
+from tests.places import Place, parameters
+
+from .operations import SESSIONS, Driver, Message, Operation, run
+
+SOAKING = settings().max_examples > 1_000  # see conftest.py
+BUDGETS = st.tuples(st.integers(150, 4_000), st.integers(60, 4_000))
+CONFIGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "on_interrupt": st.sampled_from(["keep", "discard", "repair"]),
+        "cadence": st.sampled_from(["auto", "fixed"]),
+        "auto_compact": st.booleans(),
+        "json_tables": st.booleans(),
+        "output_share": st.sampled_from([0.05, 0.5]),
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of warnings of full budgets are of no interest here."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def call(*ids: str) -> Message:
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "t", "arguments": {}} for i in ids]}
+
+
+def result(call_id: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}"}
+
+
+def results(*ids: str) -> Message:
+    blocks = [{"type": "tool_result", "tool_use_id": i, "content": f"late {i}"} for i in ids]
+    return {"role": "user", "content": blocks}
+
+
+JOINED_ROUNDS: tuple[list[Message], list[Operation]] = (
+    [{"role": "user", "content": "task"}, call("a1", "a2"), result("a1"), call("b1", "b2"), result("b1")],
+    [("ask", 0), ("add", [[{"role": "user", "content": "The newest word."}, results("a2", "b2")]])],
+)
+
+
+def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, Any], session: Any) -> None:
+    kin.forget()
+    run(Driver(place.store, place.session_id(name), budgets, config), session)
+
+
+@given(BUDGETS, CONFIGS, SESSIONS)
+@example((4_000, 4_000), {}, JOINED_ROUNDS)
+@settings(max_examples=20_000 if SOAKING else 300)
+def test_every_view_of_every_session_keeps_the_laws(
+    budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
+) -> None:
+    hold(Place("memory", Path()), "s", budgets, config, session)
+
+
+@pytest.mark.parametrize("backend", [backend for backend in parameters() if backend.values != ("memory",)])
+def test_so_does_every_session_that_is_kept(backend: str, tmp_path: Path) -> None:
+    place = Place(backend, tmp_path)
+    number = iter(range(1_000_000))
+
+    @given(BUDGETS, CONFIGS, SESSIONS)
+    @settings(max_examples=1_000 if SOAKING else 20)
+    def law(budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]) -> None:
+        hold(place, f"s{next(number)}", budgets, config, session)
+
+    law()

@@ -1,0 +1,305 @@
+"""Plug-ins that fail: each failure is named once, with the line it came from, and never with what a message says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry
+
+from amplifier_context_core import ContextManager, Entry, Goal, KeepImportant, Plugins, Strategy, hookimpl, load_config
+from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.events import POST_COMPACT, WARNING
+from amplifier_context_core.failures import failure
+from amplifier_context_core.strategies import FoldRounds
+from amplifier_context_testing import EventRecorder, checked
+from tests.manager.support import ask, feed, new_manager, rounds, work
+
+BUDGET = 4_000
+SECRET = "hunter2"
+HERE = f"manager/{Path(__file__).name}"
+
+
+def line_of(text: str) -> int:
+    """Number of the first line of this file that holds a text."""
+    source = Path(__file__).read_text(encoding="utf-8").split("\n")
+    return next(number for number, line in enumerate(source, 1) if text in line)
+
+
+class Broken(Strategy):
+    """Fails, and quotes a message in its exception."""
+
+    name = "broken"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        raise KeyError(draft.segments[0].shown[0].message["content"])  # where Broken fails
+
+
+class DropsTheTask(Strategy):
+    """Removes what must stay."""
+
+    name = "drops-the-task"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(draft.segments[1:])
+
+
+class Parts(Strategy):
+    """Drops the results of every round, and leaves the calls."""
+
+    name = "parts"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(
+            segment.rendered_as(segment.shown[:1], "clipped", self.name) if len(segment.shown) > 1 else segment
+            for segment in draft.segments
+        )
+
+
+class Nonsense(Strategy):
+    """Returns no draft."""
+
+    name = "nonsense"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Any:
+        return list(draft.segments)
+
+
+class Liar(Strategy):
+    """Gives segments a cost they have not."""
+
+    name = "liar"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        return draft.with_segments(replace(segment, tokens=0) for segment in draft.segments)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def compacted_often(manager: ContextManager, times: int = 4) -> None:
+    """Compact several times."""
+    await feed(manager, work(60, task=f"Use {SECRET}."))
+    for number in range(times):
+        checked(await manager.get_messages_for_request(BUDGET))
+        await feed(manager, rounds(30, start=1_000 * (number + 1)))
+    assert (await manager.explain())["compactions"] >= times - 1
+
+
+# -- strategies --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, [WARNING, POST_COMPACT])
+    manager = new_manager(hooks=hooks, strategies=[Broken(), FoldRounds()])
+    with caplog.at_level(logging.WARNING):
+        await compacted_often(manager)
+    place = f"KeyError at {HERE}:{line_of('# where Broken fails')}"
+    (said,) = [text for text in warnings(caplog) if "broken" in text]
+    assert said == f"session {manager.session_id}: strategy broken failed ({place}); it is skipped"
+    assert [text for text in (await manager.explain())["warnings"] if place in text] == [said.partition(": ")[2]]
+    assert [seen["reason"] for seen in recorder.named(WARNING)] == ["plugin"]
+    reports = recorder.named(POST_COMPACT)
+    assert len(reports) >= 3
+    assert all(report["skipped"] == [{"name": "broken", "why": f"failed ({place})"}] for report in reports)
+
+
+async def test_what_a_failing_strategy_quotes_is_in_no_log_line_above_debug(caplog: pytest.LogCaptureFixture) -> None:
+    manager = new_manager(strategies=[Broken(), FoldRounds()])
+    with caplog.at_level(logging.INFO):
+        await compacted_often(manager)
+    assert "broken" in caplog.text
+    assert SECRET not in caplog.text
+    assert SECRET not in str((await manager.explain())["warnings"])
+
+
+async def test_at_debug_the_traceback_of_a_failing_strategy_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    manager = new_manager(strategies=[Broken(), FoldRounds()])
+    with caplog.at_level(logging.DEBUG):
+        await compacted_often(manager)
+    traced = [record for record in caplog.records if record.exc_info and record.levelno == logging.DEBUG]
+    assert traced
+    assert "# where Broken fails" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        (DropsTheTask(), "removed what must stay"),
+        (Parts(), "parted calls from their results"),
+        (Nonsense(), "returned a list, not a draft"),
+        (Liar(), "gave a segment another cost than its messages have"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Strategy) else "",
+)
+async def test_a_strategy_that_breaks_its_contract_is_skipped_and_named_once(
+    strategy: Strategy, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = new_manager(strategies=[strategy, FoldRounds()])
+    with caplog.at_level(logging.WARNING):
+        await compacted_often(manager)
+    assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy {strategy.name} {why}; it is skipped"]
+
+
+def important(message: Any) -> float:
+    raise ValueError(str(message))  # where the score fails
+
+
+async def test_a_failing_function_that_a_strategy_of_core_calls_is_found_by_its_own_line() -> None:
+    manager = new_manager(strategies=[KeepImportant(important), FoldRounds()])
+    await compacted_often(manager, 2)
+    (said,) = (await manager.explain())["warnings"]
+    assert f"ValueError at {HERE}:{line_of('# where the score fails')}" in said
+
+
+def test_a_failure_inside_a_library_is_found_by_the_plug_ins_line() -> None:
+    def calls_a_library() -> None:
+        Path("\0").read_text(encoding="utf-8")  # where the library is called
+
+    with pytest.raises(ValueError, match="null") as caught:
+        calls_a_library()
+    assert failure(caught.value, calls_a_library) == f"failed (ValueError at {HERE}:{line_of('# where the library')})"
+    assert failure(ValueError("never raised"), calls_a_library) == "failed (ValueError)"
+
+
+# -- observers ---------------------------------------------------------------------------------------------------------
+
+
+class Observer:
+    """Fails whenever it is called, and quotes the message."""
+
+    @hookimpl
+    def amplifier_context_appended(self, entry: Entry) -> None:
+        raise RuntimeError(str(entry.message))  # where the observer fails
+
+    @hookimpl
+    def amplifier_context_folded(self, report: Any) -> None:
+        raise LookupError(SECRET)
+
+    @hookimpl
+    def amplifier_context_cleared(self) -> None:
+        raise OSError(SECRET)
+
+
+def with_plugin(plugin: object, **config: Any) -> ContextManager:
+    plugins = Plugins()
+    plugins.register(plugin, "mine")
+    return ContextManager(load_config({"token_counter": "heuristic", **config}), session_id="s", plugins=plugins)
+
+
+async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.LogCaptureFixture) -> None:
+    manager = with_plugin(Observer())
+    with caplog.at_level(logging.INFO):
+        await compacted_often(manager)
+        seen = (await manager.explain())["warnings"]
+        await manager.clear()
+    assert SECRET not in caplog.text
+    fault = f"failed (RuntimeError at {HERE}:{line_of('# where the observer fails')})"
+    assert [text for text in warnings(caplog) if "appended" in text] == [
+        f"session s: amplifier_context_appended of plug-in mine {fault}; history is not affected"
+    ]
+    assert len([text for text in warnings(caplog) if "folded" in text]) == 1
+    assert len([text for text in warnings(caplog) if "cleared" in text]) == 1
+    assert len(seen) == 2
+
+
+# -- token counters ----------------------------------------------------------------------------------------------------
+
+
+def raises(text: str) -> int:
+    raise ValueError(text)  # where the counter fails
+
+
+@pytest.mark.parametrize(
+    ("counter", "why"),
+    [
+        (raises, "failed (ValueError at "),
+        (lambda text: None, "returned a NoneType"),
+        (lambda text: len(text) / 4, "returned a float"),
+        (lambda text: -1, "returned -1"),
+        (lambda text: True, "returned a bool"),
+    ],
+)
+async def test_where_a_token_counter_fails_the_heuristic_counts(
+    counter: Callable[[str], Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Plugin:
+        @hookimpl
+        def amplifier_context_token_counters(self) -> Any:
+            return {"odd": lambda: counter}
+
+    plain = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", plugins=Plugins())
+    odd = with_plugin(Plugin(), token_counter="odd")
+    with caplog.at_level(logging.INFO):
+        await compacted_often(odd)
+    await compacted_often(plain)
+    assert [entry.tokens for entry in odd.snapshot()] == [entry.tokens for entry in plain.snapshot()]
+    (said,) = warnings(caplog)
+    assert said.startswith(f"session s: token counter {counter!r} {why}")
+    assert said.endswith("; 4 characters a token are assumed")
+    assert SECRET not in caplog.text
+
+
+async def test_a_counter_that_is_passed_directly_is_guarded_like_a_plug_ins() -> None:
+    manager = new_manager(counter=raises)
+    await feed(manager, work(10))
+    assert len(await ask(manager, BUDGET)) == 21
+    assert len((await manager.explain())["warnings"]) == 1
+
+
+# -- search indexes ----------------------------------------------------------------------------------------------------
+
+
+class BrokenIndex:
+    def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
+        raise ValueError(query)  # where the index fails
+
+
+class MarksIndex:
+    def search(self, history: Iterable[Entry], query: str, limit: int) -> Any:
+        return ["m1"]
+
+
+class LoanIndex:
+    def search(self, history: Iterable[Entry], query: str, limit: int) -> Any:
+        for entry in history:
+            entry.message["content"] = "VANDALISED"
+        return []
+
+
+def with_index(index: Callable[[], Any]) -> ContextManager:
+    class Plugin:
+        @hookimpl
+        def amplifier_context_search_indexes(self) -> Any:
+            return {"odd": index}
+
+    return with_plugin(Plugin(), search_index="odd")
+
+
+@pytest.mark.parametrize(
+    ("index", "why"), [(BrokenIndex, "failed (ValueError at "), (MarksIndex, "returned no list of entries")]
+)
+async def test_where_a_search_index_fails_the_history_is_scanned(
+    index: Callable[[], Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = await feed(with_index(index), work(10, task=f"Look for {SECRET}."))
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            assert await manager.search(SECRET) == ["m1"]
+    (said,) = warnings(caplog)
+    assert said.startswith(f"session s: search index odd {why}")
+    assert said.endswith("; the history is scanned instead")
+    assert SECRET not in caplog.text
+
+
+async def test_a_search_index_cannot_rewrite_history() -> None:
+    manager = await feed(with_index(LoanIndex), work(3))
+    before = await manager.get_messages()
+    await manager.search("anything")
+    assert await manager.get_messages() == before

@@ -1,0 +1,265 @@
+"""Every figure that a person or an event reads is in the provider's tokens, however far its counts are from ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, ContextOverflow, PinRefused, events
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.meter import Correction, Meter
+from amplifier_context_testing import EventRecorder
+from tests.manager.support import Message, ask, feed, new_manager, rounds, size
+
+BUDGET = 6_000
+WINDOW = 8_000
+KEY = ("own", "model-1")
+PRE, POST, COMPACTION, WARNING = events.EVENTS
+
+Counted = Callable[[int], int]
+"""What the provider reports for a view of so many tokens as this package counts them."""
+
+PROVIDERS: list[Any] = [
+    pytest.param(lambda counted: int(0.74 * counted), id="reports 0.74"),
+    pytest.param(lambda counted: int(1.3 * counted), id="reports 1.3"),
+    pytest.param(lambda counted: int(1.3 * counted) + 900, id="reports 1.3 and tool definitions"),
+    pytest.param(lambda counted: int(0.74 * counted) + 900, id="reports 0.74 and tool definitions"),
+]
+
+
+def provider() -> Any:
+    defaults = {"context_window": WINDOW, "max_output_tokens": 1_000, "model": KEY[1]}
+    return SimpleNamespace(name=KEY[0], get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+class Running:
+    """A session whose provider reports its own count of every request."""
+
+    def __init__(self, manager: ContextManager, coordinator: Any, reported: Counted) -> None:
+        self.manager = manager
+        self.reported = reported
+        self.coordinator = coordinator
+        self.recorder = EventRecorder(coordinator.hooks, list(events.EVENTS))
+
+    async def request(self) -> dict[str, Any]:
+        """One request and its answer; what `explain` says of its view."""
+        view = await ask(self.manager, None, provider())
+        explained = await self.manager.explain()
+        usage = {"input_tokens": self.reported(size(view)), "output_tokens": 7}
+        data = {"provider": KEY[0], "model": KEY[1], "status": "ok", "usage": usage}
+        await self.coordinator.hooks.emit("llm:response", data)
+        await self.manager.add_message({"role": "assistant", "content": "Yes."})
+        return explained
+
+
+async def running(reported: Counted, messages: list[Message] | None = None, **config: Any) -> Running:
+    coordinator = MockCoordinator()
+    manager = new_manager(hooks=coordinator.hooks, **config)
+    await feed(manager, messages or [{"role": "user", "content": "Do the work."}])
+    await mount_manager(coordinator, manager, "context-test")
+    return Running(manager, coordinator, reported)
+
+
+async def worked(reported: Counted, requests: int = 40, **config: Any) -> tuple[Running, list[dict[str, Any]]]:
+    """A session of so many requests, two tool rounds between each, and what `explain` said of each."""
+    session = await running(reported, **config)
+    explained: list[dict[str, Any]] = []
+    for number in range(requests):
+        await feed(session.manager, rounds(2, start=2 * number))
+        explained.append(await session.request())
+    return session, explained
+
+
+def figures(text: str) -> list[int]:
+    """The numbers in a sentence that are written with a thousands separator, or are shorter than 1,000."""
+    return [int(found.replace(",", "")) for found in re.findall(r"(?<![\w,.])\d{1,3}(?:,\d{3})*(?![\w,.]*\d|%)", text)]
+
+
+# --- what is reported of a view ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_no_part_of_a_request_is_larger_than_the_request(reported: Counted) -> None:
+    session, explained = await worked(reported)
+    assert session.recorder.count(POST) >= 1
+    for each in explained:
+        view = each["view"]
+        for part in ("prefix_tokens", "chapter_tokens", "overhead_tokens"):
+            assert 0 <= view[part] <= view["tokens"], part
+        assert view["trigger"] <= view["budget"]
+        assert view["target"] < view["trigger"]
+        assert view["tokens"] <= view["budget"]
+        assert each["floor"]["tokens"] <= view["tokens"] + 1
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_what_explain_says_of_a_request_is_what_the_provider_reports_of_it(reported: Counted) -> None:
+    _, explained = await worked(reported, 12)
+    for each in explained[4:]:
+        assert each["view"]["tokens"] == pytest.approx(reported(each["view"]["counted"]), rel=0.1)
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_rounds_and_what_is_sent_beside_them_add_up_to_the_request(reported: Counted) -> None:
+    session, explained = await worked(reported)
+    for each in explained:
+        shown = sum(row["tokens_after"] for row in each["rounds"]) + each["view"]["overhead_tokens"]
+        assert shown == pytest.approx(each["view"]["tokens"], rel=0.15)
+    everything = session.manager.history.snapshot()
+    units = session.manager.meter.units(KEY)
+    last = (await session.manager.explain())["history_tokens"]
+    assert last == pytest.approx(units.request(sum(entry.tokens for entry in everything)), rel=0.1)
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_the_members_of_the_floor_add_up_to_it(reported: Counted) -> None:
+    _, explained = await worked(reported)
+    for each in explained:
+        members = each["floor"]["members"]
+        assert each["floor"]["tokens"] == pytest.approx(sum(member["tokens"] for member in members), abs=len(members))
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_every_figure_in_the_reason_for_the_trigger_is_one_of_the_view(reported: Counted) -> None:
+    _, explained = await worked(reported)
+    for each in explained:
+        view = each["view"]
+        assert set(figures(view["why"].partition(" (")[0])) <= {view["trigger"], view["budget"]}
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_a_compaction_is_announced_in_figures_that_agree_with_one_another(reported: Counted) -> None:
+    session, _ = await worked(reported)
+    announced = session.recorder.named(PRE)
+    assert announced
+    for payload in announced:
+        assert payload["target"] < payload["threshold"] <= payload["budget"] == BUDGET
+        limit = payload["budget"] if payload["trigger"] == "hard limit" else payload["threshold"]
+        assert payload["token_count"] > limit
+        assert figures(payload["reason"]) == [payload["token_count"], limit]
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_a_compaction_reports_figures_that_agree_with_one_another(reported: Counted) -> None:
+    session, _ = await worked(reported)
+    for payload in session.recorder.named(POST, COMPACTION):
+        before, after = payload["before_tokens"], payload["after_tokens"]
+        freed = sum(step["freed"] for step in payload["strategies"])
+        assert before - after == freed
+        assert after <= payload["threshold"] <= payload["budget"]
+        assert 0 < payload["prefix_given_up_tokens"] <= before
+        assert payload["floor_tokens"] <= before
+
+
+@given(
+    offset=st.floats(0, 50_000),
+    ratio=st.floats(0.5, 3),
+    counted=st.integers(0, 200_000),
+    budget=st.integers(1, 200_000),
+)
+def test_a_view_is_above_its_room_exactly_when_its_reported_size_is_above_the_budget(
+    offset: float, ratio: float, counted: int, budget: int
+) -> None:
+    meter = Meter()
+    meter.corrections[KEY] = Correction(offset, ratio, reports=1)
+    room, units = meter.room(budget, KEY), meter.units(KEY)
+    if offset <= 0.5 * budget:  # what is sent beside the messages may be more than a budget holds
+        assert (counted > room) == (units.request(counted) > budget) or room == 1
+    assert units.part(counted) <= units.request(counted)
+    for larger in (counted + 1, counted + 7):
+        assert units.limit(counted) < units.request(larger)
+
+
+# --- notices and errors -----------------------------------------------------------------------------------------------
+
+TOOLS: list[Any] = [pytest.param(300, id="tool definitions of 300"), pytest.param(3_000, id="of 3,000")]
+
+
+@pytest.mark.parametrize("beside", TOOLS)
+async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_leave_no_room(beside: int) -> None:
+    prompt: Message = {"role": "system", "content": "word " * 600}
+    session = await running(lambda counted: counted + beside, [prompt], max_tokens=beside + 50)
+    for number in range(3):
+        await feed(session.manager, [{"role": "user", "content": f"Wish {number}."}])
+        view = await session.manager.get_messages_for_request(None, provider())
+        usage = {"input_tokens": size(view) + beside}
+        data = {"provider": KEY[0], "model": KEY[1], "status": "ok", "usage": usage}
+        await session.coordinator.hooks.emit("llm:response", data)
+        await session.manager.add_message({"role": "assistant", "content": "Yes."})
+        session.manager.notices.kinds.clear()  # every request may report it again
+    over = [payload for payload in session.recorder.named(WARNING) if payload["reason"] == "overflow"]
+    payload = over[-1]
+    assert payload["budget"] == beside + 50
+    assert f"the budget is {beside + 50:,}" in payload["message"]
+    tools = next(member for member in payload["members"] if member["mark"] == "tool definitions")
+    assert tools["tokens"] == pytest.approx(beside, rel=0.6)
+    assert f"tool definitions {tools['tokens']:,} (learned from reported usage)" in payload["message"]
+    needed = figures(payload["message"])[0]
+    assert needed > beside + 50
+    assert needed >= sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
+
+
+async def test_under_strict_the_error_names_the_budget_that_was_asked_for() -> None:
+    prompt: Message = {"role": "system", "content": "word " * 100}
+    session = await running(lambda counted: counted + 400, [prompt, {"role": "user", "content": "Hi."}], strict=True)
+    for _ in range(3):
+        await session.request()
+    with pytest.raises(ContextOverflow, match=r"the budget is 420: .*tool definitions 4\d\d \(learned from"):
+        await session.manager.get_messages_for_request(420, provider())
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_a_refused_pin_is_told_in_figures_that_agree_with_the_budget(reported: Counted) -> None:
+    session, _ = await worked(reported, 10)
+    await feed(session.manager, [{"role": "user", "content": "word " * 2_500}])
+    mark = session.manager.snapshot()[-1].mark
+    await session.request()
+    with pytest.raises(PinRefused) as refused:
+        await session.manager.pin(mark)
+    _, held, share, room = figures(str(refused.value).split(" has ")[1].replace("25%", ""))
+    overhead = (await session.manager.explain())["view"]["overhead_tokens"]
+    assert held == 0
+    assert share == pytest.approx(0.25 * room, abs=1)
+    assert room + overhead == pytest.approx(BUDGET, abs=2)
+
+
+async def test_what_must_be_kept_is_reported_once_when_it_does_not_fit() -> None:
+    manager = await feed(
+        new_manager(), [{"role": "system", "content": "word " * 2_000}, {"role": "user", "content": "Hi."}, *rounds(9)]
+    )
+    for _ in range(3):
+        await manager.get_messages_for_request(500)
+    about_size = [text for text in manager.notices.texts if "what must be kept" in text]
+    assert len(about_size) == 1
+    assert "what must be kept needs" in about_size[0]
+
+
+async def test_a_floor_that_fits_unclipped_is_no_trouble_to_report() -> None:
+    system: Message = {"role": "system", "content": "word " * 1_500}
+    manager = await feed(new_manager(), [system, {"role": "user", "content": "Hi."}, *rounds(9)])
+    floor = size([system, {"role": "user", "content": "Hi."}, *rounds(1)])
+    budget = int(floor * 1.02)  # what must be kept fits, and is above the threshold
+    for _ in range(3):
+        await manager.get_messages_for_request(budget)
+    explained = await manager.explain()
+    assert explained["view"]["tokens"] <= budget
+    clipped = [row for row in explained["rounds"] if row["state"] == "clipped" and row["tokens_after"]]
+    assert bool(explained["warnings"]) == bool(clipped)
+
+
+async def test_a_floor_that_had_to_be_clipped_is_reported_with_what_was_clipped() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
+    await ask(manager, 4_000)
+    (text,) = (await manager.explain())["warnings"]
+    assert "the budget is 4,000" in text
+    assert "clipped: m1" in text

@@ -1,0 +1,240 @@
+"""Damaged databases by the thousand: what damage is done to a file, by seed, and what must hold of it afterwards.
+
+`build` makes a database of several sessions. `damage` changes some bytes of it. `try_out` uses it as a host and as the
+command line would and returns what became of it; it raises `AssertionError` where a promise is broken:
+
+- every call returns a value or raises `StoreError`,
+- no message differs from what was stored, and none comes twice or in another order,
+- a session that held messages never opens shorter than it was without a report,
+- no session is listed twice, and new messages come after the old ones,
+- what `verify` reports, `repair` repairs, or it raises `StoreError` with what will; what is refused, `verify` reports,
+- what was erased is in no byte of any file.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Repair
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.transcript import Entry
+from amplifier_context_testing.store_samples import entries, entry
+
+T = TypeVar("T")
+
+PAGE = 4096
+LENGTHS = {"plain": 20, "edited": 17, "fork": 9, "large": 6}
+"""The sessions of the database, and how many messages each holds."""
+SECRET = "correct-horse-battery-staple"  # in the archive of one session
+
+
+async def build(path: Path, *, erased: bool) -> dict[str, dict[int, Entry]]:
+    """Make the database.
+
+    Args:
+        path: of the file.
+        erased: a message was erased, so that all of the file was written again by a VACUUM.
+
+    Returns:
+        For each session its entries by seq, those of its archive included.
+    """
+    store = SqliteStore(path, durability="none")
+    await store.append("plain", entries(1, 20, session_id="plain"))
+    await store.append("edited", entries(1, 11, session_id="edited"))
+    await store.append("edited", [entry(seq, f"{SECRET} {seq}", session_id="edited") for seq in range(12, 15)])
+    await store.replace("edited", 10, [entry(seq, session_id="edited") for seq in range(15, 22)])
+    await store.append("large", [entry(seq, f"{seq} " * 4_000, session_id="large") for seq in range(1, 7)])
+    await store.fork("plain", "fork", 9)
+    await store.save_checkpoint("plain", 12, b"twelve")
+    await store.save_checkpoint("edited", 17, b"seventeen" * 900)
+    await store.search("plain", "module", 3)
+    if erased:
+        await store.rewrite("plain", [entry(3, "(erased)", session_id="plain")])
+    sessions = {name: {one.seq: one for one in await store.read(name)} for name in LENGTHS}
+    sessions["edited"] |= {one.seq: one for one in await store.archived("edited")}
+    await store.close()
+    return sessions
+
+
+def damage(data: bytes, chance: random.Random) -> tuple[str, bytes]:
+    """The bytes of a damaged file, and what kind of damage it is."""
+    changed = bytearray(data)
+    page = chance.randrange(len(data) // PAGE) * PAGE
+    kind = chance.choice(KINDS)
+    if kind == "one bit":
+        changed[page + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
+    elif kind == "a bit of the header":
+        changed[page + chance.randrange(12 if page else 120)] ^= 1 << chance.randrange(8)
+    elif kind == "a few bits":
+        for _ in range(chance.randrange(2, 6)):
+            changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    elif kind == "a run of bytes":
+        start, length = chance.randrange(len(data)), chance.choice((4, 16, 100, 600))
+        changed[start : start + length] = chance.randbytes(len(changed[start : start + length]))
+    elif kind == "a sector of zeros":
+        start = page + chance.randrange(PAGE // 512) * 512
+        changed[start : start + 512] = bytes(512)
+    elif kind == "a page of zeros":
+        changed[page : page + PAGE] = bytes(PAGE)
+    elif kind == "a page of another place":
+        other = chance.randrange(len(data) // PAGE) * PAGE
+        changed[page : page + PAGE] = data[other : other + PAGE]
+    elif kind == "cut":  # not to nothing: that is an empty database
+        del changed[chance.randrange(1, len(data)) :]
+    elif kind == "cut between pages":
+        del changed[max(page, PAGE) :]
+    return kind, bytes(changed)
+
+
+KINDS = (
+    "one bit",
+    "one bit",
+    "a bit of the header",
+    "a few bits",
+    "a run of bytes",
+    "a sector of zeros",
+    "a page of zeros",
+    "a page of another place",
+    "cut",
+    "cut between pages",
+)
+
+
+class Trial:
+    """A damaged database in use."""
+
+    def __init__(self, path: Path, sessions: dict[str, dict[int, Entry]]) -> None:
+        self._path = path
+        self._sessions = sessions
+        self._reports: list[Repair] = []
+        self.refused: list[str] = []
+
+    async def call(self, call: Awaitable[T]) -> T | None:
+        """What a call returns; None where it raises the error it may raise."""
+        try:
+            return await call
+        except StoreError as problem:
+            self.refused.append(str(problem))
+            return None
+
+    async def use(self) -> str:
+        """Use all of it as a host would."""
+        store = SqliteStore(self._path, busy=0.2)
+        try:
+            for name in self._sessions:
+                await self._use_session(store, name)
+            listed = await self.call(store.sessions())
+            names = [info.session_id for info in listed or ()]
+            assert len(set(names)) == len(names), f"listed twice: {names}"
+            for name in self._sessions:
+                await self.call(store.search(name, "module", 5))
+        finally:
+            await self.call(store.close())
+        if self.refused:
+            return "refused"
+        return "reported" if self._reports else "sound"
+
+    async def _use_session(self, store: SqliteStore, name: str) -> None:
+        known, reports = self._sessions[name], list[Repair]()
+        extent = await self.call(store.open(name, reports.append))
+        refused = len(self.refused)
+        await self.call(store.load_checkpoint(name))
+        found = await self.call(store.find(name, list(known)))
+        if found is not None:
+            self._same(name, found)
+        history = await self.call(store.read(name))
+        if history is not None:
+            self._same(name, history)
+            if len(history) < LENGTHS[name] and extent is not None:
+                assert reports, f"{name} has {len(history)} of {LENGTHS[name]} messages, unreported"
+            if found is not None and not reports:
+                assert {one.seq for one in found} >= {one.seq for one in history}, f"{name}: find misses some"
+        archived = await self.call(store.archived(name))
+        if archived is not None:
+            self._same(name, archived)
+            gone = set(known) - {one.seq for one in history or ()} - {one.seq for one in archived}
+            assert not gone or reports or refused < len(self.refused) or history is None, f"{name}: {gone} vanished"
+        self._reports += reports
+        if extent is None:
+            return
+        before = await self.call(store.extent(name))
+        new = [entry(max(100, extent.last_seq + 1), session_id=name)]
+        try:
+            await store.append(name, new)
+        except StoreError as problem:
+            self.refused.append(str(problem))
+        else:
+            newest = await self.call(store.read(name, -1))
+            assert newest in (new, None), f"{name}: {[one.seq for one in newest or ()]} in place of {new[0].seq}"
+            after = await self.call(store.extent(name))
+            if before is not None and after is not None and not reports:
+                assert after.length == before.length + 1, f"{name}: {before} became {after}"
+
+    def _same(self, name: str, found: list[Entry]) -> None:
+        known = self._sessions[name]
+        seqs = [one.seq for one in found]
+        assert len(set(seqs)) == len(seqs), f"{name}: given twice: {seqs}"
+        for one in found:
+            assert one == known.get(one.seq), f"{name}: {one.mark} is altered"
+
+    async def repair(self) -> str:
+        """Look for damage and repair what is found, as the command line does."""
+        store = SqliteStore(self._path, busy=0.2)
+        try:
+            found = [await self.call(store.verify(name)) for name in self._sessions]
+            if not any(found):
+                return "nothing found"
+            for name in self._sessions:
+                try:
+                    await store.repair(name, self._reports.append)
+                except StoreError as problem:
+                    if "restore a backup" in str(problem):
+                        return "says what will"
+                    raise AssertionError(f"no way out is named: {problem}") from problem
+            left = [await self.call(store.verify(name)) for name in self._sessions]
+            assert not any(left), f"left: {left}"
+            return "repaired"
+        finally:
+            await self.call(store.close())
+
+    async def erase(self) -> str:
+        """Erase archived messages, where they can be found."""
+        store = SqliteStore(self._path, busy=0.2)
+        known = self._sessions["edited"]
+        try:
+            await store.open("edited", self._reports.append)
+            archived = {one.seq: one for one in await store.archived("edited")}
+            if any(archived.get(seq) != known[seq] for seq in (12, 13, 14)):
+                return "not found"
+            await store.rewrite("edited", [entry(seq, "(erased)", session_id="edited") for seq in (12, 13, 14)])
+            await store.close()
+        except StoreError as problem:
+            self.refused.append(str(problem))
+            return "refused"
+        finally:
+            await self.call(store.close())
+        for file in self._path.parent.iterdir():
+            assert SECRET.encode() not in file.read_bytes(), f"what was erased is still in {file.name}"
+        return "erased"
+
+
+async def try_out(path: Path, damaged: bytes, sessions: dict[str, dict[int, Entry]]) -> tuple[str, str, str]:
+    """What became of a damaged database: in use, of a copy that was repaired, of one that messages were erased from.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    outcomes: list[str] = []
+    steps: list[Callable[[Trial], Awaitable[str]]] = [Trial.use, Trial.repair, Trial.erase]
+    for step in steps:
+        for file in path.parent.iterdir():
+            file.unlink()
+        path.write_bytes(damaged)
+        outcomes.append(await step(Trial(path, sessions)))
+    used, repaired, erased = outcomes
+    assert (used, repaired) != ("refused", "nothing found"), "what is refused is not reported"
+    return used, repaired, erased

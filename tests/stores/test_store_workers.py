@@ -1,0 +1,135 @@
+"""The threads of the stores answer every call, whatever the work raised and whatever the system refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.jsonl import worker as jsonl_worker
+from amplifier_context_core.stores.servers.owner import Owner
+from amplifier_context_core.stores.sqlite import worker as sqlite_worker
+from amplifier_context_core.stores.sqlite.engine import Engine
+
+DEADLINE = 5.0  # seconds a call may take here at most
+PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), ValueError("no")]
+
+
+def raising(problem: BaseException) -> Callable[..., None]:
+    def work(*_: object) -> None:
+        raise problem
+
+    return work
+
+
+async def ended(call: asyncio.Future[object]) -> BaseException | None:
+    """Return what a call raised, None if it returned; fail if it did neither in time."""
+    done, _ = await asyncio.wait((call,), timeout=DEADLINE)
+    assert done, "the call hangs"
+    return call.exception()
+
+
+def of(problem: BaseException) -> type[BaseException]:
+    return StoreError if isinstance(problem, StopIteration) else type(problem)
+
+
+def put(worker: jsonl_worker.Worker, work: Callable[[], object] | None) -> asyncio.Future[object]:
+    """Have a jsonl worker do some work, or without it an append; give the future of its answer."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[object] = loop.create_future()
+    call = jsonl_worker._Call(loop, answer, work, None if work else ("s", []))  # pyright: ignore[reportPrivateUsage]
+    worker._put(call)  # pyright: ignore[reportPrivateUsage]
+    return answer
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_the_jsonl_worker_answers_every_call(problem: BaseException) -> None:
+    worker = jsonl_worker.Worker(raising(problem), list)
+    for work in (raising(problem), None):
+        assert type(await ended(put(worker, work))) is of(problem)
+    assert await asyncio.wait_for(worker.run(lambda: "goes on"), DEADLINE) == "goes on"
+    worker.stop()
+
+
+async def test_a_listener_that_raises_hides_no_answer() -> None:
+    problem = ValueError("of a listener")
+    told = [raising(problem)]
+    worker = jsonl_worker.Worker(raising(problem), lambda: [told.pop()] if told else [])
+    seen: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
+    assert await asyncio.wait_for(worker.run(lambda: "done"), DEADLINE) == "done"
+    assert seen == [problem]
+    worker.stop()
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_starts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    files = jsonl_worker.Worker(lambda appends: [None] * len(appends), list)
+    database = Engine(tmp_path / "sessions.db", "fsync", 1.0)
+    server = Owner("test")
+    calls: list[Callable[[], asyncio.Future[object]]] = [
+        lambda: asyncio.ensure_future(files.run(lambda: "done")),
+        lambda: asyncio.ensure_future(database.run("apart", lambda job: "done")),
+        lambda: asyncio.ensure_future(server.run(asyncio.sleep(0, "done"))),
+    ]
+    for call in calls:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            for _ in range(2):
+                assert isinstance(await ended(call()), StoreError)
+        assert await asyncio.wait_for(call(), DEADLINE) == "done"
+    files.stop()
+    server.stop()
+    await database.close()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> None:
+    """Also where the engine's own handling fails, which it never should."""
+    loop = asyncio.get_running_loop()
+    handled: list[int] = []
+
+    def handle(jobs: Sequence[sqlite_worker.Job]) -> None:
+        handled.append(len(jobs))
+        if len(handled) == 1:
+            raise problem
+        for job in jobs:
+            job.answer = "done"
+        sqlite_worker.answer(jobs)
+
+    def tick() -> float | None:
+        if len(handled) == 1:
+            raise problem
+        return None
+
+    worker = sqlite_worker.Worker("test", handle, tick)
+    jobs = [sqlite_worker.Job(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
+    for job in jobs:
+        worker.put(job)
+    first, second = [job.future for job in jobs]
+    assert first is not None
+    assert second is not None
+    assert type(await ended(first)) is of(problem)
+    assert await asyncio.wait_for(second, DEADLINE) == "done"
+    worker.end()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "sessions.db", "fsync", 1.0)
+    kinds: tuple[sqlite_worker.Kind, ...] = ("read", "write", "alone", "apart")
+    for kind in kinds:
+        job = sqlite_worker.Job(raising(problem), kind, future=asyncio.get_running_loop().create_future())
+        engine.put(job)
+        assert job.future is not None
+        assert type(await ended(job.future)) is of(problem)
+        assert await asyncio.wait_for(engine.run(kind, lambda job: "goes on"), DEADLINE) == "goes on"
+    await engine.close()

@@ -1,0 +1,155 @@
+"""docs/extending.md: each of its examples runs, is installed or is held to the contract it speaks of."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import amplifier_context_core as core
+from amplifier_context_core.plugins import Specification
+from amplifier_context_core.stores import Store
+from amplifier_context_testing.store_contract import MakeStore, StoreContract
+from amplifier_context_testing.strategy_contract import StrategyContract
+from tests.pages import between, blocks, code, module, read
+
+PAGE = read("docs/extending.md")
+PACKAGE = module(PAGE, "acme_context.py")
+STORE = module(PAGE, "acme_store.py")
+
+
+# -- the examples keep the contracts -----------------------------------------------------------------------------------
+
+
+class TestTheStrategyOfThePage(StrategyContract):
+    def make_strategy(self) -> core.Strategy:
+        return PACKAGE.DropSearches()
+
+
+class TestTheStoreOfThePage(StoreContract):
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        data: dict[str, Any] = {}
+
+        async def make() -> Store:
+            return STORE.DictStore(data)
+
+        return make
+
+
+@pytest.mark.parametrize("name", ["HideListings", "FoldTools"])
+async def test_the_other_strategies_keep_the_contract(name: str) -> None:
+    (block,) = (text for text in blocks(PAGE, "python") if f"class {name}" in text)
+    names: dict[str, Any] = {}
+    definitions = block.partition("\nmessages = [")[0].partition("\nasync def main()")[0]
+    exec(compile(definitions, "docs/extending.md", "exec"), names)  # noqa: S102 - that is the test
+
+    class Contract(StrategyContract):
+        def make_strategy(self) -> core.Strategy:
+            return names[name]()
+
+    for claim in dir(Contract):
+        if claim.startswith("test_"):
+            done: Any = getattr(Contract(), claim)()
+            if inspect.isawaitable(done):
+                await done
+
+
+# -- the package is installed, named in a plan, and run ----------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder of a machine on which the package of the page was installed, its plan and some files beside it."""
+    (settings,) = (tomllib.loads(block) for block in blocks(PAGE, "toml"))
+    project = settings["project"]
+    assert settings["tool"]["setuptools"]["py-modules"] == ["acme_context"]
+    site = tmp_path / "site"
+    installed = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
+    points = "\n".join(f"{name} = {value}" for name, value in project["entry-points"]["amplifier_context"].items())
+    (installed / "entry_points.txt").write_text(f"[amplifier_context]\n{points}\n", encoding="utf-8")
+    (site / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
+    plan = tmp_path / "home" / "plan.yaml"
+    plan.parent.mkdir()
+    plan.write_text(code(PAGE, "plan.yaml"), encoding="utf-8")
+    for number in range(40):
+        (plan.parent / f"notes_{number}.txt").write_text(f"note_{number} about part_{number}\n" * 60, encoding="utf-8")
+    return tmp_path
+
+
+def run(machine: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "amplifier-context", "run", "plan.yaml", *arguments],
+        cwd=machine / "home",
+        env={**os.environ, "PYTHONPATH": str(machine / "site"), "HOME": str(machine / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.kernel
+def test_the_package_of_the_page_runs_in_the_plan_of_the_page(machine: Path) -> None:
+    done = run(machine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"compacted [^└]*freed by\s+drop-searches", done.stdout), done.stdout
+    assert "failed" not in done.stderr
+
+
+@pytest.mark.kernel
+def test_without_the_package_the_plan_of_the_page_gives_the_error_the_page_quotes(machine: Path) -> None:
+    (machine / "site" / "acme_context.py").unlink()
+    done = run(machine)
+    assert done.returncode != 0
+    quoted = "'drop-searches' is not known; known are"
+    assert quoted in PAGE
+    assert quoted in " ".join(f"{done.stdout}{done.stderr}".split())
+
+
+# -- what it lists is all there is -------------------------------------------------------------------------------------
+
+
+def test_the_page_names_every_plug_in_point() -> None:
+    for point in vars(Specification):
+        if point.startswith("amplifier_context_"):
+            assert f"`{point}`" in PAGE, point
+
+
+def documented_values() -> dict[str, set[str]]:
+    """What the table of values names, by class."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in between(PAGE, "values").split("\n")[2:]:
+        _, value, what, *_ = line.split("|")
+        name = value.strip(" `") or name
+        found.setdefault(name, set()).update(re.findall(r"`(\w+)(?:\([^)]*\))?`", what))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(documented_values()))
+def test_the_table_of_values_holds_what_the_classes_hold(name: str) -> None:
+    kind = getattr(core, name)
+    if kind is core.Snapshot:
+        return
+    fields = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(kind._fields)
+    own = [key for key, value in vars(kind).items() if isinstance(value, (property, classmethod)) or callable(value)]
+    public = {one for one in (*fields, *own) if not one.startswith("_")}
+    assert documented_values()[name] | NOT_FOR_STRATEGIES.get(name, set()) == public
+
+
+NOT_FOR_STRATEGIES = {
+    "Segment": {"newest_human"},
+    "RenderedMessage": {"without_response_id"},
+    "Round": {"holds_loaded_tools"},
+    "Entry": {"id"},
+}

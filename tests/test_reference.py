@@ -1,0 +1,257 @@
+"""docs/reference.md: its tables name what real sessions give, all of it and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry
+from amplifier_core.testing import MockCoordinator
+
+from amplifier_context_core import ContextManager, Draft, Goal, Snapshot, Strategy, load_config
+from amplifier_context_core import errors as core_errors
+from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, WARNING
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.ladder import build_ladder
+from amplifier_context_core.plugins import Plugins
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.transcript import Response, Usage
+from amplifier_context_testing import EventRecorder
+from tests.manager.support import feed, rounds, work
+from tests.pages import between, read
+
+PAGE = read("docs/reference.md")
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float,),
+    "bool": (bool,),
+    "list": (list,),
+    "dict": (dict,),
+    "str or None": (str, type(None)),
+}
+BUDGET = 4_000
+
+
+def table(name: str) -> list[list[str]]:
+    """Rows of a table of the page, cell by cell."""
+    lines = between(PAGE, name).split("\n")[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def documented(name: str) -> dict[str, str]:
+    """Type of each key of a table."""
+    found = {row[0].strip("`"): row[1] for row in table(name) if not row[0].startswith("*")}
+    return (documented(POST_COMPACT) | found) if name == COMPACTION else found
+
+
+def flat(payload: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each key of a payload as the tables write it, ``rounds[].mark``, with its value."""
+    for key, value in payload.items():
+        yield f"{prefix}{key}", value
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, dict):
+                    yield from flat(item, f"{prefix}{key}[].")
+
+
+class Fails(Strategy):
+    name = "fails"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        raise RuntimeError("on purpose")
+
+
+class Sessions:
+    """Real sessions, in which everything happens that a table speaks of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hooks = HookRegistry()
+        self.recorder = EventRecorder(self.hooks, list(EVENTS))
+        self.reports: list[dict[str, Any]] = []
+        self.compacted: list[dict[str, Any]] = []
+
+    def manager(self, name: str, **config: Any) -> ContextManager:
+        settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
+        ladder = [Fails(), *build_ladder(settings, Plugins())]
+        store = JsonlStore(self.folder)
+        return ContextManager(
+            settings, session_id=name, hooks=self.hooks, store=store, ladder=ladder, plugins=Plugins()
+        )
+
+    async def ask(self, manager: ContextManager) -> None:
+        await manager.get_messages_for_request()
+        self.reports.append(await manager.explain())
+
+    async def an_ordinary_one(self) -> None:
+        manager = self.manager("ordinary")
+        self.reports.append(await manager.explain())
+        await manager.add_message({"role": "system", "content": "Be careful."})
+        for number in range(80):
+            await feed(manager, work(1, task=f"Prompt {number}.")[:1] if number % 20 == 0 else [])
+            await feed(manager, rounds(1, start=number))
+            await manager.get_messages_for_request()
+            manager.heard(
+                Response(
+                    "m",
+                    "p",
+                    Usage(input_tokens=(manager.views.last.counted if manager.views.last else 0) * 2 + 300),
+                    "stop",
+                    None,
+                )
+            )
+            await manager.add_message({"role": "assistant", "content": f"Read {number}."})
+            if number % 8 == 0:
+                self.reports.append(await manager.explain())
+        self.compacted.append(await manager.compact())
+        self.compacted.append(await manager.compact())
+        await manager.close()
+
+    async def one_that_is_too_full(self) -> None:
+        for name, size, config in (("floor", 30_000, {}), ("overflow", 60_000, {"max_tokens": 60})):
+            manager = self.manager(name, **config)
+            await feed(manager, [{"role": "system", "content": "s " * 300}])
+            await feed(manager, [{"role": "user", "content": "word " * (size // 5)}, *rounds(6)])
+            await self.ask(manager)
+            await manager.close()
+
+    async def one_that_is_damaged(self) -> None:
+        manager = await feed(self.manager("damaged"), work(5))
+        await manager.close()
+        (file,) = self.folder.rglob("damaged/context-messages.jsonl")
+        file.write_bytes(file.read_bytes()[:-200])
+        manager = self.manager("damaged")
+        await self.ask(manager)
+        await manager.close()
+
+    async def one_with_two_writers(self) -> None:
+        first = await feed(self.manager("shared"), work(3))
+        second = self.manager("shared", on_conflict="fork")
+        await feed(second, rounds(1, start=50))
+        await self.ask(second)
+        await second.close()
+        await first.close()
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
+    import asyncio
+
+    sessions = Sessions(tmp_path_factory.mktemp("sessions"))
+
+    async def run() -> None:
+        await sessions.an_ordinary_one()
+        await sessions.one_that_is_too_full()
+        await sessions.one_that_is_damaged()
+        await sessions.one_with_two_writers()
+
+    asyncio.run(run())
+    return sessions
+
+
+def payloads(seen: Sessions, name: str) -> list[Mapping[str, Any]]:
+    """What sessions gave, without what the kernel adds to events."""
+    if name == "explain":
+        return list(seen.reports)
+    sent = [event.data for event in seen.recorder.records if event.name == name]
+    return [{key: value for key, value in data.items() if key != "timestamp"} for data in sent]
+
+
+@pytest.mark.parametrize("name", [*EVENTS, "explain"])
+def test_a_table_names_each_key_that_sessions_give_and_no_other(seen: Sessions, name: str) -> None:
+    given = {key for payload in payloads(seen, name) for key, _ in flat(payload)}
+    assert given == set(documented(name))
+
+
+@pytest.mark.parametrize("name", [*EVENTS, "explain"])
+def test_a_table_gives_the_type_of_each_value(seen: Sessions, name: str) -> None:
+    types = documented(name)
+    for payload in payloads(seen, name):
+        for key, value in flat(payload):
+            assert type(value) in TYPES[types[key]], f"{key} is {value!r}, not {types[key]}"
+
+
+@pytest.mark.parametrize("name", [PRE_COMPACT, POST_COMPACT, COMPACTION])
+def test_keys_that_are_not_conditional_are_always_there(seen: Sessions, name: str) -> None:
+    always = {key for key in documented(name) if "[]" not in key}
+    assert payloads(seen, name)
+    for payload in payloads(seen, name):
+        assert set(payload) == always
+
+
+def test_keys_the_page_calls_the_same_are_the_same(seen: Sessions) -> None:
+    for payload in payloads(seen, POST_COMPACT):
+        assert payload["after_messages"] == payload["message_count"]
+        assert payload["after_tokens"] == payload["token_count"]
+        assert payload["target_tokens"] == payload["target"]
+        assert payload["strategy_level"] == len(payload["strategies"])
+    assert all(payload["accepted"] for payload in payloads(seen, COMPACTION))
+    assert {payload["accepted"] for payload in payloads(seen, POST_COMPACT)} == {True, False}
+
+
+def quoted(name: str, key: str) -> set[str]:
+    """The values that the row of a key quotes."""
+    (row,) = (row for row in table(name) if row[0] == f"`{key}`")
+    return set(re.findall(r"`([\w ]+)`", row[2]))
+
+
+def test_values_the_page_lists_are_those_that_occur(seen: Sessions) -> None:
+    assert {payload["trigger"] for payload in payloads(seen, PRE_COMPACT)} == quoted(PRE_COMPACT, "trigger")
+    assert {row["state"] for report in seen.reports for row in report["rounds"]} <= quoted("explain", "rounds[].state")
+    assert {report["view"]["figure"] for report in seen.reports} <= quoted("explain", "view.figure")
+
+
+def test_each_reason_of_a_warning_is_listed_and_occurs(seen: Sessions) -> None:
+    warnings = payloads(seen, WARNING)
+    assert {payload["reason"] for payload in warnings} == {row[0].strip("`") for row in table("reasons")}
+    for payload in warnings:
+        assert ("budget" in payload) == ("members" in payload) == (payload["reason"] in ("overflow", "floor"))
+
+
+def test_a_manual_compaction_returns_what_the_page_says(seen: Sessions) -> None:
+    done, again = seen.compacted
+    assert set(done) == {"compacted", *(key for key in documented(POST_COMPACT) if "[]" not in key)}
+    assert (done["compacted"], again) == (True, {"compacted": False, "reason": again["reason"]})
+
+
+# -- capabilities ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_returns(tmp_path: Path) -> None:
+    coordinator = MockCoordinator()
+    manager = await feed(Sessions(tmp_path).manager("s"), work(3, task="Do it."))
+    registered: list[str] = []
+    coordinator.register_capability = lambda name, value: registered.append(name)  # type: ignore[method-assign]
+    await mount_manager(coordinator, manager, "context-test")
+    listed = {row[0].strip("`").partition("(")[0]: row for row in table("capabilities")}
+    assert sorted(listed) == sorted(registered)
+    arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+        "context.recall": (("m2",), {}),
+        "context.search": (("file",), {}),
+        "context.pin": (("m2",), {}),
+        "context.compact_summary": (("call_0", "short"), {}),
+        "context.forget": ((["m3"],), {}),
+        "context.request_retention": ((), {"retain_contents": ["Do it."]}),
+    }
+    for name, row in sorted(listed.items(), key=lambda item: item[0] == "context.interrupt"):
+        capability = getattr(manager, name.removeprefix("context."))
+        shown = re.findall(r"(\w+)(?:=[^,]*)?(?:, |\)`)", row[0].partition("(")[2])
+        assert shown == list(inspect.signature(capability).parameters), name
+        given, named = arguments.get(name, ((), {}))
+        returned = capability(*given, **named)
+        if inspect.isawaitable(returned):
+            returned = await returned
+        kinds = {"None": type(None), "dict": dict, "list": list, "Snapshot": Snapshot}
+        assert isinstance(returned, tuple(kinds[kind] for kind in row[1].split(" or "))), f"{name}: {returned!r}"
+        for key in re.findall(r"`(\w+)` \(", row[2]) if name == "context.interrupt" else ():
+            assert key in returned
+        for error in re.findall(r"`([A-Z]\w+)`", row[3]):
+            assert hasattr(core_errors, error) or error in ("ValueError", "ContextLengthError"), error
+    await manager.close()
