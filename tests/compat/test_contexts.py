@@ -274,7 +274,7 @@ class TestASubclassOfFiveMethods(ContextStoreContract):
 class TestStoredContext(ContextStoreContract):
     @pytest.fixture
     async def store(self, scheme: str, tmp_path: Path) -> AsyncIterator[Store]:
-        store = open_store(f"{scheme}:{tmp_path / 'sessions'}")
+        store = open_store("memory:" if scheme == "memory" else f"{scheme}:{tmp_path / 'sessions'}")
         yield store
         await store.close()
 
