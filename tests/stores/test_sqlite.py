@@ -88,9 +88,16 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tm
     assert store.path == tmp_path / "a.db"
 
 
-@pytest.mark.parametrize("address", ["sqlite:", "sqlite::memory:", "sqlite:a\0b"])
-def test_an_address_without_a_path_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="store: needs the path"):
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("sqlite:", "needs the path of a database file"),
+        ("sqlite::memory:", "takes no address of another kind"),
+        ("sqlite:a\0b", "takes no space at either end and no control character"),
+    ],
+)
+def test_an_address_without_a_path_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"store: 'sqlite:' {problem}.*, as in sqlite:"):
         open_store(address)
 
 
