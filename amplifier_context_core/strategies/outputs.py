@@ -166,6 +166,8 @@ class ClearToolOutputs(_OutputStrategy):
 class TruncateToolOutputs(Strategy):
     """Every tool output longer than `max_chars` is clipped in place, at any age. Idempotent.
 
+    Pinned rounds and the round of the task stay as they are.
+
     Args:
         max_chars: characters, at least 1.
     """
@@ -181,7 +183,7 @@ class TruncateToolOutputs(Strategy):
 
         segments = [
             segment
-            if segment.protected_because == "pinned"
+            if segment.protected_because in ("pinned", "task")
             else shorten_outputs(segment, goal.counter, "clipped", self.name, shorten)
             for segment in draft.segments
         ]

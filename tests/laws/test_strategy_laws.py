@@ -6,7 +6,7 @@ import asyncio
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import (
@@ -150,7 +150,27 @@ def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy
         assert id(message) in kept
 
 
+# Results with a human's words beside them, in one message and in one round: both are the task.
+RESULTS_AND_WORDS: Message = {
+    "role": "user",
+    "content": [
+        {"type": "tool_result", "tool_use_id": "a", "content": "row of a table\n" * 600},
+        {"type": "tool_result", "tool_use_id": "b", "content": ""},
+        {"type": "text", "text": "Please fix src/loader/cache_core.py:41."},
+    ],
+}
+CALLS: Message = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "b", "tool": "bash", "arguments": {}}, {"id": "a", "tool": "read", "arguments": {}}],
+}
+RESULT_OF_B: Message = {"role": "tool", "tool_call_id": "b", "content": "line of a log\n" * 60}
+REMINDER: Message = {"role": "assistant", "content": "ok", "metadata": {"source": "hook", "ephemeral": True}}
+
+
 @given(conversations(), SHORTENING)
+@example([[RESULTS_AND_WORDS], [REMINDER]], TruncateToolOutputs(1))
+@example([[CALLS, RESULT_OF_B, RESULTS_AND_WORDS]], TruncateToolOutputs(4))
 def test_task_and_pins_are_not_shortened(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
     kept = {id(message) for message in run(strategy, messages)}
