@@ -97,10 +97,12 @@ class Erasures:
 
     Attributes:
         are_known: whether all were noted that the session remembers.
+        unfinished: seqs of entries that read as erased, and whose former texts the store has not erased yet.
     """
 
     def __init__(self) -> None:
         self.are_known = False
+        self.unfinished: frozenset[int] = frozenset()
         self._by_identity: dict[tuple[str, int], Erasure] = {}
         self._hashes: dict[tuple[bytes, str], str] = {}  # trace, by digest of the text and salt with cost
 

@@ -203,7 +203,9 @@ class History:
         """Take the unfinished current exchange out of the history; returns what was taken."""
         return await self.unbroken(self._interrupt())
 
-    async def erase(self, which: Callable[[Entry], bool], *, trace: bool = True) -> list[Entry]:
+    async def erase(
+        self, which: Callable[[Entry], bool], *, trace: bool = True
+    ) -> tuple[list[Entry], NotErased | None]:
         """Erase what entries say, here and in the store, its archive included.
 
         Args:
@@ -211,7 +213,8 @@ class History:
             trace: keep what their echoes are recognised by without a timestamp, see `erasures`.
 
         Returns:
-            What stayed behind, also of entries that were erased before.
+            What stayed behind, also of entries that were erased before; and why the store has not erased yet what
+            they said. The next call finishes that, whatever it picks.
         """
         return await self.unbroken(self._erase(which, trace))
 
@@ -332,23 +335,19 @@ class History:
             await self._kept.clear()
             self._forget_turns()
 
-    async def _erase(self, which: Callable[[Entry], bool], trace: bool) -> list[Entry]:
+    async def _erase(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
         counter = await self._counter()
         async with self._gate:
             await self._kept.rejoin()
             await self._kept.load()
             await self._any_erased()
             everything = [*await self._kept.archived(), *self._transcript.snapshot()]
-            known = {entry.seq: entry for entry in everything if which(entry)}
+            known = {entry.seq: entry for entry in everything if which(entry) or entry.seq in self.erasures.unfinished}
             left = await self.erasures.erase(known.values(), counter, trace=trace)
-            remembered = erasures_of([*everything, *left])
-            try:
-                await self._kept.rewrite(left)  # those erased before, too: the store may have left something undone
-            except NotErased:
-                self.erasures.note(remembered)
-                raise
-            self.erasures.note(remembered)
-            return left
+            problem = await self._kept.rewrite(left)
+            self.erasures.note(erasures_of([*everything, *left]))
+            self.erasures.unfinished = frozenset(known) if problem else frozenset()
+            return left, problem
 
     async def _any_erased(self) -> bool:
         """True if entries of this session were erased. What is not remembered of them is read from the store."""

@@ -354,10 +354,10 @@ class ContextManager:
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
         try:
-            left = await self.history.erase(
+            left, problem = await self.history.erase(
                 lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
             )
-        finally:  # also where a store has replaced them and could not erase yet
+        finally:  # a store may have replaced them, and the answer was lost
             self.views.drop_lines()
             self.views.focus = None
         gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
@@ -366,6 +366,8 @@ class ContextManager:
             del self._summaries_to_come[call]
         forget_kin()
         await self._save()
+        if problem is not None:
+            raise problem
         return [entry.mark for entry in left]
 
     async def recall(self, mark: str) -> dict[str, Any] | None:

@@ -141,11 +141,11 @@ class StoredTranscript:
         self.transcript.clear()
         self._open_change = None
 
-    async def rewrite(self, entries: Collection[Entry]) -> None:
+    async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
         """Put these in place of the entries of the same seqs, archived ones too. All of the history must be loaded.
 
-        Raises:
-            NotErased: they are in place, here and in the store, which still has to erase what was there.
+        Returns:
+            Why the store, which holds them now, has not erased yet what they replace. None if it has.
         """
         new = {entry.seq: entry for entry in entries}
         change = Change(len(self.transcript), rewritten=frozenset(new))
@@ -156,8 +156,7 @@ class StoredTranscript:
             problem = raised
         self.transcript.reload([new.get(entry.seq, entry) for entry in self.transcript.snapshot()])
         self._open_change = None
-        if problem is not None:
-            raise problem
+        return problem
 
     async def rejoin(self) -> None:
         """Make memory and store hold the same, where they may not.

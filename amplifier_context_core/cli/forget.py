@@ -195,10 +195,16 @@ async def _try(request: Request, name: str, marks: set[str]) -> None:
 async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
     """Erase messages of a session; returns the marks of those it has."""
     from ..config import load_config
+    from ..errors import NotErased
     from ..manager import ContextManager
 
     manager = ContextManager(load_config({}), session_id=name, store=request.store)
-    erased = await manager.forget(_in_order(marks), containing=request.secret, trace=request.trace)
+    try:
+        erased = await manager.forget(_in_order(marks), containing=request.secret, trace=request.trace)
+    except NotErased as problem:  # by their marks: no message holds the text any more
+        options = [] if request.trace else ["--no-trace"]
+        again = command("forget", name, *_in_order(marks), options=options, address=request.address)
+        raise click.ClickException(f"{problem}\nTo finish it: {again}") from problem
     left = await _holding(request, name)
     if left:
         raise click.ClickException(

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, erasures, load_config
 from amplifier_context_core.cli import host_files, main
+from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import Place, parameters
 
@@ -112,6 +113,24 @@ def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run
     named = sorted(line.split("/")[-1] for line in said.splitlines() if line.startswith("  "))
     assert named == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
     assert SECRET not in said
+
+
+# --- erased later -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hindrance, name = Hindrance(monkeypatch), place.session_id("s")
+    asyncio.run(talk(place, "s", SAID, "thank you"))
+    with hindrance.on():
+        said = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
+    assert f"{name} m1`" in said.partition("To finish it: `amplifier-context forget")[2]
+    tries = hindrance.tries
+    assert f"{name}: 1 message erased" in run("forget", name, "m1", "--yes").output
+    assert hindrance.tries > tries or place.backend == "sqlite"  # that one had begun when the database was closed
+    for path in place.folder.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
 
 # --- D2 --------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, erasures, load_config
+from amplifier_context_core.errors import NotErased
+from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.manager.support import ask, feed, rounds
-from tests.places import Place
+from tests.places import Place, parameters
 
 SECRET = "my password is hunter2-topsecret"
 Message = dict[str, Any]
@@ -410,3 +412,63 @@ async def test_a_forget_whose_caller_is_cancelled_is_carried_out_all_the_same(pl
     assert [entry.message["content"] for entry in await manager.store.read(manager.session_id, 1, 2)] == ["(erased)"]
     await manager.close()
     assert SECRET not in await everything(manager_on(place))
+
+
+# --- erased later ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hindrance(monkeypatch: pytest.MonkeyPatch) -> Hindrance:
+    return Hindrance(monkeypatch)
+
+
+on_lasting_stores = pytest.mark.parametrize(
+    "place", [one for one in parameters() if one.values[0] != "memory"], indirect=True
+)
+WAYS: list[dict[str, Any]] = [{"marks": ["m2"]}, {"containing": SECRET}]
+
+
+@on_lasting_stores
+@pytest.mark.parametrize("way", WAYS, ids=["marks", "containing"])
+async def test_the_same_call_finishes_what_a_store_could_not_erase(
+    place: Place, hindrance: Hindrance, way: dict[str, Any]
+) -> None:
+    manager = await told(place)
+    with hindrance.on(), pytest.raises(NotErased):
+        await manager.forget(**way)
+    assert (await manager.get_messages())[1]["content"] == "(erased)"
+    tries = hindrance.tries
+    assert await manager.forget(**way) == ["m2"]
+    assert hindrance.tries > tries
+    assert SECRET not in await everything(manager)
+    await manager.close()
+    if place.backend in ("jsonl", "sqlite"):
+        assert SECRET.encode() not in raw_bytes(place.folder)
+
+
+@on_lasting_stores
+async def test_another_process_finishes_what_a_store_could_not_erase(place: Place, hindrance: Hindrance) -> None:
+    manager = await told(place)
+    with hindrance.on(), pytest.raises(NotErased):
+        await manager.forget(containing=SECRET)
+    manager = await again(manager, place)
+    tries = hindrance.tries
+    assert await manager.forget(["m2"]) == ["m2"]
+    assert hindrance.tries > tries or place.backend == "sqlite"
+    await manager.close()
+    if place.backend in ("jsonl", "sqlite"):
+        assert SECRET.encode() not in raw_bytes(place.folder)
+
+
+@on_lasting_stores
+async def test_what_is_kept_beside_messages_is_forgotten_though_the_store_could_not_erase(
+    place: Place, hindrance: Hindrance
+) -> None:
+    manager = await told(place)
+    await manager.compact_summary("to_come", f"will use {SECRET}")
+    with hindrance.on(), pytest.raises(NotErased):
+        await manager.forget(containing=SECRET)
+    manager = await again(manager, place)
+    await manager.get_messages()
+    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    await manager.close()

@@ -26,6 +26,7 @@ from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.stores.servers.owner import Owner
+from amplifier_context_core.transcript import Entry
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
 from amplifier_context_testing.store_claims_sessions import Forking
@@ -638,6 +639,19 @@ class TestDamage:
         assert len(told) == 1
         await store.rewrite("s", [entry(1, "anew")])
         assert ask("SELECT * FROM damaged", schema) == []
+
+    @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
+    async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+        self, store: Store, schema: str, given: list[Entry]
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        await store.open("s")
+        ask("UPDATE entries SET message = 'no JSON' WHERE seq = 2", schema)
+        assert len(await store.read("s")) == 2
+        assert len(ask("SELECT * FROM damaged", schema)) == 1
+        await store.rewrite("s", given)
+        assert ask("SELECT * FROM damaged", schema) == []
+        assert [one.seq for one in await store.read("s")] == [1, 3]
 
     async def test_a_missing_row_is_noticed(self, store: Store, schema: str) -> None:
         told: list[Repair] = []

@@ -25,6 +25,7 @@ from amplifier_context_core.stores import Extent, Repair, Store, open_store
 from amplifier_context_core.stores.redis import store as module
 from amplifier_context_core.stores.redis.line import RedisConnections
 from amplifier_context_core.stores.redis.store import RedisLine, RedisStore
+from amplifier_context_core.transcript import Entry
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
 from amplifier_context_testing.store_claims_sessions import Forking
@@ -508,6 +509,19 @@ class TestDamage:
         assert len(told) == 1
         await store.rewrite("s", [entry(1, "anew")])
         assert not client.exists(f"{{{prefix}:s}}:damaged")
+
+    @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
+    async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+        self, store: Store, client: Any, prefix: str, given: list[Entry]
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        await store.open("s")
+        client.lset(f"{{{prefix}:s}}:entries", 1, "garbage")
+        assert len(await store.read("s")) == 2
+        assert client.llen(f"{{{prefix}:s}}:damaged") == 1
+        await store.rewrite("s", given)
+        assert not client.exists(f"{{{prefix}:s}}:damaged")
+        assert [one.seq for one in await store.read("s")] == [1, 3]
 
     async def test_who_only_reads_leaves_damage_where_it_is(
         self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture

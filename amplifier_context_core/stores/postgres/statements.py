@@ -214,6 +214,12 @@ class Statements:
             FROM {archive} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
+        self.unknown = self._of("""
+            SELECT count(*) FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
+            WHERE NOT EXISTS (SELECT 1 FROM {entries} WHERE session = %(key)s::bigint AND seq = r.seq)
+                AND NOT EXISTS (SELECT 1 FROM {archive} WHERE session = %(key)s::bigint AND seq = r.seq)
+        """)
+        self.discard_damaged = self._of("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
         self.rewrite_entries = self._of("""
             UPDATE {entries} AS e
             SET turn = r.turn, tokens = r.tokens, message = r.message,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 import psycopg
 from psycopg import sql
 
-from ...errors import StoreError
+from ...errors import NotErased, StoreError
 from ..protocol import Durability, Extent, SessionInfo
 from ..rows import entry_of, loads, message_json
 from ..servers.batches import Batches
@@ -225,7 +225,7 @@ class PostgresLine:
             async with connection.transaction() as transaction:
                 if (await connection.execute(self._sql.guard, guard)).rowcount != 1:
                     raise psycopg.Rollback(transaction)
-                different = 0
+                different = unknown = 0
                 for piece in _pieces(rows):
                     values = {"key": claim.held.key} | _columns(piece)
                     for differing in (self._sql.differing, self._sql.differing_archived):
@@ -233,8 +233,12 @@ class PostgresLine:
                         different += found[0]
                         if found[1]:
                             await connection.execute(self._sql.add_size, {"key": claim.held.key, "size": found[1]})
+                    ((missing,),) = await (await connection.execute(self._sql.unknown, values)).fetchall()
+                    unknown += missing
                     await connection.execute(self._sql.rewrite_entries, values)
                     await connection.execute(self._sql.rewrite_archive, values)
+                if unknown or not rows:
+                    different += (await connection.execute(self._sql.discard_damaged, guard)).rowcount
                 if different:
                     await connection.execute(self._sql.forget, guard)
                 return Rewritten.OTHER_MESSAGES if different else Rewritten.SAME_MESSAGES
@@ -252,11 +256,10 @@ class PostgresLine:
         try:
             await self._connections.do_slowly(work, limit=3_600)
         except StoreError as problem:
-            log.warning(
-                "session %r was rewritten, but what it held before stays in the tables until they are vacuumed: %s",
-                claim.session_id,
-                problem,
-            )
+            raise NotErased(
+                f"session {claim.session_id!r}: the messages were replaced, but what they said stays in the tables "
+                f"until they are vacuumed ({problem}); make the same call again"
+            ) from problem
 
     async def save_checkpoint(self, claim: Claim, change: int, covered: int, data: bytes, ttl: float) -> bool:
         values = _guard(claim, change, ttl) | {"covered": covered, "data": data}

@@ -273,7 +273,7 @@ REWRITE = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
 if not sound() then return 5 end
 if not whole(5) then return 4 end
-local other, size, new = false, 0, {}
+local other, size, new, known = false, 0, {}, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
 local function put(list, place, old, row)
     redis.call('LSET', list, place, row)
@@ -287,6 +287,7 @@ each_chunk(5, function(rows)
         local old = place and redis.call('LINDEX', entries, place)
         if old then
             put(entries, place, old, row)
+            known[seq] = true
             size = size + #row - #old
         end
     end
@@ -294,9 +295,15 @@ end)
 each_of(archive, 0, function(rows, at)
     for i, old in ipairs(rows) do
         local row = new[seq_of(old)]
-        if row then put(archive, at + i - 1, old, row) end
+        if row then
+            put(archive, at + i - 1, old, row)
+            known[seq_of(old)] = true
+        end
     end
 end)
+local unknown = next(new) == nil
+for seq in pairs(new) do unknown = unknown or not known[seq] end
+if unknown and redis.call('LLEN', damaged) > 0 then other = true end
 if other then
     redis.call('HDEL', meta, 'covered')
     redis.call('DEL', checkpoint, damaged)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ...errors import SessionLost, StoreError
+from ...errors import NotErased, SessionLost, StoreError
 from ...gate import Gate
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
 from ..rows import entry_of, loads, message_json
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _UNUSED = 3_600.0  # seconds an unused claim is remembered after its last renewal
 _STALE = 86_400.0  # seconds until the directory forgets a name nothing came of; longer than clocks differ
+_PATIENCE = 20.0  # seconds for a rewrite of the append-only file that is under way to end
 _WINDOW = 200  # rows of one read, seqs of one search, sessions asked for at once
 _MOST_ROWS, _MOST_BYTES = 5_000, 16_000_000  # of one script; what is more is staged
 
@@ -155,23 +156,26 @@ class RedisLine:
     async def erase(self, claim: Claim) -> None:
         if not self._connections.appends:
             return
+        until = time.monotonic() + _PATIENCE
+        # A rewrite that is under way may have begun before the change. One that begins later leaves it out.
+        while (is_under_way := await self._aof_is_rewritten()) and time.monotonic() < until:
+            await asyncio.sleep(0.1)
         try:
-            for _ in range(10):
-                # One that is under way may have begun before the change.
-                if not await self._aof_is_rewritten():
-                    break
-                await asyncio.sleep(0.1)
             await self._call("BGREWRITEAOF")
         except StoreError as problem:
-            log.warning(
-                "session %r was rewritten, but an append-only file of the server may hold what was there before, until "
-                "BGREWRITEAOF: %s",
-                claim.session_id,
-                problem,
-            )
+            if not is_under_way and await self._aof_is_rewritten():
+                return
+            raise NotErased(
+                f"session {claim.session_id!r}: the messages were replaced, but what they said stays in the server's "
+                f"append-only file until BGREWRITEAOF ({problem}); make the same call again"
+            ) from problem
 
     async def _aof_is_rewritten(self) -> bool:
-        return b"aof_rewrite_in_progress:1" in await self._call("INFO", "persistence")
+        """True if the server is writing its append-only file again. False where it may not be asked."""
+        try:
+            return b"aof_rewrite_in_progress:1" in await self._call("INFO", "persistence")
+        except StoreError:
+            return False
 
     async def save_checkpoint(self, claim: Claim, change: int, covered: int, data: bytes, ttl: float) -> bool:
         await self._first(claim)

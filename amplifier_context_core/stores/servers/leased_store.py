@@ -158,8 +158,7 @@ class LeasedStore:
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         given = tuple(entries)
-        if not given:
-            return
+        erases = bool(given) and all(entry.erased is not None for entry in given)  # a former call may not have erased
 
         async def work(line: Line, claim: Claim) -> None:
             if not claim.held.created:
@@ -174,7 +173,7 @@ class LeasedStore:
                 return made
 
             await self._make(line, claim, send)
-            if done is Rewritten.OTHER_MESSAGES:
+            if erases or done is Rewritten.OTHER_MESSAGES:
                 await line.erase(claim)
 
         await self._changing(session_id, work)

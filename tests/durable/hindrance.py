@@ -1,0 +1,50 @@
+"""Stores that replace messages and cannot erase yet what these said: a file or a server refuses the last step."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import NotErased, StoreError
+from amplifier_context_core.stores.jsonl.pending import Pending
+from amplifier_context_core.stores.postgres.line import PostgresConnections
+from amplifier_context_core.stores.redis.line import RedisConnections
+from amplifier_context_core.stores.sqlite import erasing
+
+
+class Hindrance:
+    """Keeps each store from erasing what it has replaced, and counts how often it tried."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.tries = 0
+        self._is_on = False
+        self._hinder(Pending, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
+        self._hinder(erasing, "_write_anew", NotErased("not erased yet"))
+        self._hinder(PostgresConnections, "do_slowly", StoreError("the vacuum was refused"))
+        self._hinder(RedisConnections, "call", StoreError("the rewrite was refused"), "BGREWRITEAOF")
+        patch.setattr(RedisConnections, "appends", property(lambda _: True, lambda *_: None), raising=False)
+
+    @contextmanager
+    def on(self) -> Generator[None]:
+        self._is_on = True
+        yield
+        self._is_on = False
+
+    def _hinder(self, owner: Any, name: str, problem: Exception, only: str = "") -> None:
+        real = getattr(owner, name)
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            if only and only not in arguments:
+                return real(*arguments, **more)
+            self.tries += 1
+            if self._is_on:
+                raise problem
+            return real(*arguments, **more)
+
+        self._patch.setattr(owner, name, call)
