@@ -14,6 +14,7 @@ from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores.jsonl.pending import Pending
 from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.redis.line import RedisConnections
+from amplifier_context_core.stores.redis.store import RedisLine
 from amplifier_context_core.stores.sqlite import erasing
 
 
@@ -28,6 +29,12 @@ class Hindrance:
         self._hinder(erasing, "_write_anew", NotErased("not erased yet"))
         self._hinder(PostgresConnections, "do_slowly", StoreError("the vacuum was refused"))
         self._hinder(RedisConnections, "call", StoreError("the rewrite was refused"), "BGREWRITEAOF")
+        rewrites = RedisLine._aof_is_rewritten  # pyright: ignore[reportPrivateUsage]
+
+        async def rewritten(line: RedisLine) -> bool:
+            return not self._is_on and await rewrites(line)  # a rewrite of another test would do
+
+        patch.setattr(RedisLine, "_aof_is_rewritten", rewritten)
         patch.setattr(RedisConnections, "appends", property(lambda _: True, lambda *_: None), raising=False)
 
     @contextmanager

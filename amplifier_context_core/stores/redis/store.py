@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _UNUSED = 3_600.0  # seconds an unused claim is remembered after its last renewal
 _STALE = 86_400.0  # seconds until the directory forgets a name nothing came of; longer than clocks differ
-_PATIENCE = 20.0  # seconds for a rewrite of the append-only file that is under way to end
+_PATIENCE = 200  # tenths of a second for a rewrite of the append-only file that is under way to end
 _WINDOW = 200  # rows of one read, seqs of one search, sessions asked for at once
 _MOST_ROWS, _MOST_BYTES = 5_000, 16_000_000  # of one script; what is more is staged
 
@@ -156,10 +156,13 @@ class RedisLine:
     async def erase(self, claim: Claim) -> None:
         if not self._connections.appends:
             return
-        until = time.monotonic() + _PATIENCE
         # A rewrite that is under way may have begun before the change. One that begins later leaves it out.
-        while (is_under_way := await self._aof_is_rewritten()) and time.monotonic() < until:
+        is_under_way = await self._aof_is_rewritten()
+        for _ in range(_PATIENCE):
+            if not is_under_way:
+                break
             await asyncio.sleep(0.1)
+            is_under_way = await self._aof_is_rewritten()
         try:
             await self._call("BGREWRITEAOF")
         except StoreError as problem:
