@@ -24,6 +24,18 @@ def _documented(problem: Exception) -> sqlite3.Error:
     return made(sqlite3.OperationalError, "out of memory", "SQLITE_NOMEM")
 
 
+def the_row(found: sqlite3.Cursor) -> Any:
+    """Return the first row of a query that must find one.
+
+    Raises:
+        sqlite3.Error: there is none: the file is damaged.
+    """
+    row = found.fetchone()
+    if row is None:
+        raise damage("a row is missing")
+    return row
+
+
 class Cursor(sqlite3.Cursor):
     """A cursor that raises nothing but `sqlite3.Error`."""
 

@@ -18,6 +18,7 @@ from ...transcript import Entry
 from ..checks import check_within, no_session, session_exists
 from ..protocol import SessionInfo
 from ..rows import loads
+from .driver import the_row
 from .faults import damage
 from .leases import holder_of, holders
 from .rows import (
@@ -233,7 +234,7 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
         for table, keys in places.items():
             for key in keys.get(entry.seq, ()):
                 row = row_of(entry, session_id, key if table == "entries" else start)
-                (message,) = db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608
+                (message,) = the_row(db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)))  # noqa: S608
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 head.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _same(message, row, entry)

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import SessionInUse, SessionLost, StoreError
 from .columns import number_in, text_in, time_in
+from .driver import the_row
 
 TTL = 60.0  # seconds a claim is good for where nobody can see whether its holder lives
 
@@ -184,7 +185,7 @@ class Leases:
 def next_fence(db: sqlite3.Connection) -> int:
     """A number that was never given in this database."""
     db.execute("INSERT INTO facts VALUES ('fence', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
-    return number_in(db.execute("SELECT value FROM facts WHERE name = 'fence'").fetchone()[0])
+    return number_in(the_row(db.execute("SELECT value FROM facts WHERE name = 'fence'"))[0])
 
 
 _COLUMNS = "session, token, fence, pid, host, machine, started, expires, released"
