@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..stores.checks import named_after
+from ..stores.checks import is_recovered, named_after
 from ..stores.slices import slices
 from .opening import Repairs, carry_out, elsewhere, known, place, store_at, store_option
 from .words import command, counted, typed
@@ -110,25 +110,25 @@ def verify(names: tuple[str, ...], address: str | None) -> None:
 
     from ..stores import Checkable
 
-    async def work() -> list[str]:
-        damaged: list[str] = []
+    async def work() -> list[tuple[str, ...]]:
+        damaged: list[tuple[str, ...]] = []
         async with store_at(address) as store:
             # A store that is damaged as a whole says so of any id; to list its sessions would repair it.
             if not names and isinstance(store, Checkable) and (problems := await store.verify(_ANY)):
                 _report(place(address), problems)
-                return ["SESSION"]
+                return [()]
             chosen = names or [info.session_id for info in await store.sessions()]
             for name in chosen:
                 problems = await _problems(store, name, address)
                 _report(typed(name), problems)
-                damaged += [name] * bool(problems)
+                damaged += [(name,)] * bool(problems)
         if not chosen:
             click.echo(f"no sessions in {place(address)}, nothing to verify; {elsewhere(address)}")
         return damaged
 
     damaged = carry_out(work())
-    for name in damaged:
-        click.echo(f"{command('repair', name, address=address)} repairs what can be repaired")
+    for chosen in damaged:
+        click.echo(f"{command('repair', *chosen, address=address)} repairs what can be repaired")
     if damaged:
         raise SystemExit(1)
 
@@ -153,39 +153,71 @@ async def _problems(store: Store, name: str, address: str | None) -> list[str]:
 
 
 @click.command()
-@click.argument("name", metavar="SESSION")
+@click.argument("names", nargs=-1, metavar="[SESSION]...")
 @store_option
-def repair(name: str, address: str | None) -> None:
-    """Repair a damaged session; what cannot be read is put aside, never thrown away."""
+def repair(names: tuple[str, ...], address: str | None) -> None:
+    """Repair damaged sessions, without a SESSION all of them. What cannot be read is kept, never thrown away.
+
+    What sessions share, such as the file of a database, is repaired in any case. Exit code 1 says that damage is left.
+    """
+    from ..errors import ContextError
     from ..stores import Repairable
 
-    async def work() -> int:
-        repairs = Repairs()
+    async def work() -> bool:
+        left = False
         async with store_at(address) as store:
-            await _problems(store, name, address)  # not `known`, which repairs what it meets, and reports it nowhere
-            await store.open(name, repairs)
-            async for _ in slices(store, name):
-                pass  # what is read is repaired
-            await store.load_checkpoint(name)
-            left = await _problems(store, name, address)
-            if left and isinstance(store, Repairable):
-                await store.repair(name, repairs)
-                left = await _problems(store, name, address)
-            length = (await store.extent(name)).length
-        repairs.show()
-        lost = sum(made.lost for made in repairs.made)
-        made = counted(len(repairs.made), "repair")
-        click.echo(f"{typed(name)}: {counted(length, 'message')}, {made}, {counted(lost, 'message')} lost")
-        for problem in left:
-            click.echo(f"  left: {problem}")
-        if left:
-            click.echo(
-                "what is left cannot be repaired; restore a backup, or `amplifier-context copy` what can be read"
-            )
-        return len(left)
+            if isinstance(store, Repairable):
+                shared = Repairs()
+                await store.repair(None, shared)
+                shared.show(place(address))
+            chosen = names or [info.session_id for info in await store.sessions()]
+            for name in chosen:
+                try:
+                    left |= await _repair(store, name, address)
+                except ContextError as problem:
+                    if names:
+                        raise
+                    left = True
+                    click.echo(f"{typed(name)}: {problem}", err=True)
+        if not chosen:
+            click.echo(f"no sessions in {place(address)}, nothing to repair; {elsewhere(address)}")
+        for name in filter(is_recovered, chosen):
+            again = command("fork", name, "ID", address=address)
+            click.echo(f"the id of {typed(name)} could not be read; where you know it, {again} gives it back")
+        return left
 
     if carry_out(work()):
         raise SystemExit(1)
+
+
+async def _repair(store: Store, name: str, address: str | None) -> bool:
+    """Repair a session, and print what was done. True if damage is left."""
+    from ..stores import Repairable
+
+    repairs = Repairs()
+    left = await _problems(store, name, address)  # not `known`, which repairs what it meets, and reports it nowhere
+    await store.open(name, repairs)
+    async for _ in slices(store, name):
+        pass  # what is read is repaired
+    await store.load_checkpoint(name)
+    if left or repairs.made:
+        left = await _problems(store, name, address)
+    if left and isinstance(store, Repairable):
+        await store.repair(name, repairs)
+        left = await _problems(store, name, address)
+    length = (await store.extent(name)).length
+    repairs.show()
+    lost = sum(made.lost for made in repairs.made)
+    done = (
+        f"{counted(len(repairs.made), 'repair')}, {counted(lost, 'message')} lost" if repairs.made or left else "sound"
+    )
+    click.echo(f"{typed(name)}: {counted(length, 'message')}, {done}")
+    for problem in left:
+        click.echo(f"  left: {problem}")
+    if left:
+        click.echo("what is left cannot be repaired; restore a backup, or `amplifier-context copy` what can be read")
+    await store.release(name)
+    return bool(left)
 
 
 @click.command()

@@ -138,8 +138,13 @@ class Repairs:
     def __call__(self, repair: Repair) -> None:
         self.made.append(repair)
 
-    def show(self) -> None:
-        """A line each."""
+    def show(self, where: str = "") -> None:
+        """Print a line for each.
+
+        Args:
+            where: what they are of; by default the session that is named in the next line.
+        """
         for repair in self.made:
-            kept = f"; the bytes are kept in {Path(repair.kept).name}" if repair.kept else ""
-            click.echo(f"  repaired: {repair.what}{kept}")
+            kept = f"; the damaged bytes are kept in {Path(repair.kept).name}" if repair.kept else ""
+            lost = f", {counted(repair.lost, 'message')} lost" if where else ""
+            click.echo(f"{where or '  repaired'}: {repair.what}{lost}{kept}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
+
 from ..errors import ConfigError, StoreError
 
 _LONGEST_ID = 200  # bytes; with the suffixes of files it fits the 255 that file systems allow
@@ -25,6 +28,19 @@ def check_session_id(session_id: str) -> str:
     if problem:
         raise ConfigError("session_id", problem)
     return session_id
+
+
+def recovered_id(number: int, taken: Container[str]) -> str:
+    """Return an id for a session of which the id could not be read, one that no other session has."""
+    name = f"recovered-{number}"
+    while name in taken:
+        name += "-again"
+    return name
+
+
+def is_recovered(session_id: str) -> bool:
+    """True if an id is one of those that `recovered_id` gives."""
+    return re.fullmatch(r"recovered-\d+(-again)*", session_id) is not None
 
 
 def path_in(address: str, what: str, examples: str) -> str:

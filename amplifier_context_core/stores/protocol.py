@@ -230,8 +230,12 @@ class Checkable(Protocol):
 class Repairable(Protocol):
     """A store that can repair what reading and opening do not."""
 
-    async def repair(self, session_id: str, on_repair: OnRepair | None = None) -> None:
+    async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """Claim a session, and repair all that `Checkable.verify` reports of it; `on_repair` is called for each repair.
+
+        Args:
+            session_id: which session. None claims none, and repairs what sessions share.
+            on_repair: called for each repair; also for those of what sessions share that no earlier call reported.
 
         Raises:
             StoreError: the damage cannot be repaired; the message says what else to do.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ..checks import check_session_id
+from ..checks import check_session_id, recovered_id
 from .columns import number_in, positions_in, text_in, time_in
 from .faults import damage
 from .first_page import FirstPage
@@ -30,6 +30,7 @@ _GIVE_UP = 20  # chunks without a single row: a page that leads to others, and i
 _PROBES = 8  # keys of a chunk that are asked for before its halves are
 _FAR = 1_000_000  # no seq that a damaged row names is believed when it is so far above those of the entries
 REWRITTEN = "the database was damaged and has been rewritten"
+WHOLE = ""  # no session's id: reports of the whole database are noted with it
 
 # Constants only: names of tables and columns.
 _SESSIONS = "SELECT * FROM sessions NOT INDEXED WHERE number >= ? AND number <= ?"
@@ -46,10 +47,12 @@ class Carried:
 
     Attributes:
         entries: sound entries, those of archives included.
+        lost: entries that are missing or damaged, as far as can be known.
         whole: nothing is missing or damaged, as far as can be known.
     """
 
     entries: int = 0
+    lost: int = 0
     whole: bool = True
 
 
@@ -147,7 +150,10 @@ class Carrier:
         archives = self._archives()
         for session in sessions:
             self._session(session, archives.pop(session.number, []))
-        self._report_elsewhere(sessions)
+        missing = self._report_elsewhere(sessions)
+        what = f"{REWRITTEN}; recovered: {len(sessions):,} sessions, {self.carried.entries:,} messages with archives"
+        what += f"; ids that had a writer and have no session now: {', '.join(missing)}" if missing else ""
+        self._note(WHOLE, what, self.carried.lost)
         # Fences rise, also when the last one could not be read.
         self.new.execute("INSERT OR IGNORE INTO facts VALUES ('fence', ?)", (int(time.time()),))
 
@@ -202,6 +208,7 @@ class Carrier:
         self.new.execute(f"INSERT INTO sessions VALUES ({marks})", head.values)  # noqa: S608 - question marks
         self.carried.entries += head.stop + head.archived
         lost = max(0, length - head.stop) + max(0, archived - head.archived)
+        self.carried.lost += lost
         if lost or gone or session.head is None:
             self.carried.whole = False
             self._report(session, lost, gone)
@@ -307,20 +314,23 @@ class Carrier:
         what += "" if session.head else "; what was known of this session is taken from its messages"
         what += f"; {lost:,} messages of this session could not be read" if lost else ""
         what += "; its checkpoint is gone" if checkpoint else ""
+        self._note(session.name, what, lost)
+
+    def _note(self, name: str, what: str, lost: int) -> None:
         self.new.execute(
-            "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)", (session.name, what, lost, self.kept)
+            "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)", (name, what, lost, self.kept)
         )
 
-    def _report_elsewhere(self, sessions: list[_Session]) -> None:
-        """Where ids may be wrong, report that to every id that was claimed and has no session now."""
+    def _report_elsewhere(self, sessions: list[_Session]) -> list[str]:
+        """Where ids may be wrong, report that to every id that was claimed and has no session now; return those ids."""
         unsure = ", ".join(session.name for session in sessions if session.head is None)
-        if unsure:
-            what = f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}"
-            self.new.execute(
-                "INSERT INTO repairs(session, what, lost, kept) SELECT session, ?, 0, ? FROM leases "
-                "WHERE session NOT IN (SELECT id FROM sessions)",
-                (what, self.kept),
-            )
+        if not unsure:
+            return []
+        claimed = self.new.execute("SELECT session FROM leases WHERE session NOT IN (SELECT id FROM sessions)")
+        missing = [text_in(session) for (session,) in claimed.fetchall()]
+        for name in missing:
+            self._note(name, f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}", 0)
+        return missing
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -422,8 +432,7 @@ def _free(session: _Session, taken: set[str]) -> str:
     with suppress(ConfigError):
         if check_session_id(session.name) not in taken:
             return session.name
-    names = (f"recovered-{session.number}{'-again' * count}" for count in range(len(taken) + 1))
-    return next(name for name in names if name not in taken)
+    return recovered_id(session.number, taken)
 
 
 def _lease_in(row: Found) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
-from .carrying import REWRITTEN
+from .carrying import REWRITTEN, WHOLE
 from .erasing import erase, is_erasing
 from .faults import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
 from .leases import TTL, Leases
@@ -377,7 +377,7 @@ class Engine:
         db = self._database()
         db.execute("BEGIN IMMEDIATE")
         self.leases.claim_anew(db)
-        for name in {*self._told, session_id}:
+        for name in {*self._told, session_id} - ({WHOLE} - self._told.keys()):  # or `repair` would not report it
             repairs = pop_repairs(db, name)
             if name == session_id and not repairs and kept is not None:
                 repairs = [Repair(name, f"{REWRITTEN}; nothing of this session was lost", 0, str(kept))]

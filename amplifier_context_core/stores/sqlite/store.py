@@ -18,6 +18,7 @@ from ...transcript import Entry
 from ..checks import check_session_id, no_session, path_in, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, places
 from . import histories, search
+from .carrying import WHOLE
 from .engine import Engine
 from .erasing import erase, is_erasing, note_erasing
 from .faults import damage
@@ -257,8 +258,11 @@ class SqliteStore:
 
         return await self._engine.run("apart", lambda job: Then(work, "apart", elsewhere=True), session_id)
 
-    async def repair(self, session_id: str, on_repair: OnRepair | None = None) -> None:
+    async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is rewritten, whichever session the damage is in."""
+        if session_id is None:
+            await self._engine.run("write", partial(self._repair_all, on_repair))
+            return
         check_session_id(session_id)
 
         def work(job: Job) -> None:
@@ -270,6 +274,13 @@ class SqliteStore:
             search.check(job.db)
 
         await self._engine.run("claim", work, session_id)
+
+    def _repair_all(self, on_repair: OnRepair | None, job: Job) -> None:
+        self._engine.listen(WHOLE, on_repair)
+        check(job.db)
+        search.check(job.db)
+        for repair in pop_repairs(job.db, WHOLE):
+            self._engine.tell(job, repair)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 

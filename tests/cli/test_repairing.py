@@ -1,0 +1,124 @@
+"""`amplifier-context repair` of whole stores: what was done is said, and what came back under another id is found."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from amplifier_context_core.cli import main
+from amplifier_context_core.stores import Store, open_store
+from amplifier_context_testing.store_samples import entries
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    def run(*arguments: str, code: int = 0) -> Result:
+        done = CliRunner().invoke(main, list(arguments))
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def fill(address: str) -> None:
+    async def work(store: Store) -> None:
+        await store.append("one", entries(1, 12, session_id="one"))
+        await store.append("two", entries(1, 8, session_id="two"))
+        await store.replace("two", 6, ())
+        await store.close()
+
+    asyncio.run(work(open_store(address)))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database of two sessions, in which pages lost what they held together with."""
+    path = tmp_path / "sessions.db"
+    fill(f"sqlite:{path}")
+    data = bytearray(path.read_bytes())
+    data[100:600] = bytes(500)  # in the page that says where all tables begin
+    path.write_bytes(data)
+    return path
+
+
+def test_verify_names_the_command_that_repairs_a_whole_store(run: Run, database: Path) -> None:
+    address = f"sqlite:{database}"
+    said = run("verify", "--store", address, code=1).output
+    (command,) = re.findall("`(amplifier-context repair --store .*)` repairs what can be repaired", said)
+    run(*shlex.split(command)[1:])
+    assert "one: sound" in run("verify", "--store", address).output
+
+
+@pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
+def test_repair_says_that_a_database_was_rewritten_whoever_had_it_rewritten(
+    run: Run, database: Path, before: tuple[str, ...]
+) -> None:
+    address = f"sqlite:{database}"
+    if before:
+        run(*before, "--store", address)
+    first, *rest = run("repair", "--store", address).output.splitlines()
+    assert first.startswith(f"{address}: the database was damaged and has been rewritten; recovered: 2 sessions, 20")
+    (kept,) = database.parent.glob("sessions.db.damaged-*")
+    assert first.endswith(f"0 messages lost; the damaged bytes are kept in {kept.name}")
+    assert sorted(rest) == ["one: 12 messages, sound", "two: 6 messages, sound"]
+    assert "rewritten" not in run("repair", "--store", address).output
+
+
+def test_repair_of_one_session_says_that_the_database_was_rewritten(run: Run, database: Path) -> None:
+    said = run("repair", "one", "--store", f"sqlite:{database}").output
+    assert "recovered: 2 sessions" in said
+    assert said.splitlines()[1:] == ["one: 12 messages, sound"]
+
+
+def test_a_session_that_lost_its_id_is_named_with_the_command_that_gives_it_back(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    address = f"sqlite:{path}"
+    fill(address)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
+    said = run("repair", "--store", address).output
+    assert "recovered-1: 12 messages" in said
+    assert "ids that had a writer and have no session now: one, 0 messages lost" in said
+    (command,) = re.findall("the id of recovered-1 could not be read; where you know it, `(.*) ID` gives it back", said)
+    run(*shlex.split(command)[1:], "one")
+    assert "one: 12 messages, " in run("repair", "one", "--store", address).output
+    assert len(run("show", "one", "--store", address).output.splitlines()) == 12
+
+
+def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tmp_path: Path) -> None:
+    address = f"jsonl:{tmp_path}"
+    fill(address)
+    for name in ("one", "two"):
+        with (tmp_path / name / "context-messages.jsonl").open("ab") as file:
+            file.write(b'{"role": "user", "con')
+    store = open_store(address)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(store.open("two"))
+        with (tmp_path / "two" / "context-messages.jsonl").open("ab") as file:
+            file.write(b'{"role": "user", "con')
+        said = run("repair", "--store", address, code=1).output
+    finally:
+        loop.run_until_complete(store.close())
+        loop.close()
+    assert re.search(r"^one: 12 messages, 1 repair, ", said, re.MULTILINE)
+    assert "two: session 'two' is in use by pid" in said
+    run("repair", "--store", address)
+    assert sorted(run("repair", "--store", address).output.splitlines()) == [
+        "one: 12 messages, sound",
+        "two: 6 messages, sound",
+    ]
+
+
+def test_repair_of_a_store_without_sessions_says_so(run: Run, tmp_path: Path) -> None:
+    assert "nothing to repair" in run("repair", "--store", f"jsonl:{tmp_path}").output
