@@ -28,7 +28,8 @@ class Hindrance:
         self._hinder(Pending, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(erasing, "_write_anew", NotErased("not erased yet"))
         self._hinder(PostgresConnections, "do_slowly", StoreError("the vacuum was refused"))
-        self._hinder(RedisConnections, "call", StoreError("the rewrite was refused"), "BGREWRITEAOF")
+        refused = StoreError("the rewrite was refused")
+        self._hinder(RedisConnections, "exchange", refused, only=[("BGREWRITEAOF",)])  # `call` is bound in open lines
         rewrites = RedisLine._aof_is_rewritten  # pyright: ignore[reportPrivateUsage]
 
         async def rewritten(line: RedisLine) -> bool:
@@ -43,11 +44,11 @@ class Hindrance:
         yield
         self._is_on = False
 
-    def _hinder(self, owner: Any, name: str, problem: Exception, only: str = "") -> None:
+    def _hinder(self, owner: Any, name: str, problem: Exception, only: object = None) -> None:
         real = getattr(owner, name)
 
         def call(*arguments: Any, **more: Any) -> Any:
-            if only and only not in arguments:
+            if only is not None and only not in arguments:
                 return real(*arguments, **more)
             self.tries += 1
             if self._is_on:
