@@ -331,8 +331,10 @@ async def test_unfinished_calls_are_answered_and_the_turn_is_closed_if_wanted() 
 
 async def test_a_cancelled_task_stops_its_tools_and_stays_cancelled() -> None:
     stopped: list[str] = []
+    started = asyncio.Event()
 
     async def read(given: dict[str, Any]) -> ToolResult:
+        started.set()
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
@@ -342,9 +344,7 @@ async def test_a_cancelled_task_stops_its_tools_and_stays_cancelled() -> None:
 
     room = Room(CALL, "never said", tools=[Tool(read)])
     task = asyncio.create_task(room.run())
-    while not room.recorder.count("tool:pre"):
-        await asyncio.sleep(0)
-    await asyncio.sleep(0.01)
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
