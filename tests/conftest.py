@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import kin
+from amplifier_context_core import erasures, kin
 from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -28,6 +28,15 @@ def no_kin() -> None:
     """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
     kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
     kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_cost() -> Generator[erasures.Cost]:
+    """The cost of a trace of erased text as shipped, a third of a second of a core. Tests hash in a millisecond."""
+    shipped = erasures.COST
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erasures, "COST", (4, 8, 1))
+        yield shipped
 
 
 def pytest_sessionfinish() -> None:

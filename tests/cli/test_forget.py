@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core import ContextManager, erasures, load_config
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import host_files, main
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
@@ -23,11 +23,6 @@ SECRET = "SECRET_hunter2"
 SAID = f"my password is {SECRET}"
 Run = Callable[..., Result]
 Message = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasures, "COST", (4, 8, 1))
 
 
 @pytest.fixture(params=[one for one in parameters() if one.values[0] != "memory"])

@@ -22,12 +22,6 @@ SECRET = "my password is hunter2-topsecret"
 Message = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hash in a millisecond; one test below takes the time it takes."""
-    monkeypatch.setattr(erasures, "COST", (4, 8, 1))
-
-
 def manager_on(place: Place, name: str = "s", **config: Any) -> ContextManager:
     settings = load_config({"token_counter": "heuristic", "max_tokens": 6_000, **config})
     return ContextManager(settings, session_id=place.session_id(name), store=place.store())
@@ -308,8 +302,11 @@ async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
     assert found[0].isdisjoint(found[1])
 
 
-async def test_the_event_loop_goes_on_while_texts_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasures, "COST", (15, 8, 3))
+async def test_the_event_loop_goes_on_while_texts_are_hashed(
+    monkeypatch: pytest.MonkeyPatch, shipped_cost: erasures.Cost
+) -> None:
+    assert shipped_cost == (15, 8, 3)
+    monkeypatch.setattr(erasures, "COST", shipped_cost)
     manager = await told(Place("memory", Path()))
     history = await manager.get_messages()
     gaps: list[float] = []

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, erasures, load_config
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.erase import is_erased
 from amplifier_context_core.messages import INSTRUCTING, calls_of, copy_message
 from amplifier_context_core.stores import MemoryStore, Store, open_store
@@ -29,9 +29,7 @@ Message = dict[str, Any]
 @pytest.fixture(autouse=True)
 def quick() -> Iterator[None]:
     logging.disable(logging.WARNING)
-    cost, erasures.COST = erasures.COST, (2, 8, 1)
     yield
-    erasures.COST = cost
     logging.disable(logging.NOTSET)
 
 
