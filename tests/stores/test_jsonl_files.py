@@ -30,7 +30,9 @@ from amplifier_context_core.stores.jsonl.files import SessionFiles
 from amplifier_context_core.stores.jsonl.pending import Edit, Pending, Step
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same
-from amplifier_context_testing.store_contract import MakeStore, StoreContract
+from amplifier_context_testing.store_claims_history import Replacing, Rewriting
+from amplifier_context_testing.store_claims_model import LikeTheReference
+from amplifier_context_testing.store_contract import MakeStore
 from amplifier_context_testing.store_samples import entries, entry, odd_messages
 
 from .jsonl_support import Files, fast_folder, reopen, write
@@ -129,7 +131,7 @@ async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_given_a
     await store.close()
 
 
-class TestWithoutAnArchive(StoreContract):
+class TestWithoutAnArchive(Replacing, Rewriting, LikeTheReference):
     archives = False
     examples = 10
 

@@ -18,6 +18,8 @@ from amplifier_context_core.stores import Checkable, Searchable, Store, open_sto
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
+from amplifier_context_testing.store_claims_history import Replacing, Rewriting
+from amplifier_context_testing.store_claims_model import LikeTheReference
 from amplifier_context_testing.store_contract import (
     CheckContract,
     MakeStore,
@@ -48,7 +50,7 @@ class TestSqliteStoreForLong(OnSqliteStore, SoakContract):
     pass
 
 
-class TestSqliteStoreWithoutArchive(StoreContract):
+class TestSqliteStoreWithoutArchive(Replacing, Rewriting, LikeTheReference):
     archives = False
     examples = 10
 
