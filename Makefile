@@ -30,9 +30,9 @@ lint: $(STAMP)  ## ruff (format and rules), pyright (strict)
 bench: $(STAMP)  ## speed and memory, as a table
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(STAMP)  ## the long-running tests, and those of the manager on every store
+soak: $(STAMP)  ## the long-running tests, and those of the manager and the kernel on every store
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
-	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager $(ARGS)
+	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager tests/kernel $(ARGS)
 
 guard: $(STAMP)  ## record the hashes of views again, after a change that is meant to change views
 	@$(BIN)/python -m tests.data.guard

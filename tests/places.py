@@ -20,6 +20,7 @@ from psycopg import sql
 from amplifier_context_core.stores import Durability, MemoryStore, Store, open_store
 
 BACKENDS = ("memory", "jsonl", "sqlite", "postgresql", "redis")
+ALL = os.environ.get("AMPLIFIER_TEST_STORES") == "all"  # `make soak`: every test that can run on a backend, on each
 SERVERS = {
     "postgresql": ("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test"),
     "redis": ("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15"),
@@ -55,9 +56,9 @@ def marked_backends() -> list[tuple[str, tuple[pytest.MarkDecorator, ...]]]:
     return [(name, marks.get(name, ())) for name in BACKENDS]
 
 
-def parameters() -> list[Any]:
-    """The backends for `parametrize`."""
-    return [pytest.param(name, marks=marks) for name, marks in marked_backends()]
+def parameters(*names: str) -> list[Any]:
+    """The backends of these names for `parametrize`; all of them without a name."""
+    return [pytest.param(name, marks=marks) for name, marks in marked_backends() if name in (names or BACKENDS)]
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.mounted import CURRENT, Mounted, use
-from tests.places import Place, marked_backends
+from tests.places import ALL, Place, marked_backends
 
 EVERYWHERE = ("test_sessions",)  # files whose tests run on every backend; the others on each module's default
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(("context-persistent", backend), id=f"persistent-{backend}", marks=marks)
             for backend, marks in marked_backends()
         ]
-    metafunc.parametrize("mounted", cases, indirect=True)
+    few = metafunc.definition.get_closest_marker("few_elsewhere")
+    if few is None:
+        metafunc.parametrize("mounted", cases, indirect=True)
+        return
+    argument, every, chosen = few.args
+    pairs = [
+        pytest.param(*case.values, value, id=f"{value}-{case.id}", marks=case.marks)
+        for case in cases
+        for value in (every if ALL or case is cases[0] else chosen)
+    ]
+    metafunc.parametrize(("mounted", argument), pairs, indirect=["mounted"])
 
 
 @pytest.fixture(autouse=True)

@@ -241,12 +241,12 @@ async def test_another_error_of_the_provider_changes_nothing() -> None:
 
 # --- recordings -------------------------------------------------------------------------------------------------------
 
-RUNNABLE = [c for c in conversations() if any(m.get("role") == "assistant" for m in c.messages)]
+RUNNABLE = {c.name: c.messages for c in conversations() if any(m.get("role") == "assistant" for m in c.messages)}
 
 
-@pytest.mark.parametrize("name", [conversation.name for conversation in RUNNABLE])
+@pytest.mark.few_elsewhere("name", RUNNABLE, ["ordinary", "lone_surrogates", "cancelled_turn"])
 async def test_every_odd_conversation_runs_as_a_session_in_a_small_window(name: str) -> None:
-    messages = next(conversation.messages for conversation in RUNNABLE if conversation.name == name)
+    messages = RUNNABLE[name]
     prepared = prepare(Transcript(name, "corpus", messages), check=True)
     context = CURRENT.entry(safety_margin=100)
     plan = prepared.plan(context, window=3_000, max_output_tokens=300)

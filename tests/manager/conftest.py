@@ -1,24 +1,28 @@
-"""What hosts rely on holds whatever store history is kept in: the tests of these files run on every backend."""
+"""What hosts rely on holds whether history is kept in memory or in files: the tests of some files run on both.
+
+What differs between stores is tested by their contract and by sessions of the kernel. `make soak` runs the tests of
+this folder on every store.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from tests.manager import support
-from tests.places import parameters
+from tests.places import ALL, parameters
 
-EVERYWHERE = ("test_host_behaviour", "test_cancellation", "test_turns", "test_control", "test_isolation")
+ON_FILES_TOO = ("test_host_behaviour", "test_cancellation", "test_turns", "test_control", "test_isolation")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`AMPLIFIER_TEST_STORES=all` runs the other files everywhere, too (`make soak`)."""
-    everywhere = metafunc.module.__name__.rpartition(".")[2] in EVERYWHERE
-    if everywhere or os.environ.get("AMPLIFIER_TEST_STORES") == "all":
+    """Some files in memory and on files; with `AMPLIFIER_TEST_STORES=all` all of them everywhere."""
+    if ALL:
         metafunc.parametrize("backend", parameters(), indirect=True)
+    elif metafunc.module.__name__.rpartition(".")[2] in ON_FILES_TOO:
+        metafunc.parametrize("backend", parameters("memory", "jsonl"), indirect=True)
 
 
 @pytest.fixture(autouse=True)
