@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from .amounts import amount_in
 from .errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -44,8 +43,6 @@ WITHOUT_MEANING = frozenset(
 DURABLE = frozenset({"archive", "durability", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
-_AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]{1,9})?)([km]?)", re.IGNORECASE)  # as people abbreviate tokens
-_TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
 
 
@@ -184,7 +181,7 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
         field = model.model_fields.get(name)
         wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
         said = said[:1].lower() + said[1:]
-        if first["type"] == "int_parsing" and (number := _written_out(first["input"])) is not None:
+        if first["type"] == "int_parsing" and (number := amount_in(str(first["input"]))) is not None:
             said = f"write {number}"
         elif first["type"] == "list_type":
             said = "it must be a list, like ['fold']" if name == "ladder" else said
@@ -194,15 +191,6 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
             said = f"{said}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {said}") from None
-
-
-def _written_out(amount: object) -> int | None:
-    """Return the number that an abbreviation such as ``16k`` or ``32,000`` stands for; None if it is not one."""
-    found = _AMOUNT.fullmatch(amount.strip()) if isinstance(amount, str) and len(amount) <= 30 else None
-    if found is None:
-        return None
-    number = Decimal(found[1].replace("_", "").replace(",", "")) * _TIMES[found[2].lower()]
-    return int(number) if number == int(number) else None
 
 
 def _bounds(constraint: object) -> Iterator[str]:

@@ -23,7 +23,7 @@ MANAGERS = frozenset(PACKAGES) - {CORE, "amplifier_context_testing"}
 # From what nobody needs to do without to what needs all the rest. A module imports from lines above its own only, or
 # along its own line to the left. A new module gets its place here.
 ORDER = """
-    errors failures futures clip clock lookalikes fence identifiers tables gate events paths
+    errors amounts failures futures clip clock lookalikes fence identifiers tables gate events paths
     messages short_forms
     media tokens
     transcript
