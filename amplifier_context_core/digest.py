@@ -18,9 +18,10 @@ from typing import Any
 from .checkpoint import Chapter, DigestEntry, Fact, Segment
 from .fence import TAG, one_line
 from .identifiers import identifiers, is_identifier
-from .messages import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, results_of, text_of
-from .render import NOTE_METADATA, RenderedMessage, Summaries, summary_of
-from .rounds import Round
+from .messages import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
+from .render import NOTE_METADATA, RenderedMessage
+from .rounds import Results, Round
+from .summaries import ResultSummaries, Summaries
 from .tables import told
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
@@ -68,7 +69,7 @@ def digest_line(
         summaries: short forms registered for tool results.
     """
     room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
-    facts = tuple(_facts(held, known, room, summaries or {}))
+    facts = tuple(_facts(held, known, room, ResultSummaries(summaries or {})))
     facts = facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),)
     return DigestEntry.of(held, facts, counter)
 
@@ -186,8 +187,8 @@ def quote(text: str, room: int) -> str:
     return flat[: _word_end(flat, room)] + " …"
 
 
-def _facts(held: Round, known: set[str], room: int, summaries: Summaries) -> Iterable[Fact]:
-    results = [(entry, result) for entry in held.entries for result in results_of(entry.message)]
+def _facts(held: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
+    results = Results(held.entries)
     calls = sum(len(entry.calls) for entry in held.entries if entry.role == "assistant")
     for entry in held.entries:
         spoken = _spoken(entry)
@@ -195,11 +196,9 @@ def _facts(held: Round, known: set[str], room: int, summaries: Summaries) -> Ite
             yield _speech(entry, spoken, known, room if not calls else max(_LEAST_CHARS, room // 3))
         if entry.role == "assistant":
             for call in calls_of(entry.message):
-                found = next((pair for pair in results if pair[1].call_id == call.id), None)
-                if found:
-                    results.remove(found)
+                found = results.take(call.id)
                 yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
-    for entry, result in results:
+    for entry, result in results.left():
         text = result_text(result.content)
         head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')}"
         yield _fact(head, _size(text), _candidates(text, 1.0), known, room)
@@ -242,7 +241,7 @@ def _call(
     found: tuple[Entry, Result] | None,
     known: set[str],
     room: int,
-    summaries: Summaries,
+    summaries: ResultSummaries,
 ) -> Fact:
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
@@ -251,7 +250,7 @@ def _call(
         return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
     result_entry, result = found
     text = result_text(result.content)
-    summary = summary_of(result_entry, call.id, summaries)
+    summary = summaries.of(result_entry, call.id)
     if summary is not None:
         outcome = quote(summary, room)
     else:

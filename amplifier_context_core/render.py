@@ -33,23 +33,20 @@ from .messages import (
     Call,
     Message,
     Result,
-    block_answers,
     blocks_of,
     calls_of,
     json_text,
     metadata_of,
-    results_of,
     text_of,
 )
 from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
-from .rounds import Round
+from .rounds import Results, Round
 from .shapes import calls_in_words, kernel_block, kernel_call, sent_block, sent_item
+from .summaries import ResultSummaries, Summaries
 from .tables import as_table
 from .thinking import only_thinking, thinking_in_place
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
-
-Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq of the result, call id, text
 
 NO_RESULT = "[no result: the call was not answered]"
 INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
@@ -131,6 +128,7 @@ class Renderer:
     compacted_at: int = 0
     tables: bool = False
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
 
     def claim(self, entry: Entry) -> None:
         """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
@@ -148,13 +146,14 @@ class Renderer:
             people = (entry for entry in held.entries if entry.human and not is_left_out(entry.message))
             return RenderedRound(tuple(words for entry in people for words in self._said(entry, mends)), tuple(mends))
         entries = [entry for entry in held.entries if not is_left_out(entry.message)]
-        results = [(entry, result) for entry in entries for result in results_of(entry.message)]
+        results = Results(entries)
+        short_forms = ResultSummaries(self.summaries)
         for entry in entries:
             if entry.role == "assistant" and entry.calls:
-                shown.extend(self._calls(entry, results, mends))
+                shown.extend(self._calls(entry, results, short_forms, mends))
             elif not entry.answers:
                 shown.extend(self._said(entry, mends))
-        for entry, result in results:  # not taken by a call of this round: orphans
+        for entry, result in results.left():  # not taken by a call of this round: orphans
             mends.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
@@ -165,7 +164,9 @@ class Renderer:
 
     # -- calls and results ------------------------------------------------------------------------------------------
 
-    def _calls(self, entry: Entry, results: list[tuple[Entry, Result]], mends: list[str]) -> list[RenderedMessage]:
+    def _calls(
+        self, entry: Entry, results: Results, short_forms: ResultSummaries, mends: list[str]
+    ) -> list[RenderedMessage]:
         calls = list(calls_of(entry.message))
         wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
         if any(wire != safe_call_id(call.id) for wire, call in zip(wire_ids, calls, strict=True)):
@@ -174,16 +175,14 @@ class Renderer:
             mends.append(f"{entry.mark}: {_RENAMED}")
         answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
         for wire, call in zip(wire_ids, calls, strict=True):
-            found = next((pair for pair in results if pair[1].call_id == call.id), None)
-            if found:
-                results.remove(found)
-            else:
+            found = results.take(call.id)
+            if found is None:
                 mends.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
             answers.append((wire, call, found))
         answers.sort(key=lambda answer: results_order(answer[2]))
         shown = [self._assistant(entry, calls, wire_ids)]
         for wire, call, found in answers:
-            result = self._result(entry, wire, call, found, mends)
+            result = self._result(found, wire, call, short_forms, mends) if found else self._stand_in(entry, wire, call)
             shown.append(result if wire == call.id else replace(result, answers=well_formed(call.id)))
         return shown
 
@@ -207,21 +206,27 @@ class Renderer:
         changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
         return self._rendered(message, entry, changed)
 
+    def _stand_in(self, entry: Entry, wire: str, call: Call) -> RenderedMessage:
+        text = INTERRUPTED if entry.turn in self.interrupted else NO_RESULT
+        message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
+        if call.name:
+            message["name"] = safe_tool_name(call.name)
+        return self._rendered(message, entry, True)
+
     def _result(
-        self, call_entry: Entry, wire: str, call: Call, found: tuple[Entry, Result] | None, mends: list[str]
+        self,
+        found: tuple[Entry, Result],
+        wire: str,
+        call: Call,
+        short_forms: ResultSummaries,
+        mends: list[str],
     ) -> RenderedMessage:
-        if found is None:
-            text = INTERRUPTED if call_entry.turn in self.interrupted else NO_RESULT
-            message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
-            if call.name:
-                message["name"] = safe_tool_name(call.name)
-            return self._rendered(message, call_entry, True)
         entry, result = found
         content, changed = self._content(result.content, "tool")
         if isinstance(content, str) and not content.strip():
             content, changed = NO_OUTPUT, True
         if entry.role == "tool" and entry.message.get("tool_call_id"):
-            message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
+            message: Message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
             changed = changed or result.content is not entry.message.get("content")  # it was one block of several
             if "tool_calls" in message:  # only an assistant can call
                 del message["tool_calls"]
@@ -235,7 +240,7 @@ class Renderer:
             if table.tokens <= self.output_limit:
                 return table
             message, changed = table.message, True
-        clipped = self._clipped(message, entry, call, table.tokens if table else None)
+        clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
         if clipped is not None:
             mends.append(f"{entry.mark}: an output larger than its share is clipped")
             return clipped
@@ -253,7 +258,9 @@ class Renderer:
         table = as_table(content)
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
-    def _clipped(self, message: Message, entry: Entry, call: Call, tokens: int | None) -> RenderedMessage | None:
+    def _clipped(
+        self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None
+    ) -> RenderedMessage | None:
         """A tool output above the limit, cut to it; None when it is within. `tokens` where they have been counted."""
         text = text_of(cast(object, message["content"]))
         size = utf8_size(text)
@@ -262,13 +269,15 @@ class Renderer:
             return None
         share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
         room = max(200, int(len(text) * share * 0.95))
-        return self._rendered(short_result(message, entry, call.id, room, self.summaries), entry, True)
+        return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
 
-    @staticmethod
-    def _weight(text: str, entry: Entry) -> int:
+    def _weight(self, text: str, entry: Entry) -> int:
         """Tokens of a result. A message with several is measured as a whole: each has its share of that, about."""
-        size = utf8_size(text)
-        whole = utf8_size(text_of(entry.message.get("content"))) if len(entry.answers) > 1 else size
+        if len(entry.answers) <= 1:
+            return entry.tokens
+        if entry.seq not in self._sizes:
+            self._sizes[entry.seq] = utf8_size(text_of(entry.message.get("content")))
+        size, whole = utf8_size(text), self._sizes[entry.seq]
         return entry.tokens if whole <= size else entry.tokens * size // whole
 
     def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
@@ -429,28 +438,11 @@ def is_left_out(message: Message) -> bool:
     return retired or metadata.get(_REFERENCE_ONLY) is True
 
 
-def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, summaries: Summaries) -> Message:
+def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, short_forms: ResultSummaries) -> Message:
     """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
-    summary = summary_of(entry, call_id, summaries)
+    summary = short_forms.of(entry, call_id)
     text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
     return {**message, "content": text if text.strip() else NO_OUTPUT}
-
-
-def summary_of(entry: Entry, call_id: str, summaries: Summaries) -> str | None:
-    """The short form somebody made of this result: a registered one, or its own ``compact_summary``.
-
-    Args:
-        entry: the entry that holds the result.
-        call_id: the call it answers, as stored or as sent.
-        summaries: short forms registered for tool results.
-    """
-    registered = summaries.get(entry.seq, {})
-    own = [block for block in blocks_of(entry.message) if block.get("type") == "tool_result"]
-    candidates = [registered.get(call_id), metadata_of(entry.message).get("compact_summary")]
-    if len(entry.answers) == 1:  # the id it is sent under may differ from the one it has
-        candidates.extend(registered.values())
-    candidates.extend(block.get("compact_summary") for block in own if block_answers(block) == call_id)
-    return next((well_formed(found) for found in candidates if isinstance(found, str) and found.strip()), None)
 
 
 def without_response_id(message: Message) -> Message:

@@ -12,10 +12,11 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from .messages import LOADED_TOOLS, metadata_of
+from .messages import LOADED_TOOLS, Result, metadata_of, results_of
 from .transcript import Entry
 
 _PATIENCE = 32  # rounds a call is waited for: far more than any loop starts before it has all results of the first
@@ -74,6 +75,52 @@ class Round:
         return any(LOADED_TOOLS in metadata_of(entry.message) for entry in self.entries)
 
 
+class Results:
+    """The results of a round, in order. A call takes the first of its id that no other call has taken; O(1) a call.
+
+    Args:
+        entries: of the round.
+    """
+
+    __slots__ = ("_by_call", "_left")
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        found = ((entry, result) for entry in entries for result in results_of(entry.message))
+        self._left = dict(enumerate(found))
+        self._by_call: dict[str, deque[int]] = {}
+        for number, (_, result) in self._left.items():
+            self._by_call.setdefault(result.call_id, deque()).append(number)
+
+    def take(self, call_id: str) -> tuple[Entry, Result] | None:
+        """Return the first result of a call that is left, with its entry; None when there is none."""
+        numbers = self._by_call.get(call_id)
+        return self._left.pop(numbers.popleft()) if numbers else None
+
+    def left(self) -> Iterator[tuple[Entry, Result]]:
+        """Yield the results that no call has taken, with their entries."""
+        yield from self._left.values()
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A round while results join it. A `Round` is made of it when the list is read, not for each of them.
+
+    Attributes:
+        entries: of the round.
+        waiting: ids of calls, in order.
+        answered: how many of the first calls of each id have their result.
+        open: how many calls have none.
+    """
+
+    entries: list[Entry]
+    waiting: list[str]
+    answered: Counter[str] = field(default_factory=Counter[str])
+    open: int = 0
+
+    def made(self) -> Round:
+        return Round(tuple(self.entries), _without(self.waiting, self.answered))
+
+
 class RoundList:
     """Rounds of a growing list of entries, kept up as entries come; O(1) an entry.
 
@@ -82,10 +129,11 @@ class RoundList:
     result that comes later still finds its call.
     """
 
-    __slots__ = ("_asked", "_at", "_open", "_settled", "rounds")
+    __slots__ = ("_asked", "_at", "_growing", "_open", "_rounds", "_settled")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.rounds: list[Round] = []
+        self._rounds: list[Round] = []
+        self._growing: dict[int, _Growing] = {}  # by index, the rounds that results joined since the list was read
         self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
         self._at: set[int] = set()  # indices of rounds with open calls
         self._asked = 0  # rounds before this index are older than the newest human message
@@ -94,17 +142,25 @@ class RoundList:
             self.add(entry)
 
     def __len__(self) -> int:
-        return len(self.rounds)
+        return len(self._rounds)
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds, in order. A round that nothing joined is the same object as before."""
+        for index, growing in self._growing.items():
+            self._rounds[index] = growing.made()
+        self._growing.clear()
+        return self._rounds
 
     def add(self, entry: Entry) -> int:
         """Put the next entry in its round; returns the lowest index of a round that is new or changed."""
-        changed = len(self.rounds)
+        changed = len(self._rounds)
         homes = self._homes(entry)
         waiting = _waiting(entry, homes)
         if homes:
             changed = self._join(entry, homes, waiting)
         else:
-            self.rounds.append(Round((entry,), waiting))
+            self._rounds.append(Round((entry,), waiting))
         if waiting:
             self._at.add(changed)
             for call in waiting:
@@ -112,13 +168,13 @@ class RoundList:
         if entry.human:
             self._asked = changed
         elif entry.role == "assistant":
-            self._settle(max(self._asked, len(self.rounds) - _PATIENCE))
+            self._settle(max(self._asked, len(self._rounds) - _PATIENCE))
         return changed
 
     @property
     def closed(self) -> int:
         """How many leading rounds can change no more: those before the oldest round whose calls are still open."""
-        return min(self._at, default=len(self.rounds))
+        return min(self._at, default=len(self._rounds))
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []
@@ -132,31 +188,49 @@ class RoundList:
 
     def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
         indices = sorted({index for index, _ in homes})
-        target = indices[0]
-        for index, call in homes:
-            held = self.rounds[index]
-            left = list(held.unanswered)
-            left.remove(call)
-            self.rounds[index] = Round(held.entries, tuple(left))
-        # One message may answer calls of several rounds (Anthropic's form): they become one.
-        members = [member for index in indices for member in self.rounds[index].entries]
-        left_open = (*(call for index in indices for call in self.rounds[index].unanswered), *waiting)
-        self.rounds[target] = Round((*members, entry), left_open)
         if len(indices) > 1:
-            self._drop(indices[1:], target)
-        if not left_open:
+            return self._merge(entry, homes, waiting, indices)
+        (target,) = indices
+        growing = self._growing.get(target)
+        if growing is None:
+            held = self._rounds[target]
+            growing = _Growing(list(held.entries), list(held.unanswered), open=len(held.unanswered))
+            self._growing[target] = growing
+        growing.entries.append(entry)
+        growing.waiting.extend(waiting)
+        growing.answered.update(call for _, call in homes)
+        growing.open += len(waiting) - len(homes)
+        if not growing.open:
             self._at.discard(target)
         return target
 
-    def _drop(self, merged: list[int], target: int) -> None:
+    def _merge(
+        self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
+    ) -> int:
+        """Make one round of several: one message may answer calls of each (Anthropic's form)."""
+        rounds = self.rounds
+        answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
+        for index, call in homes:
+            answered[index][call] += 1
+        target = indices[0]
+        members = [member for index in indices for member in rounds[index].entries]
+        left_open = [call for index in indices for call in _without(rounds[index].unanswered, answered[index])]
+        rounds[target] = Round((*members, entry), (*left_open, *waiting))
+        self._drop(indices[1:], target)
+        if not rounds[target].unanswered:
+            self._at.discard(target)
+        return target
+
+    def _drop(self, merged: Sequence[int], target: int) -> None:
         """Take merged rounds out of the list; everything behind the first of them moves up."""
         moved: dict[int, int] = {}
         kept: list[Round] = []
-        for index in range(merged[0], len(self.rounds)):
-            moved[index] = target if index in merged else merged[0] + len(kept)
-            if index not in merged:
-                kept.append(self.rounds[index])
-        self.rounds[merged[0] :] = kept
+        gone = frozenset(merged)
+        for index in range(merged[0], len(self._rounds)):
+            moved[index] = target if index in gone else merged[0] + len(kept)
+            if index not in gone:
+                kept.append(self._rounds[index])
+        self._rounds[merged[0] :] = kept
         for waiting in self._open.values():
             waiting[:] = sorted(moved.get(index, index) for index in waiting)
         self._at = {moved.get(index, index) for index in self._at}
@@ -174,14 +248,23 @@ def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
     """The calls an assistant's message leaves open: those it does not answer itself."""
     if not entry.calls or entry.role != "assistant":
         return ()
-    own = list(entry.answers)
-    for _, call in homes:
-        own.remove(call)
-    left = list(entry.calls)
-    for call in own:
-        if call in left:
-            left.remove(call)
-    return tuple(left)
+    own = Counter(entry.answers)
+    own.subtract(call for _, call in homes)
+    return _without(entry.calls, own)
+
+
+def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
+    """Return the ids of calls, less so many of the first of each id as are answered."""
+    if not answered:
+        return tuple(calls)
+    left = Counter(answered)
+    kept: list[str] = []
+    for call in calls:
+        if left[call] > 0:
+            left[call] -= 1
+        else:
+            kept.append(call)
+    return tuple(kept)
 
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:

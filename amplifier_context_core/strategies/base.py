@@ -26,8 +26,9 @@ from typing import Any, ClassVar, Self
 
 from ..checkpoint import Draft, Segment, segment_of
 from ..messages import INSTRUCTING, Message, read_message
-from ..render import RenderedMessage, Summaries
+from ..render import RenderedMessage
 from ..rounds import rounds_of, task_of
+from ..summaries import Summaries
 from ..tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ..transcript import Transcript
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, cast
 from ..checkpoint import Draft, Segment, State
 from ..clip import clip_text
 from ..messages import Message, arguments_text, block_answers, calls_of, text_of
-from ..render import RenderedMessage, summary_of
+from ..render import RenderedMessage
+from ..summaries import ResultSummaries
 from ..tokens import TokenCounter
 from ..transcript import Entry
 from .base import Goal, Strategy, at_least
@@ -89,8 +90,10 @@ class _OutputStrategy(Strategy):
         segments = list(draft.segments)
         tokens = draft.tokens
 
+        summaries = ResultSummaries(goal.summaries)
+
         def shorten(text: str, entry: Entry | None, call: str) -> str:
-            return self.shorten(goal, text, entry, call)
+            return self.shorten(text, entry, summaries.of(entry, call) if entry else None)
 
         for index, segment in enumerate(segments):
             if tokens <= goal.target:
@@ -106,7 +109,8 @@ class _OutputStrategy(Strategy):
             else draft.with_segments(segments)
         )
 
-    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
+        """Return what is shown of an output; `entry` holds it, `summary` is its short form."""
         return text
 
     def _spared(self, segments: Sequence[Segment], goal: Goal) -> set[int]:
@@ -131,8 +135,7 @@ class ClipToolOutputs(_OutputStrategy):
     def __init__(self, max_chars: int = 250) -> None:
         self.max_chars = at_least(1, max_chars, "max_chars")
 
-    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
-        summary = summary_of(entry, call, goal.summaries) if entry else None
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
         if summary is not None and len(summary) < len(text):
             return clip_text(summary, self.max_chars, entry.mark if entry else None)
         return clip_text(text, self.max_chars, entry.mark if entry else None)
@@ -154,8 +157,7 @@ class ClearToolOutputs(_OutputStrategy):
     def kept(self, goal: Goal) -> int:
         return goal.protected_results if self.keep_last is None else self.keep_last
 
-    def shorten(self, goal: Goal, text: str, entry: Entry | None, call: str) -> str:
-        summary = summary_of(entry, call, goal.summaries) if entry else None
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
         if summary is not None:
             return summary if len(summary) < len(text) else text
         if not text or text.startswith(_REPLACED):

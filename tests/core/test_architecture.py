@@ -28,7 +28,7 @@ ORDER = """
     media tokens
     transcript
     lent additions
-    rounds align merge search meter budget config
+    rounds summaries align merge search meter budget config
     provider_limits shapes thinking
     render prompt responses
     plugins

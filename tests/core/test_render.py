@@ -20,16 +20,15 @@ from amplifier_context_core.render import (
     OPENING,
     RenderedRound,
     Renderer,
-    Summaries,
     is_left_out,
     scrub,
     sendable,
     short_result,
-    summary_of,
     without_response_id,
 )
 from amplifier_context_core.rounds import rounds_of
 from amplifier_context_core.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
+from amplifier_context_core.summaries import ResultSummaries, Summaries
 from amplifier_context_core.thinking import without_thinking
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.transcript import Response, Transcript
@@ -621,12 +620,12 @@ def test_a_giant_with_a_short_form_of_its_own_is_shown_by_it(message: Message, s
 @pytest.mark.parametrize("summary", ["", " ", None, 5, ["x"]])
 def test_a_short_form_that_says_nothing_is_none(summary: Any) -> None:
     (held,) = rounds(call("a"), result("a", "out", metadata={"compact_summary": summary}))
-    assert summary_of(held.entries[1], "a", {}) is None
+    assert ResultSummaries({}).of(held.entries[1], "a") is None
 
 
 def test_a_short_result_is_never_empty() -> None:
     (held,) = rounds(call("a"), result("a", ""))
-    assert short_result(result("a", ""), held.entries[1], "a", 100, {})["content"] == NO_OUTPUT
+    assert short_result(result("a", ""), held.entries[1], "a", 100, ResultSummaries({}))["content"] == NO_OUTPUT
 
 
 def test_words_beside_results_in_a_tool_message_stay_as_a_quoted_note() -> None:
