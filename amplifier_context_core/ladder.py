@@ -18,6 +18,7 @@ from .config import Config
 from .errors import ConfigError
 from .failures import failure
 from .floor import clip_floor, floor_tokens, hook_of, mark_protected
+from .futures import in_thread_if
 from .messages import calls_of, results_of
 from .plugins import Plugins
 from .strategies import (
@@ -34,6 +35,7 @@ from .strategies import (
     TrimRounds,
     TruncateToolOutputs,
 )
+from .tokens import are_large
 
 
 def _important(score: str, keep: int = 20) -> Strategy:
@@ -173,7 +175,7 @@ async def climb(
     if floor_before > trigger:
         # Beside a system prompt that fills nearly all of it, the rest has the better part of what is left.
         room = max(int(trigger * _CROWDED), draft.fixed + int((goal.budget - draft.fixed) * _OF_THE_REST))
-        fitted = clip_floor(draft, room, goal.counter)
+        fitted = await in_thread_if(are_large(draft.messages), clip_floor, draft, room, goal.counter)
         clipped = tuple(b.mark for a, b in zip(draft.segments, fitted.segments, strict=True) if a is not b)
         draft = _note(freed, "floor", draft, fitted)
     # A target below the floor cannot be met: it moves, and all that is not floor is given.

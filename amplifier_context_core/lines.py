@@ -19,11 +19,13 @@ from .checkpoint import Checkpoint, Draft, Segment, segment_of
 from .digest import without_round
 from .distant import distant_end, fold_distant
 from .floor import clip_floor
+from .futures import in_thread_if
 from .messages import INSTRUCTING
-from .render import OPENING, RenderedMessage, RenderedRound, Renderer, Summaries
+from .render import OPENING, RenderedMessage, RenderedRound, Renderer
 from .rounds import Round, RoundList
 from .strategies.base import with_protection
-from .tokens import TokenCounter, count_message_tokens
+from .summaries import Summaries
+from .tokens import TokenCounter, are_large, count_message_tokens
 from .transcript import Entry, Snapshot
 
 _BREATHE = 500  # entries taken in between two breaths of the event loop
@@ -108,6 +110,7 @@ class Line:
         self._rounds = RoundList()
         self._places: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
+        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds that find their place
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
         self.asked = 0  # answers of the model since the checkpoint
@@ -141,9 +144,9 @@ class Line:
             for place, entry in enumerate(history[start : start + _BREATHE], self._position):
                 self._add(entry, place)
             self._position = min(self._position + _BREATHE, len(history) - body)
-            self._render()
             if self._position < len(history) - body:
                 await asyncio.sleep(0)
+        await self._render()
         return True
 
     async def _fold_distant(self, history: Snapshot, body: int) -> None:
@@ -183,7 +186,7 @@ class Line:
         """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
         return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
 
-    def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
+    async def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
         """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
 
         It may not work on rounds still open: their mends must not be frozen.
@@ -196,20 +199,25 @@ class Line:
         cut = self._cut()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
         fresh = [_segment(held, rendering) for held, rendering in self._shown[:cut] if rendering.messages]
-        segments = [*map(self._afresh, old), *fresh]
+        segments = [*(await self._afresh(old)), *fresh]
         later = [_segment(held, rendering) for held, rendering in self._shown[cut:] if rendering.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = min(sum(segment.tokens for segment in later), room // 2)
         cost = sum(segment.tokens for segment in (*old, *fresh))
         return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
 
-    def _afresh(self, segment: Segment) -> Segment:
-        """A segment that was clipped for want of room at another time gets another chance."""
-        if segment.rule != "floor" or segment.round is None:
-            return segment
-        return _segment(segment.round, self._renderer.render(segment.round))
+    async def _afresh(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Give segments that were clipped for want of room at another time another chance."""
+        clipped = [segment.round for segment in segments if segment.rule == "floor" and segment.round is not None]
+        again = {id(round_): shown for round_, shown in zip(clipped, await self._rendered(clipped), strict=True)}
+        return [
+            _segment(segment.round, again[id(segment.round)])
+            if segment.round is not None and id(segment.round) in again
+            else segment
+            for segment in segments
+        ]
 
-    def fitted(self, room: int) -> tuple[list[RenderedMessage], int]:
+    async def fitted(self, room: int) -> tuple[list[RenderedMessage], int]:
         """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
 
         Only for the one that is handed out now: the line itself stays as it is.
@@ -223,7 +231,9 @@ class Line:
         rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
         # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
         for aim in (1.0, 0.9, 0.7, 0.5):
-            rest = clip_floor(rest, int(max(0, room - before) * aim), self._counter)
+            rest = await in_thread_if(
+                are_large(rest.messages), clip_floor, rest, int(max(0, room - before) * aim), self._counter
+            )
             if before + rest.tokens <= room:
                 break
         fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
@@ -242,7 +252,7 @@ class Line:
                 return False
         return self.mentions(seq)
 
-    def reveal(self, seq: int, history: Snapshot) -> None:
+    async def reveal(self, seq: int, history: Snapshot) -> None:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
 
         A chapter that stood for the round does not any more: no two segments begin with the same entry.
@@ -255,7 +265,8 @@ class Line:
             return
         for entry in held.entries:
             self._renderer.claim(entry)
-        fresh = _segment(held, self._renderer.render(held))
+        (rendered,) = await self._rendered((held,))
+        fresh = _segment(held, rendered)
         segments: list[Segment] = []
         for segment in self.checkpoint.segments if self.checkpoint else self._distant:
             if segment.chapter and segment.first <= held.first <= segment.last:
@@ -303,21 +314,41 @@ class Line:
         self.asked += entry.role == "assistant"
         self._stale = min(self._stale, self._rounds.add(entry))
 
-    def _render(self) -> None:
+    async def _render(self) -> None:
         """Render the rounds that are new or changed.
 
         A round is immutable: an entry that joins it makes a new one, and one that joins two moves all behind them. So
-        what was rendered is found by the identity of its round, never by its index.
+        what was rendered is found by the identity of its round, never by its index. Where this is cancelled, the next
+        call goes on.
         """
-        old = self._shown[self._stale :]
-        known = {id(round_): rendered for round_, rendered in old}
-        new = [
-            (round_, known.get(id(round_)) or self._renderer.render(round_))
-            for round_ in self._rounds.rounds[self._stale :]
-        ]
-        self._tokens += sum(rendered.tokens for _, rendered in new) - sum(rendered.tokens for _, rendered in old)
-        self._shown[self._stale :] = new
-        self._stale = len(self._shown)
+        for round_, rendered in self._shown[self._stale :]:
+            self._known[id(round_)] = (round_, rendered)
+            self._tokens -= rendered.tokens
+        del self._shown[self._stale :]
+        rounds = self._rounds.rounds
+        while self._stale < len(rounds):
+            batch = rounds[self._stale : self._stale + _BREATHE]
+            new = [round_ for round_ in batch if id(round_) not in self._known]
+            for round_, rendered in zip(new, await self._rendered(new), strict=True):
+                self._known[id(round_)] = (round_, rendered)
+            shown = [self._known.pop(id(round_)) for round_ in batch]
+            self._tokens += sum(rendered.tokens for _, rendered in shown)
+            self._shown.extend(shown)
+            self._stale = len(self._shown)
+            if self._stale < len(rounds):
+                await asyncio.sleep(0)
+        self._known.clear()
+
+    async def _rendered(self, rounds: Sequence[Round]) -> list[RenderedRound]:
+        """Return rounds as they are shown; large ones are rendered in a thread.
+
+        A renderer only reads while it renders, so that nothing is lost where the caller is cancelled meanwhile.
+        """
+
+        def render() -> list[RenderedRound]:
+            return [self._renderer.render(round_) for round_ in rounds]
+
+        return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
 
     def _cut(self) -> int:
         """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""

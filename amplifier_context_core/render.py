@@ -43,7 +43,7 @@ from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
 from .rounds import Results, Round
 from .shapes import calls_in_words, kernel_block, kernel_call, sent_block, sent_item
 from .summaries import ResultSummaries, Summaries
-from .tables import as_table
+from .tables import LONGEST, as_table
 from .thinking import only_thinking, thinking_in_place
 from .tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
@@ -255,7 +255,7 @@ class Renderer:
             or _TABLE * self._weight(content, entry) <= self.output_limit
         ):
             return None
-        table = as_table(content)
+        table = as_table(content, max(LONGEST, self.output_bytes))
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
     def _clipped(

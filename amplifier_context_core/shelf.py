@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .checkpoint import Checkpoint, chain, content_hash
 from .config import Config
+from .futures import in_thread_if
 from .history import History
 from .kin import any_checkpoint, known_checkpoint, remember_checkpoint
 from .lines import NEAR, Line, LineBook
@@ -20,7 +21,7 @@ from .render import is_left_out
 from .saved import Saved, SavedLine, SavedStart, counter_name, saved_line, with_rounds
 from .short_forms import ShortForms
 from .strategies import Strategy
-from .tokens import TokenCounter
+from .tokens import TokenCounter, are_large
 from .transcript import Entry, Snapshot
 
 _BREATHE = 500  # entries hashed in between two breaths of the event loop
@@ -167,7 +168,7 @@ class Shelf:
             self.book.drop(line)
             return False
         if revised and (newest := _newest_human(history)) and not line.mentions(newest):
-            line.reveal(newest, history)  # newer ones were taken out of the history
+            await line.reveal(newest, history)  # newer ones were taken out of the history
         return True
 
     async def _new_line(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Line:
@@ -180,7 +181,7 @@ class Shelf:
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         await line.take_in(history, len(history), self._history.interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
-            line.reveal(seq, history)
+            await line.reveal(seq, history)
         return line
 
     async def _inherited(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Checkpoint | None:
@@ -188,7 +189,8 @@ class Shelf:
         best: Checkpoint | None = None
         kind = self.kind(counter)
         for index, entry in enumerate(history[history.leading :]):
-            digest = chain(digest, entry.seq, content_hash(entry.message))
+            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+            digest = chain(digest, entry.seq, content)
             found = known_checkpoint(kind, digest)
             # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
             if found and found.covered == index + 1 and found.budget >= NEAR * limits.budget:
@@ -228,7 +230,7 @@ class Shelf:
         for line in self.book.lines:
             if await self._brought_up(line, history):
                 for seq in seqs:
-                    line.reveal(seq, history)
+                    await line.reveal(seq, history)
 
     # -- kept beside the history -----------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ text in quotes stays in quotes where it would read as a number or would not end 
 a head of keys and one line a record. Only JSON in a single line is touched: that is how programs talk to programs. JSON
 over several lines may be a file, and who edits a file needs it as it is.
 
+The cost is bounded: what is longer than a caller's limit is not parsed.
+
 Pure: no I/O, no clock.
 """
 
@@ -15,6 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+LONGEST = 524_288  # characters; four times what the default settings show of an output, which a table may save
 _LEAST = 200  # characters; shorter outputs have nothing to gain
 _GAIN = 0.9  # of the characters: a table must be at most so long to be worth a reader's while
 _DEPTH = 40  # levels; deeper data is left as it is
@@ -40,13 +43,23 @@ class _Spelled(str):
     """A number as it was spelled: 1.10 is not to become 1.1."""
 
 
-def as_table(text: str) -> str | None:
-    """The text as a table; None if it is no JSON in one line, or little would be gained."""
-    if len(text) < _LEAST or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
+def _spelled(number: str) -> _Spelled:
+    """Return a number as it was spelled. Written in Python, so that other threads get a turn while a list is parsed."""
+    return _Spelled(number)
+
+
+def as_table(text: str, longest: int = LONGEST) -> str | None:
+    """Return the text as a table; None if it is no JSON in one line, or little would be gained.
+
+    Args:
+        text: any text.
+        longest: characters; a longer text is not looked at.
+    """
+    if not _LEAST <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
     try:
         value = json.loads(
-            text, object_pairs_hook=_record, parse_float=_Spelled, parse_int=_Spelled, parse_constant=_Spelled
+            text, object_pairs_hook=_record, parse_float=_spelled, parse_int=_spelled, parse_constant=_spelled
         )
         table = _told(value, 0)
         table.encode()  # halves of characters can be escaped in JSON, and nowhere else

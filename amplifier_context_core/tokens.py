@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from .failures import Report, failure
-from .futures import in_thread
+from .futures import in_thread, in_thread_if
 from .media import MEDIA_BLOCKS, media_tokens
 from .messages import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
 
@@ -31,7 +31,8 @@ TOKENS_PER_MEDIA = 600  # tokens; an image whose size is unknown
 
 _PIECE = 20_000  # characters counted in one go: at 8-20 MB/s, which hold the GIL, a millisecond or two
 _CUT_WITHIN = 200  # characters before a piece's end searched for white space, where a cut costs no token
-_OFF_LOOP = 60_000  # characters; a longer message is counted in a thread
+_OFF_LOOP = 60_000  # characters; more than that is counted, or rendered, in a thread
+_ITEM = 8  # characters of a number, or of a key and what joins it to its value, about
 _SEALED_CHARS_PER_TOKEN = 5.5  # base64 of sealed reasoning: three bytes in four characters, about four bytes a token
 _VOCABULARY_SECONDS = 10.0  # how long tiktoken may try to download its vocabulary
 
@@ -252,9 +253,8 @@ def count_tokens(
 
 async def measure(message: Message, counter: TokenCounter) -> int:
     """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
-    if (type(counter) is HeuristicTokenCounter and _is_plain(message)) or size_of(message, _OFF_LOOP) < _OFF_LOOP:
-        return count_message_tokens(message, counter)
-    return await in_thread(count_message_tokens, message, counter)
+    long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
+    return await in_thread_if(long, count_message_tokens, message, counter)
 
 
 def _is_plain(message: Message) -> bool:
@@ -263,19 +263,28 @@ def _is_plain(message: Message) -> bool:
     return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
 
 
+def are_large(messages: Iterable[Message]) -> bool:
+    """True if to count or to render these messages would keep an event loop from its other tasks for long."""
+    left = _OFF_LOOP
+    for message in messages:
+        left -= size_of(message, left)
+        if left <= 0:
+            return True
+    return False
+
+
 def size_of(value: object, enough: int) -> int:
-    """Characters of text in JSON data; stops adding up once there are `enough`."""
+    """Characters of JSON data, about; stops adding up once there are `enough`."""
     total = 0
     left: list[Any] = [(value,)]
     while left:
         inside = left.pop()
         for item in inside.values() if inside.__class__ is dict else inside:
             kind = item.__class__
-            if kind is str:
-                total += len(item)
-                if total >= enough:
-                    return total
-            elif kind is dict or kind is list:
+            total += len(item) + _ITEM if kind is str else _ITEM
+            if total >= enough:
+                return total
+            if kind is dict or kind is list:
                 left.append(item)
     return total
 

@@ -20,6 +20,7 @@ from .errors import ContextOverflow, PinRefused
 from .events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from .figures import announcement, clipped_floor, outcome, overflow
 from .floor import floor_tokens, mark_protected
+from .futures import in_thread_if
 from .gate import Gate
 from .history import History
 from .kin import remember_checkpoint, remember_count
@@ -33,7 +34,7 @@ from .saved import Saved
 from .shelf import Limits, Shelf
 from .short_forms import ShortForms
 from .strategies import Goal, Strategy
-from .tokens import TokenCounter
+from .tokens import TokenCounter, are_large
 from .transcript import Snapshot
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Views:
                 line, reason = await self.shelf.choose(history, limits, system_tokens, counter)
                 tokens = system_tokens + line.tokens
                 if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
-                    view = self._hand_out(line, limits, key, system)
+                    view = await self._hand_out(line, limits, key, system)
                     break
                 plan = _Plan(reason, line, protect=protect)
                 handling = inside_handler(self)
@@ -312,7 +313,7 @@ class Views:
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
         await emit(self._hooks, self, POST_COMPACT, report)
-        self._note_floor(done, limits, system_tokens)
+        await self._note_floor(done, limits, system_tokens)
         return report if accepted is not None else None
 
     async def _compact(
@@ -320,7 +321,7 @@ class Views:
     ) -> int | None:
         """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
         line = plan.source
-        draft, later, cost = line.draft(system_tokens, limits.room)
+        draft, later, cost = await line.draft(system_tokens, limits.room)
         covered = line.coverable
         self._last_climb = None
         if not draft.segments or not covered:
@@ -389,7 +390,7 @@ class Views:
         body = history.leading
         for index in range(body + (base.covered if base else 0), body + covered):
             entry = history[index]
-            content = content_hash(entry.message)
+            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
             digest = chain(digest, entry.seq, content)
             remember_count(name, content, entry.tokens)
             if index % _BREATHE == _BREATHE - 1:
@@ -409,9 +410,9 @@ class Views:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[RenderedMessage]) -> View:
+    async def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[RenderedMessage]) -> View:
         system_tokens = sum(shown.tokens for shown in system)
-        messages, counted = _fitted(line, limits, system_tokens)
+        messages, counted = await _fitted(line, limits, system_tokens)
         if counted > limits.room:
             text, members = overflow(line.segments(), limits, system_tokens, counted)
             if self._config.strict:
@@ -424,12 +425,12 @@ class Views:
         self.last = view
         return view
 
-    def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
+    async def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
         """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
         if done is None or not (done.clipped_floor or done.refused_pins or system_tokens > limits.trigger):
             return
         line = self.shelf.book.source(limits.budget)
-        if line is not None and _fitted(line, limits, system_tokens)[1] > limits.room:
+        if line is not None and (await _fitted(line, limits, system_tokens))[1] > limits.room:
             return  # the view that is handed out above its budget will be reported
         pin_tokens = int(limits.room * self._config.pin_share)
         text, members = clipped_floor(done, limits, system_tokens, pin_tokens)
@@ -454,11 +455,11 @@ class Views:
         return self.last.line.mends if self.last else {}
 
 
-def _fitted(line: Line, limits: Limits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+async def _fitted(line: Line, limits: Limits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
     """Return the messages of a line as far as they can be made to fit, and their tokens with the system prompt's."""
     if system_tokens + line.tokens <= limits.room:
         return line.view(), system_tokens + line.tokens
-    messages, tokens = line.fitted(limits.room - system_tokens)
+    messages, tokens = await line.fitted(limits.room - system_tokens)
     return messages, system_tokens + tokens
 
 

@@ -13,8 +13,10 @@ from typing import ClassVar
 
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..digest import chapter_of, condense, digest_line
+from ..futures import in_thread_if
 from ..identifiers import identifiers
 from ..messages import metadata_of, text_of
+from ..tokens import are_large
 from .base import Goal, Strategy
 
 _BREATHE = 20  # rounds digested between two breaths of the event loop
@@ -94,7 +96,15 @@ class FoldRounds(Strategy):
                 lines.extend(segment.chapter.entries)
             elif segment.round:
                 lines.append(
-                    digest_line(segment.round, fresh, goal.counter, share=self.line_share, summaries=goal.summaries)
+                    await in_thread_if(
+                        are_large(entry.message for entry in segment.round.entries),
+                        digest_line,
+                        segment.round,
+                        fresh,
+                        goal.counter,
+                        share=self.line_share,
+                        summaries=goal.summaries,
+                    )
                 )
         folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do

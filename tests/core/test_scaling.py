@@ -1,24 +1,29 @@
-"""The cost of a view is linear in its calls."""
+"""The cost of a view: linear in calls, bounded in what one output holds, and never paid on the event loop at length."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import render
+from amplifier_context_core import ContextManager, render, tables
 from amplifier_context_core.checkpoint import Draft, segment_of
+from amplifier_context_core.config import load_config
 from amplifier_context_core.digest import digest_line
+from amplifier_context_core.lines import Line
 from amplifier_context_core.messages import Reading
 from amplifier_context_core.render import RenderedRound, Renderer
 from amplifier_context_core.rounds import Round, RoundList
 from amplifier_context_core.strategies.base import Goal
 from amplifier_context_core.strategies.outputs import ClipToolOutputs
+from amplifier_context_core.tables import LONGEST, as_table
 from amplifier_context_core.tokens import approx_token_counter
 from amplifier_context_core.transcript import Entry, Transcript
 
-from .support import Message
+from .support import Message, call, result, transcript, user
 
 FEW, MANY = 100, 400
 LINEAR = 1.5 * MANY / FEW  # a quadratic cost grows by the square of MANY / FEW
@@ -115,3 +120,132 @@ async def test_the_text_of_a_message_of_many_results_is_read_once(monkeypatch: p
     read = 0
     rendered(held)
     assert read <= 3 * MANY * len("found " * 20)
+
+
+async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = 0
+    real = Renderer.render
+
+    def counted(self: Renderer, held: Round) -> RenderedRound:
+        nonlocal shown
+        shown += len(held.entries)
+        return real(self, held)
+
+    monkeypatch.setattr(Renderer, "render", counted)
+    ids = [f"c{number}" for number in range(2_000)]
+    history = transcript([call(*ids), *map(result, ids)]).snapshot()
+    line = Line(
+        None, 10**6, approx_token_counter, output_limit=10**5, output_bytes=10**6, summaries={}, keep=frozenset()
+    )
+    assert await line.take_in(history, 0, frozenset())
+    assert shown == len(history)
+
+
+# -- what one output holds ---------------------------------------------------------------------------------------------
+
+RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
+NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}, "tags": ["a", "b"]} for number in range(9_000)]}
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Characters of each text that is parsed for a table."""
+    sizes: list[int] = []
+    real = json.loads
+
+    def loads(text: str, **options: Any) -> Any:
+        sizes.append(len(text))
+        return real(text, **options)
+
+    monkeypatch.setattr(tables.json, "loads", loads)
+    return sizes
+
+
+def test_no_more_is_parsed_than_could_be_shown(parsed: list[int]) -> None:
+    assert len(RECORDS) > 5_000_000
+    renderer = Renderer(approx_token_counter, 40_000, tables=True)
+    (held,) = RoundList(transcript([call("a"), result("a", RECORDS)]).snapshot()).rounds
+    shown = renderer.render(held).messages[1]
+    assert sum(parsed) <= LONGEST
+    assert "characters cut" in shown.message["content"]
+    assert shown.tokens <= 40_000
+
+
+def test_what_the_limits_let_through_is_a_table_whatever_its_length(parsed: list[int]) -> None:
+    text = RECORDS[: RECORDS.index("}", LONGEST)] + "}]"
+    assert as_table(text) is None
+    renderer = Renderer(approx_token_counter, 200_000, output_bytes=10**6, tables=True)
+    (held,) = RoundList(transcript([call("a"), result("a", text)]).snapshot()).rounds
+    assert renderer.render(held).messages[1].message["content"].startswith("(id,value):\n[(0,xxxxx)\n")
+    assert sum(parsed) == len(text)
+
+
+# -- where the time is spent -------------------------------------------------------------------------------------------
+
+
+class WhereCounter:
+    """Counts by length, and notes how many characters it counted in the thread it was made in."""
+
+    exact = False
+
+    def __init__(self) -> None:
+        self._home = threading.get_ident()
+        self.here = 0
+
+    def __call__(self, text: str) -> int:
+        if threading.get_ident() == self._home:
+            self.here += len(text)
+        return -(-len(text) // 4)
+
+
+GIANTS: dict[str, Callable[[], object]] = {
+    "records": lambda: RECORDS,
+    "JSON over lines": lambda: RECORDS.replace("}, {", "},\n{"),
+    "numbers": lambda: json.dumps(list(range(10**20, 10**20 + 50_000))),
+    "one line": lambda: "word " * 200_000,
+    "CSV": lambda: "\n".join(f"{number},name,{number * 7}" for number in range(50_000)),
+    "deep": lambda: "[" * 300_000 + "]" * 300_000,
+    "text block": lambda: [{"type": "text", "text": "line of a log\n" * 80_000}],
+}
+OBJECTS: dict[str, Callable[[], object]] = {
+    "nested records": lambda: NESTED,
+    "numbers": lambda: {"numbers": list(range(100_000))},
+    "past 64 bits": lambda: {**NESTED, "large": 10**30},
+}
+
+
+def as_block(output: object) -> Message:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "output": output}]}
+
+
+async def counted_here(*messages: Message) -> int:
+    """How many characters the event loop counted at most for a message, or for the view of them all."""
+    counter = WhereCounter()
+    manager = ContextManager(load_config({"max_tokens": 400_000, "output_share": 0.1}), counter=counter)
+    most = 0
+    for message in messages:
+        counter.here = 0
+        await manager.add_message(message)
+        most = max(most, counter.here)
+    counter.here = 0
+    view = await manager.get_messages_for_request()
+    assert len(view) == len(messages)
+    return max(most, counter.here)
+
+
+@pytest.mark.parametrize("kind", GIANTS)
+async def test_a_giant_output_is_rendered_off_the_event_loop(kind: str) -> None:
+    assert await counted_here(user(), call("a"), result("a", GIANTS[kind]())) <= ON_LOOP
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+async def test_a_giant_object_is_counted_and_rendered_off_the_event_loop(kind: str) -> None:
+    assert await counted_here(user(), call("a"), as_block(OBJECTS[kind]())) <= ON_LOOP
+
+
+async def test_many_outputs_of_some_length_are_rendered_off_the_event_loop() -> None:
+    ids = [f"c{number}" for number in range(10)]
+    records = json.dumps([{"id": number, "value": "xxxxx"} for number in range(1_500)])
+    assert len(records) < ON_LOOP
+    outputs = [result(id, records) for id in ids]
+    assert await counted_here(user(), call(*ids), *outputs) <= ON_LOOP

@@ -324,11 +324,17 @@ async def test_the_event_loop_goes_on_while_five_megabytes_are_counted() -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "size"),
-    [("abc", 3), (["ab", ["c", {"k": "defg"}]], 7), ({"a": 5, "b": None, "c": True}, 0), (5, 0), (None, 0), ([], 0)],
+    ("value", "texts", "items"),
+    [
+        ("abc", 3, 1),
+        (["ab", ["c", {"k": "defg"}]], 7, 6),
+        ({"a": 5, "b": None}, 0, 3),
+        (5, 0, 1),
+        ([], 0, 1),
+    ],
 )
-def test_the_size_of_a_value_is_its_text(value: Any, size: int) -> None:
-    assert size_of(value, 1_000) == size
+def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item(value: Any, texts: int, items: int) -> None:
+    assert size_of(value, 1_000) == texts + 8 * items
 
 
 def test_no_more_is_added_up_than_is_asked_for() -> None:
