@@ -166,6 +166,45 @@ async def test_one_file_is_the_session_whatever_its_id(root: Path) -> None:
     assert list(file.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["index", "archive"])
+@pytest.mark.parametrize("length", [None, 2])
+async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_fork(
+    root: Path, kind: str, length: int | None
+) -> None:
+    store = JsonlStore(root, file=root / "talk.jsonl")
+    await store.append("s", entries(1, 4))
+    await store.fork("s", "x", length)
+    await store.append("x", entries(5, 6))
+    await store.replace("x", 1, [])  # that one has an archive now
+    files = {path.name: path.read_bytes() for path in root.glob("talk.fork-x*.jsonl")}
+    assert set(files) == {f"talk.fork-x{part}.jsonl" for part in ("", ".index", ".archive")}
+    with pytest.raises(ConfigError, match="choose another id"):
+        await store.fork("s", f"x.{kind}")
+    assert (await store.extent(f"x.{kind}")).length == 4  # no fork of this id: the one file
+    assert [info.session_id for info in await store.sessions() if info.session_id != "talk"] == ["x"]
+    await store.close()
+    assert {path.name: path.read_bytes() for path in root.glob("talk.fork-x*.jsonl")} == files
+
+
+@pytest.mark.parametrize("kind", ["index.jsonl", "archive.jsonl", "checkpoint", "pending", "damaged", "lock", "owner"])
+def test_one_file_never_has_the_name_of_a_file_that_belongs_to_another(root: Path, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"transcript_path: names talk.{kind}"):
+        JsonlStore(root, file=root / f"talk.{kind}")
+
+
+async def test_in_folders_of_their_own_no_two_sessions_share_a_file(root: Path) -> None:
+    names = ["x", "x.index", "x.archive", "x.jsonl", "x.index.jsonl", "context-messages.index"]
+    store = JsonlStore(root)
+    for number, name in enumerate(names, 1):
+        await store.append(name, entries(1, number, session_id=name))
+        await store.replace(name, number - 1, [])
+    await store.close()
+    for number, name in enumerate(names, 1):
+        assert_same(await store.read(name), entries(1, number - 1, session_id=name))
+        assert await store.verify(name) == []
+    await store.close()
+
+
 async def test_a_fork_of_the_one_file_is_a_file_beside_it(root: Path) -> None:
     file = root / "transcript.jsonl"
     store = JsonlStore(root, file=file)

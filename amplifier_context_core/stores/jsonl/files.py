@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from ..checks import check_session_id
 from .disk import exists
 
 MAIN = "context-messages.jsonl"
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
+_SUFFIXES: dict[Part, str] = {part: f".{part}" for part in get_args(Part) if part != "main"}
+_SUFFIXES |= {"index": ".index.jsonl", "archive": ".archive.jsonl"}
 ERASED: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
@@ -47,10 +49,7 @@ class SessionFiles:
 
     def path(self, part: Part) -> str:
         """The path of one of them."""
-        if part == "main":
-            return self.main
-        suffix = ".jsonl" if part in ("index", "archive") else ""
-        return f"{self.main.removesuffix('.jsonl')}.{part}{suffix}"
+        return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,8 @@ class Places:
         check_session_id(session_id)
         if self.file is not None:
             fork = self._fork(session_id)
-            return SessionFiles(session_id, str(fork if exists(fork) else self.file), own_folder=False)
+            is_fork = not is_beside(fork) and exists(fork)
+            return SessionFiles(session_id, str(fork if is_fork else self.file), own_folder=False)
         folder = self.root / session_id
         if folder.is_symlink():
             root = os.path.realpath(self.root)
@@ -81,11 +81,18 @@ class Places:
         return SessionFiles(session_id, str(folder / MAIN), own_folder=True)
 
     def files_of_fork(self, session_id: str) -> SessionFiles:
-        """The files of a session that is made of another: beside the one file, under a name of its own."""
+        """The files of a session that is made of another: beside the one file, under a name of its own.
+
+        Raises:
+            ConfigError: under its id its file would have the name of another session's index or archive.
+        """
         files = self.files_of(session_id)
         if self.file is None or files.main != str(self.file):
             return files
-        return SessionFiles(session_id, str(self._fork(session_id)), own_folder=False)
+        fork = self._fork(session_id)
+        if is_beside(fork):
+            raise ConfigError("session_id", f"{session_id!r}: files of other forks end like this; choose another id")
+        return SessionFiles(session_id, str(fork), own_folder=False)
 
     def all(self) -> list[SessionFiles]:
         """The files of every session there is."""
@@ -105,13 +112,18 @@ class Places:
         if file.parent.is_dir():
             for one in sorted(file.parent.iterdir()):
                 name = one.name.removeprefix(start).removesuffix(end)
-                if one.name == f"{start}{name}{end}" and not name.endswith((".index", ".archive")):
+                if one.name == f"{start}{name}{end}" and not is_beside(one):
                     found.append(SessionFiles(name, str(one), own_folder=False))
         return found
 
     def _fork(self, session_id: str) -> Path:
         file = self.file or self.root
         return file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")
+
+
+def is_beside(path: Path) -> bool:
+    """True if a file has the name of one that is kept beside a session's main file: its index, or its checkpoint."""
+    return path.name.endswith(tuple(_SUFFIXES.values()))
 
 
 def _may_be_there(path: str) -> bool:

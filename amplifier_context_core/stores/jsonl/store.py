@@ -26,7 +26,7 @@ from ...transcript import Entry
 from ..checks import check_session_id, path_in
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
 from .desk import Desk
-from .files import Places
+from .files import Places, is_beside
 from .worker import Worker
 
 _stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
@@ -55,6 +55,10 @@ class JsonlStore:
             ConfigError: a path that cannot be one.
         """
         places = Places(_path("store", root), None if file is None else _path("transcript_path", file))
+        if places.file is not None and is_beside(places.file):
+            raise ConfigError(
+                "transcript_path", f"names {places.file.name}: files beside another session end like this; use *.jsonl"
+            )
         self._desk = Desk(places, durability, archive=archive)
         self._worker = Worker(self._desk.append_all, self._desk.to_tell)
         # A store nobody has any more gives its claims back; the thread knows the desk, not the store.
