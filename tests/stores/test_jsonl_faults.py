@@ -160,6 +160,50 @@ async def test_a_crash_after_a_fault_leaves_a_change_whole_or_not_at_all(
             return
 
 
+@pytest.mark.parametrize("written", ["whole", "half"])
+@pytest.mark.parametrize("ends", ["goes on", "closes", "dies"])
+async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
+    root: Path, monkeypatch: pytest.MonkeyPatch, written: str, ends: str
+) -> None:
+    """The write or its sync fails, and so does the truncation that undoes it; the caller tries again meanwhile."""
+
+    class DoublyFaultyOs:
+        def __getattr__(self, name: str) -> Any:
+            real = getattr(os, name)
+
+            def fails(*arguments: Any) -> Any:
+                if name == "write":
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+            return fails if name in ("ftruncate", "fdatasync" if written == "whole" else "write") else real
+
+    store = JsonlStore(root)
+    await store.append("s", entries(1, 3))
+    with using_os(monkeypatch, DoublyFaultyOs()):
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                await store.append("s", entries(4, 4))
+        if ends == "dies":
+            await _die(store)
+        elif ends == "closes":
+            with pytest.raises(StoreError):
+                await store.close()
+    if ends == "goes on":
+        await store.append("s", entries(4, 4))
+        assert_same(await store.read("s"), entries(1, 4))
+    await store.close()
+    found = await reopen(root)
+    assert [one.message for one in found.history[:3]] == [one.message for one in entries(1, 3)]
+    kept = {"goes on": [4], "closes": [], "dies": [4] if written == "whole" else []}[ends]
+    assert [one.seq for one in found.history[3:]] == kept  # a whole line is a message, also of another program
+    other = JsonlStore(root)
+    await other.append("s", entries(9, 9))
+    assert [one.seq for one in await other.read("s")] == [1, 2, 3, *kept, 9]
+    assert await other.verify("s") == []
+    await other.close()
+
+
 async def _die(store: JsonlStore) -> None:
     """Let go of locks and descriptors as a process does that is killed: nothing is written any more."""
     desk = store._desk  # pyright: ignore[reportPrivateUsage]

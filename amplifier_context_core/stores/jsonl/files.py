@@ -18,8 +18,10 @@ from .disk import exists
 MAIN = "context-messages.jsonl"
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
-_SUFFIXES: dict[Part, str] = {part: f".{part}" for part in get_args(Part) if part != "main"}
-_SUFFIXES |= {"index": ".index.jsonl", "archive": ".archive.jsonl"}
+_LINES: tuple[Part, ...] = ("index", "archive")  # these are JSON lines, too
+_SUFFIXES: dict[Part, str] = {
+    part: f".{part}{'.jsonl' if part in _LINES else ''}" for part in get_args(Part) if part != "main"
+}
 ERASED: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
