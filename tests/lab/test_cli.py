@@ -208,7 +208,7 @@ def test_what_was_measured_is_kept_when_a_later_manager_fails(
     assert figures["complete"] is False
     newest, broken = figures["managers"]
     assert (newest["name"], len(newest["by_session"]), broken["by_session"]) == ("newest", 10, {})
-    assert replay(several, "--no-floors", "--json", out).exit_code == 0
+    assert replay(several, *chosen[:2], "--no-floors", "--json", out).exit_code == 0
     assert json.loads(out.read_text())["complete"] is True
 
 
