@@ -1,4 +1,4 @@
-"""Shared by all tests: the kernel's own suites must run, and where the recorded transcripts are."""
+"""Shared by all tests: where the recorded transcripts are, how hard hypothesis looks, what may not be skipped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from amplifier_context_core import erasures, kin
 from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+# Conversations are large on purpose, and machines are slow at times: neither says anything about the code.
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+# A few examples, always the same, in every run; many new ones with `make soak`.
+settings.register_profile(
+    "fast",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=QUIET,
+    phases=(Phase.explicit, Phase.generate),  # shrinking can take minutes: `make soak` does it
+)
+settings.register_profile("soak", max_examples=3_000, deadline=None, suppress_health_check=QUIET)
+
+
+def soaking(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") == "soak"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported: a test takes its settings when it is defined."""
+    settings.load_profile("soak" if soaking(config) else "fast")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What hypothesis draws examples for is the soak's too: the same tests, more examples."""
+    if soaking(config):
+        for item in items:
+            if item.path.parent.name == "laws" or is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")
