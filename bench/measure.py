@@ -18,7 +18,13 @@ from typing import Any
 
 import orjson
 
-from amplifier_context_core import ContextManager, HeuristicTokenCounter, count_message_tokens, exact_token_counter
+from amplifier_context_core import (
+    ContextManager,
+    HeuristicTokenCounter,
+    TokenCounter,
+    count_message_tokens,
+    exact_token_counter,
+)
 from amplifier_context_core.messages import copy_message
 
 from .clocks import Stall, collector, percentile, resident_bytes, run
@@ -27,6 +33,7 @@ from .sessions import Message, Reports, manager, messages, rounds
 Figures = dict[str, float]
 
 LARGE = 5_000_000  # characters of the one large message
+_CALL = {"id": "call_large", "tool": "Bash", "arguments": {"command": "cat everything"}}
 _BATCH = 500  # messages made, then measured
 _TOGETHER = 20_000  # messages in all sessions held at once: one small session does not show in a process's memory
 _ASKED_FOR_MEMORY = 10_000  # up to here a view is made before memory is read; above it is lost in the total
@@ -88,20 +95,21 @@ async def measure_large() -> Figures:
     started = perf_counter()
     counter(text)
     figures["count_ms"] = (perf_counter() - started) * 1000
-    call = {"id": "call_large", "tool": "Bash", "arguments": {"command": "cat everything"}}
-    taken: dict[str, list[Stall]] = {"add": [], "request": [], "human": []}
+    records = json.dumps([{"id": number, "value": "xxxxx"} for number in range(LARGE // 30)])
+    taken: dict[str, list[Stall]] = {"add": [], "request": [], "records": [], "human": []}
     for _ in range(_AGAIN):
-        session, _rungs = manager(counter)
-        for message in messages(100):
-            await session.add_message(message)
-        await session.get_messages_for_request()
-        await session.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
+        session = await _calling(counter)
         async with Stall() as stall:
-            await session.add_message({"role": "tool", "tool_call_id": "call_large", "content": text})
+            await session.add_message({"role": "tool", "tool_call_id": _CALL["id"], "content": text})
         taken["add"].append(stall)
         async with Stall() as stall:
             await session.get_messages_for_request()
         taken["request"].append(stall)
+        session = await _calling(counter)
+        async with Stall() as stall:
+            await session.add_message({"role": "tool", "tool_call_id": _CALL["id"], "content": records})
+            await session.get_messages_for_request()
+        taken["records"].append(stall)
         said, _rungs = manager(counter)
         async with Stall() as stall:
             await said.add_message({"role": "user", "content": text})
@@ -110,6 +118,16 @@ async def measure_large() -> Figures:
     for name, stalls in taken.items():
         _note(figures, name, *stalls)
     return figures
+
+
+async def _calling(counter: TokenCounter) -> ContextManager:
+    """Return a session that waits for the result of a call."""
+    session, _ = manager(counter)
+    for message in messages(100):
+        await session.add_message(message)
+    await session.get_messages_for_request()
+    await session.add_message({"role": "assistant", "content": "", "tool_calls": [_CALL]})
+    return session
 
 
 def say(what: str) -> None:

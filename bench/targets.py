@@ -191,6 +191,8 @@ def large_group() -> Group:
             Row("  longest stall", text_of("{:.1f} ms", "add_stall"), value_of("add_stall"), "≤ 20 ms", 20),
             Row("the request after it", _took("request")),
             Row("  longest stall", text_of("{:.1f} ms", "request_stall"), value_of("request_stall"), "≤ 20 ms", 20),
+            Row("a tool's in JSON: add_message and request", _took("records")),
+            Row("  longest stall", text_of("{:.1f} ms", "records_stall"), value_of("records_stall"), "≤ 20 ms", 20),
             Row("a human's: add_message and request", _took("human")),
             Row("  longest stall", text_of("{:.1f} ms", "human_stall"), value_of("human_stall"), "≤ 20 ms", 20),
         ],
