@@ -100,6 +100,8 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
     try:
         version = _check_ours(db, path)
         _use_log(db, busy)
+        # A damaged page is noticed when it is read, before a message is written into it.
+        db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA temp_store = MEMORY")
