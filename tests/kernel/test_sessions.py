@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -116,12 +117,18 @@ async def test_a_handler_of_the_host_may_postpone_a_compaction_of_a_real_session
 # --- cancellation -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("immediate", [False, True], ids=["graceful", "immediate"])
-@pytest.mark.parametrize("closing", [None, "The turn was cancelled."], ids=["silent", "closing"])
-@pytest.mark.parametrize("on_interrupt", ["keep", "discard", "repair"])
-async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(
-    immediate: bool, closing: str | None, on_interrupt: str
-) -> None:
+CANCELLATIONS = [
+    *map("-".join, product(("graceful", "immediate"), ("silent", "closing"), ("keep", "discard", "repair")))
+]
+
+
+@pytest.mark.few_elsewhere(
+    "cancellation", CANCELLATIONS, ["graceful-silent-keep", "immediate-closing-discard", "immediate-silent-repair"]
+)
+async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(cancellation: str) -> None:
+    how, last_word, on_interrupt = cancellation.split("-")
+    immediate = how == "immediate"
+    closing = "The turn was cancelled." if last_word == "closing" else None
     tool = Echo()
     recorder = EventRecorder(only=EVENTS)
     script = [*reading(3), "Read.", *reading(3, 10), *reading(2, 20), "Read on."]

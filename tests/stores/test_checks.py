@@ -16,9 +16,9 @@ from amplifier_context_testing.store_samples import HOSTILE_IDS, ODD_IDS
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 
 
-@pytest.mark.parametrize("session_id", ODD_IDS)
-def test_an_odd_id_is_right(session_id: str) -> None:
-    assert check_session_id(session_id) is session_id
+def test_an_odd_id_is_right() -> None:
+    for session_id in ODD_IDS:
+        assert check_session_id(session_id) is session_id
 
 
 @pytest.mark.parametrize("session_id", HOSTILE_IDS.values(), ids=HOSTILE_IDS)

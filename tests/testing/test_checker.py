@@ -234,12 +234,11 @@ def test_what_providers_refuse_is_named(name: str) -> None:
     assert sentence in "\n".join(check_request(messages))
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_looking_changes_nothing(name: str) -> None:
-    messages = BROKEN[name][0]
-    before = repr(messages)
-    check_request(messages)
-    assert repr(messages) == before
+def test_looking_changes_nothing() -> None:
+    for name, (messages, _) in BROKEN.items():
+        before = repr(messages)
+        check_request(messages)
+        assert repr(messages) == before, name
 
 
 def test_violations_come_in_the_order_of_the_messages() -> None:
