@@ -23,6 +23,7 @@ from pydantic import Field
 from .messages import Message
 from .render import RenderedMessage
 from .rounds import Round
+from .speech import Sentence, Speaker, joined
 from .tokens import TokenCounter
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
@@ -35,22 +36,27 @@ class Fact:
     Line breaks in it become spaces, and tags that would close the chapter are escaped, when the chapter is rendered.
 
     Attributes:
-        subject: begins with the mark of the original, ``m12``; who spoke and what, or which tool was called on what.
+        subject: begins with the mark of the original, ``m12``; who spoke, or which tool was called on what.
         outcome: how a call ended; empty for speech.
         names: identifiers, in the order they appeared.
         scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
+        speaker: ``person`` or ``agent``; empty for a call and for what a host wrote.
+        said: for speech, its sentences.
     """
 
     subject: Annotated[str, Field(alias="head")]
     outcome: str = ""
     names: tuple[str, ...] = ()
     scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
+    speaker: Speaker = ""
+    said: tuple[Sentence, ...] = ()
 
     @property
     def text(self) -> str:
         """As it stands in the chapter: one line."""
-        said = f"{self.subject} -> {self.outcome}" if self.outcome else self.subject
-        return f"{said}; {' '.join(self.names)}" if self.names else said
+        line = f"{self.subject}: {joined(self.said)}" if self.said else self.subject
+        line = f"{line} -> {self.outcome}" if self.outcome else line
+        return f"{line}; {' '.join(self.names)}" if self.names else line
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Config(BaseModel):
     )
     ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
     output_share: float = Field(0.20, gt=0, le=1, description="share one tool output may fill, at any age")
-    chapter_share: float = Field(0.40, gt=0, lt=1, description="share chapters may fill")
+    chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
     pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
     on_interrupt: Literal["keep", "discard", "repair"] = Field("repair", description="what a cancelled turn becomes")

@@ -21,6 +21,7 @@ from .identifiers import identifiers, is_identifier
 from .messages import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
 from .render import NOTE_METADATA, RenderedMessage
 from .rounds import Results, Round
+from .speech import Speaker, joined, read, select, word_end
 from .summaries import ResultSummaries, Summaries
 from .tables import told
 from .tokens import TokenCounter, count_message_tokens
@@ -31,21 +32,14 @@ _SCAN_TAIL = 8_000  # and from its end
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
-_LEAST_GIST = 30  # characters of what an assistant said between calls; what it did stands in the other lines
-_GIST = 0.5  # of the room of a line: what such speech may fill
-_LEAST_HUMAN = 80  # characters of what a human said
+_PERSON_CHARS = 4_000  # characters of one message that a person wrote
+_AGENT_CHARS = 3_000  # characters of what the agent said in one message
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
-_LEAST_HEAD = 36  # characters: a mark, a name, and a little of what it was about
-_LEAST_WORDS = 100  # characters of a head that tells what a human said
-_LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
-_LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
-_HEADS_SHARE = 0.5  # of a condensed chapter: what heads may take before they are cut
-_HEAD_WORTH = 2.5  # of an identifier that stood in a head: what a call was about
-_FRESHNESS = 0.2  # worth that the newest line has above the oldest
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:)?\s*(?:fatal |)error)", re.I)
+_LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
@@ -128,63 +122,12 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
     return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
 
 
-def condense(lines: Sequence[DigestEntry], share: float, counter: TokenCounter) -> list[DigestEntry]:
-    """The lines in about `share` of their characters: heads cut short, the older the shorter, and the names least
-    likely to be needed again left out. Where not even the heads find room, the oldest lines go.
-
-    Args:
-        lines: of neighbouring chapters, in order.
-        share: above 0 and below 1.
-        counter: text to tokens.
-    """
-    room = int(sum(len(line.text) for line in lines) * share)
-    cut = _heads(lines, room, words=_LEAST_WORDS)
-    if _cost(cut) > room:
-        cut = _heads(lines, room, words=_LEAST_HEAD)  # better short than not at all
-    costs = [_cost([facts]) for facts in cut]
-    gone = 0
-    while gone < len(lines) - 1 and sum(costs[gone:]) > room:
-        gone += 1  # not even the heads find room: the oldest are left out, and counted
-    lines, cut = lines[gone:], cut[gone:]
-    room -= sum(costs[gone:])
-    ranked = sorted(
-        (
-            (worth + _FRESHNESS * place / len(lines), place, number, index)
-            for place, facts in enumerate(cut)
-            for number, fact in enumerate(facts)
-            for index, worth in enumerate(fact.scores)
-        ),
-        reverse=True,
-    )
-    kept: set[tuple[int, int, int]] = set()
-    said: set[str] = set()
-    for _, place, number, index in ranked:
-        name = cut[place][number].names[index]
-        if name in said:
-            continue
-        room -= len(name) + 1
-        if room < 0:
-            break
-        said.add(name)
-        kept.add((place, number, index))
-    condensed: list[DigestEntry] = []
-    for place, line in enumerate(lines):
-        facts: list[Fact] = []
-        for number, fact in enumerate(cut[place]):
-            left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
-            names = tuple(fact.names[index] for index in left)
-            facts.append(Fact(fact.subject, fact.outcome, names, tuple(fact.scores[index] for index in left)))
-        same = tuple(facts) == line.facts
-        condensed.append(line if same else line.with_facts(facts, counter))
-    return condensed
-
-
 def quote(text: str, room: int) -> str:
     """A short quotation in at most about `room` characters, on one line."""
     flat = one_line(text[: room * 3])
     if len(flat) <= room and len(text) <= room * 3:
         return flat
-    return flat[: _word_end(flat, room)] + " …"
+    return flat[: word_end(flat, room)] + " …"
 
 
 def _facts(held: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
@@ -213,26 +156,18 @@ def _spoken(entry: Entry) -> str:
 
 
 def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
-    speaker = entry.message.get("name")
-    who = one_line(speaker)[:60] if isinstance(speaker, str) and speaker else entry.role
-    if entry.role == "assistant":
-        said = _gist(text, max(_LEAST_GIST, int(room * _GIST)))
-    else:
-        said = quote(text, max(_LEAST_HUMAN, room) if entry.human else room)
-    known.update(identifiers(said))
-    return _fact(f"{entry.mark} {who}: {said}", "", _candidates(text, 2.0), known, room // 2)
-
-
-def _gist(text: str, room: int) -> str:
-    """What was said, in at most about `room` characters: its beginning, or the question it ended with."""
-    if len(text) <= room:
-        return one_line(text)
-    flat = one_line(text[-300:])
-    if flat.endswith("?"):
-        asked = re.split(r"(?<=[.!?:]) ", flat)[-1]
-        if len(asked) <= room:
-            return f"… {asked}"
-    return quote(text, room)
+    speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
+    name = entry.message.get("name")
+    who = one_line(name)[:60] if isinstance(name, str) and name else entry.role
+    if not speaker:
+        line = quote(text, room)
+        known.update(identifiers(line))
+        return _fact(f"{entry.mark} {who}: {line}", "", _candidates(text, 2.0), known, room // 2)
+    most = _PERSON_CHARS if entry.human else _AGENT_CHARS
+    [said] = select([read(text, speaker)], most)
+    known.update(identifiers(joined(said)))
+    fact = _fact(f"{entry.mark} {who}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2)
+    return replace(fact, speaker=speaker, said=said)
 
 
 def _call(
@@ -310,7 +245,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[s
             named = bool(shown) or (is_identifier(key) and key not in known)
             piece = f"{one_line(key)[:40]}={flat}" if named else flat
         else:
-            end = _word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
+            end = word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
             piece = f"{one_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
             hidden.append(text)
         if room <= 0 and shown:
@@ -335,6 +270,11 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
             score -= 0.7  # of a schema: what it is the key of says more
         if token.isdigit() or (token[0].isdigit() and ":" in token):
             score -= 0.6  # line numbers, timestamps
+        location = _LOCATION.fullmatch(token) if ":" in token or "-" in token else None
+        if location is not None:
+            if location[1]:
+                ranked.append((score, location[1]))
+            score -= 1.0  # a line of a file: the file is the name
         ranked.append((score, token))
     return ranked
 
@@ -355,69 +295,3 @@ def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -
         chosen.append(index)
         room -= len(token) + 1
     return [candidates[index] for index in sorted(chosen)]
-
-
-def _heads(lines: Sequence[DigestEntry], room: int, words: int) -> list[list[Fact]]:
-    """The facts of each line with heads and outcomes cut to their share of the room, the older the shorter; of what a
-    human said at least `words` characters stay."""
-    heads = sum(len(fact.subject) + len(fact.outcome) for line in lines for fact in line.facts)
-    share = _HEADS_SHARE * room / max(heads, 1)
-    if share >= 1:
-        return [[_brief(fact, len(fact.subject) + len(fact.outcome), words) for fact in line.facts] for line in lines]
-    cut: list[list[Fact]] = []
-    for place, line in enumerate(lines):
-        age = share * (0.6 + 0.8 * place / max(len(lines) - 1, 1))
-        facts = _without_asides(line.facts) if age < 1 else line.facts
-        cut.append([_brief(fact, int((len(fact.subject) + len(fact.outcome)) * age), words) for fact in facts])
-    return cut
-
-
-def _cost(cut: Sequence[Sequence[Fact]]) -> int:
-    """Characters of heads and outcomes, and of what joins them."""
-    return sum(len(fact.subject) + len(fact.outcome) + 5 for facts in cut for fact in facts)
-
-
-def _brief(fact: Fact, room: int, words: int) -> Fact:
-    """The fact with head and outcome in about `room` characters; identifiers in what was cut off become names."""
-    outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
-    least = words if " user: " in fact.subject[:16] else _LEAST_HEAD
-    head_room = max(least, room - min(len(fact.outcome), outcome_room))
-    head, lost = _cut(fact.subject, head_room, whole=_ARGUMENT_CHARS)
-    outcome, lost_too = _cut(fact.outcome, outcome_room)
-    names = [name for name in identifiers(f"{lost} {lost_too}") if name not in fact.names]
-    return Fact(head, outcome, (*names, *fact.names), (*(_HEAD_WORTH for _ in names), *fact.scores))
-
-
-def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
-    """The beginning of a text up to a word's end, and what was cut off. A name at the edge stays, if it has at most
-    `whole` characters: it would be kept beside the text in any case."""
-    if len(text) <= room:
-        return text, ""
-    end = _word_end(text, room - 2, reach=room)
-    after = text.find(" ", end + 1)
-    after = after if after >= 0 else len(text)
-    if after - end <= whole and identifiers(text[end:after]):
-        end = after
-    return (f"{text[:end]} …" if end < len(text) else text), text[end:]
-
-
-def _without_asides(facts: Sequence[Fact]) -> Sequence[Fact]:
-    """Facts without what was said beside calls: they say it themselves. Names in it are kept."""
-    if len(facts) < 2 or " assistant: " not in facts[0].subject[:24]:
-        return facts
-    said, first, *rest = facts
-    names = [name for name in identifiers(said.subject) if name not in said.names and name not in first.names]
-    return [
-        Fact(
-            first.subject,
-            first.outcome,
-            (*names, *said.names, *first.names),
-            (*(_HEAD_WORTH for _ in names), *said.scores, *first.scores),
-        ),
-        *rest,
-    ]
-
-
-def _word_end(text: str, end: int, reach: int = 24) -> int:
-    cut = text.rfind(" ", max(0, end - reach), max(0, end))
-    return cut if cut > 0 else max(0, end)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import ClassVar
 
 from ..checkpoint import DigestEntry, Draft, Segment
-from ..digest import chapter_of, condense, digest_line
+from ..condensing import condense, shorten_agent
+from ..digest import chapter_of, digest_line
 from ..futures import in_thread_if
 from ..identifiers import identifiers
 from ..messages import metadata_of, text_of
@@ -23,6 +24,8 @@ _BREATHE = 20  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
+_AGENT = 0.25  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
+_CHARS_PER_TOKEN = 4  # of prose
 _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
 
 
@@ -106,6 +109,7 @@ class FoldRounds(Strategy):
                         summaries=goal.summaries,
                     )
                 )
+        lines = shorten_agent(lines, int(before * _AGENT * _CHARS_PER_TOKEN), goal.counter)
         folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
@@ -188,18 +192,18 @@ class CondenseChapters(Strategy):
         return draft if draft.tokens < given.tokens else given
 
     async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
+        runs = list(_runs(draft.segments))
+        entries = [entry for run in runs for segment in run if segment.chapter for entry in segment.chapter.entries]
+        condensed = iter(condense(entries, share, goal.counter))
         done: list[Segment] = []
-        for run in _runs(draft.segments):
-            lines = [line for segment in run if segment.chapter for line in segment.chapter.entries]
-            if not lines:
-                done.extend(run)
-                continue
-            kept = condense(lines, share, goal.counter)
+        for run in runs:
             await asyncio.sleep(0)
-            if len(run) == 1 and kept == lines:
+            old = [entry for segment in run if segment.chapter for entry in segment.chapter.entries]
+            kept = [entry for entry in islice(condensed, len(old)) if entry is not None]
+            if not old or (len(run) == 1 and kept == old):
                 done.extend(run)
-                continue
-            done.append(fold(run, kept, goal, self.name))
+            else:
+                done.append(fold(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
 

@@ -36,9 +36,9 @@ ORDER = """
     stores.protocol stores.checks stores.telling stores.rows stores.slices stores.memory_store
     stores.servers stores.jsonl stores.sqlite stores.postgres stores.redis
     stores.addresses stores
-    checkpoint notices incoming replay reconcile
+    speech checkpoint notices incoming replay reconcile
     stored
-    digest kin
+    digest condensing kin
     distant
     strategies.base strategies.outputs strategies.folding strategies.windows strategies
     floor

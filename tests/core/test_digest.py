@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.digest import TAG, chapter_of, condense, digest_line, one_line, quote
+from amplifier_context_core.condensing import condense
+from amplifier_context_core.digest import TAG, chapter_of, digest_line, one_line, quote
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
 

@@ -1,0 +1,219 @@
+"""Condensing: the entries of chapters in less room.
+
+What people said is shortened last, and rules last of that. Then come the agent's sentences, what each call was about,
+and the names least likely to be needed again. Where even that finds no room, calls of the oldest rounds are left out.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .checkpoint import DigestEntry, Fact
+from .identifiers import identifiers
+from .speech import GAP, RULE, joined, length, select, word_end
+from .tokens import TokenCounter
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How condensing divides its room. The values are chosen on the choosing half of the lab (docs/evaluation.md).
+
+    Attributes:
+        people: share of the room that sentences of people may take.
+        rules: share of the room that sentences of people may take if so much is needed for the rules in them.
+        agent: share of what is left then that sentences of the agent may take.
+        calls: share of what is left then that calls may take before they are cut.
+        freshness: worth that the newest entry has above the oldest.
+        subject_name: worth of a name that was cut off a call's subject.
+    """
+
+    people: float = 0.6
+    rules: float = 0.9
+    agent: float = 0.45
+    calls: float = 0.35
+    freshness: float = 0.2
+    subject_name: float = 2.5
+
+
+TUNING = Tuning()
+_LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
+_LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
+_LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
+_WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
+_SIZE = re.compile(r"[\d,]+ (?:lines|characters)( …)?|no output")  # an outcome that says least
+_JOINTS = 5  # characters that join subject, outcome and names
+
+
+def condense(
+    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, tuning: Tuning = TUNING
+) -> list[DigestEntry | None]:
+    """Return the entries in about `share` of their characters together, None for each that is left out.
+
+    Args:
+        entries: of chapters, in order.
+        share: above 0 and below 1.
+        counter: text to tokens.
+        tuning: how the room is divided.
+    """
+    room = int(sum(len(entry.text) for entry in entries) * share)
+    facts = [list(entry.facts) for entry in entries]
+    rules = sum(_rules(fact) for of_entry in facts for fact in of_entry)
+    people = max(int(room * tuning.people), min(rules, int(room * tuning.rules)))
+    room -= _shorten_speech(facts, "person", people)
+    room -= _shorten_speech(facts, "agent", int(room * tuning.agent))
+    room -= _shorten_calls(facts, room, tuning)
+    _choose_names(facts, room, tuning)
+    condensed: list[DigestEntry | None] = []
+    for entry, of_entry in zip(entries, facts, strict=True):
+        left = [fact for fact in of_entry if fact.said or fact.names or not fact.speaker]
+        same = tuple(left) == entry.facts
+        condensed.append(entry if same else entry.with_facts(left, counter) if left else None)
+    return condensed
+
+
+def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> list[DigestEntry]:
+    """Return the entries with at most about `room` characters of what the agent said."""
+    facts = [list(entry.facts) for entry in entries]
+    _shorten_speech(facts, "agent", room)
+    return [
+        entry if tuple(of_entry) == entry.facts else entry.with_facts(of_entry, counter)
+        for entry, of_entry in zip(entries, facts, strict=True)
+    ]
+
+
+def _rules(fact: Fact) -> int:
+    """Return the characters that the rules in a fact take, with its label."""
+    rules = [sentence for sentence in fact.said if sentence.worth >= RULE]
+    return length(rules) + len(rules) * len(GAP.text) + len(fact.subject) + _JOINTS if rules else 0
+
+
+def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
+    """Bring what one kind of speaker said into `room` characters, in place; return the characters it takes then."""
+    places = [
+        (place, number)
+        for place, of_entry in enumerate(facts)
+        for number, fact in enumerate(of_entry)
+        if fact.said and fact.speaker == speaker
+    ]
+    spoken = [facts[place][number] for place, number in places]
+    labels = [len(fact.subject) + _JOINTS for fact in spoken]
+    chosen = select([fact.said for fact in spoken], room, labels)
+    taken = 0
+    for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
+        if len(said) != len(fact.said):
+            rest = joined(said)
+            lost = [name for name in identifiers(joined(fact.said)) if name not in rest]
+            facts[place][number] = _with_names(replace(fact, said=said), lost)
+        taken += length(said) + label if said else 0
+    return taken
+
+
+def _with_names(fact: Fact, names: Sequence[str], worth: float = TUNING.subject_name) -> Fact:
+    """Return the fact with more names, before those it has."""
+    more = [name for name in names if name not in fact.names]
+    return replace(fact, names=(*more, *fact.names), scores=(*(worth for _ in more), *fact.scores))
+
+
+def _shorten_calls(facts: list[list[Fact]], room: int, tuning: Tuning) -> int:
+    """Bring calls into their share of the room, the older the shorter, in place; return the characters they take.
+
+    Where not even their beginnings find room, the oldest are left out.
+    """
+    total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
+    share = tuning.calls * room / max(total, 1)
+    for place, of_entry in enumerate(facts):
+        age = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1)) if share < 1 else 1.0
+        of_entry[:] = _with_names_of_silent([fact if fact.said else _brief(fact, age) for fact in of_entry])
+    costs = [sum(map(_cost, of_entry)) for of_entry in facts]
+    left = sum(costs)
+    for place in range(len(facts) - 1):
+        if left <= room:
+            break
+        facts[place][:] = [fact for fact in facts[place] if fact.said]
+        left -= costs[place]
+    return left
+
+
+def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts of an entry without speech that lost its sentences; the next fact takes over its names."""
+    kept: list[Fact] = []
+    for fact in reversed(facts):
+        if kept and fact.speaker and not fact.said:
+            after = kept[-1]
+            more = [pair for pair in zip(fact.names, fact.scores, strict=True) if pair[0] not in after.names]
+            kept[-1] = replace(
+                after,
+                names=(*(name for name, _ in more), *after.names),
+                scores=(*(score for _, score in more), *after.scores),
+            )
+        else:
+            kept.append(fact)
+    return kept[::-1]
+
+
+def _cost(fact: Fact) -> int:
+    """Characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
+    return 0 if fact.said else len(fact.subject) + len(fact.outcome) + _JOINTS
+
+
+def _brief(fact: Fact, share: float) -> Fact:
+    """Return the fact with subject and outcome in about a share of their characters; names cut off become names."""
+    room = int((len(fact.subject) + len(fact.outcome)) * share)
+    outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
+    subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
+    subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
+    outcome, lost_too = _cut(fact.outcome, outcome_room)
+    if share < 1 and _SIZE.fullmatch(outcome):
+        outcome = ""
+    return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
+
+
+def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
+    """Return the beginning of a text up to a word's end, and what was cut off.
+
+    A name at the edge stays if it has at most `whole` characters: it would be kept beside the text in any case.
+    """
+    if len(text) <= room:
+        return text, ""
+    end = word_end(text, room - 2, reach=room)
+    after = text.find(" ", end + 1)
+    after = after if after >= 0 else len(text)
+    if after - end <= whole and identifiers(text[end:after]):
+        end = after
+    return (f"{text[:end]} …" if end < len(text) else text), text[end:]
+
+
+def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
+    """Keep the names likeliest to be needed again in `room` characters, each once, in place."""
+    ranked = sorted(
+        (
+            (score + tuning.freshness * place / len(facts), place, number, index)
+            for place, of_entry in enumerate(facts)
+            for number, fact in enumerate(of_entry)
+            for index, score in enumerate(fact.scores)
+        ),
+        reverse=True,
+    )
+    kept: set[tuple[int, int, int]] = set()
+    seen: set[str] = set()
+    for _, place, number, index in ranked:
+        name = facts[place][number].names[index]
+        if name in seen:
+            continue
+        room -= len(name) + 1
+        if room < 0:
+            break
+        seen.add(name)
+        kept.add((place, number, index))
+    for place, of_entry in enumerate(facts):
+        for number, fact in enumerate(of_entry):
+            left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
+            of_entry[number] = replace(
+                fact,
+                names=tuple(fact.names[index] for index in left),
+                scores=tuple(fact.scores[index] for index in left),
+            )
