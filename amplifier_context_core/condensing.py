@@ -44,7 +44,7 @@ _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was a
 _LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
-_SIZE = re.compile(r"[\d,]+ (?:lines|characters)( …)?|no output")  # an outcome that says least
+_SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
 _JOINTS = 5  # characters that join subject, outcome and names
 
 
@@ -126,8 +126,11 @@ def _shorten_calls(facts: list[list[Fact]], room: int, tuning: Tuning) -> int:
     total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     share = tuning.calls * room / max(total, 1)
     for place, of_entry in enumerate(facts):
-        age = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1)) if share < 1 else 1.0
-        of_entry[:] = _with_names_of_silent([fact if fact.said else _brief(fact, age) for fact in of_entry])
+        cut = of_entry
+        if share < 1:
+            age = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
+            cut = [fact if fact.said else _brief(_without_size(fact), age) for fact in of_entry]
+        of_entry[:] = _with_names_of_silent(cut)
     costs = [sum(map(_cost, of_entry)) for of_entry in facts]
     left = sum(costs)
     for place in range(len(facts) - 1):
@@ -160,6 +163,10 @@ def _cost(fact: Fact) -> int:
     return 0 if fact.said else len(fact.subject) + len(fact.outcome) + _JOINTS
 
 
+def _without_size(fact: Fact) -> Fact:
+    return replace(fact, outcome="") if _SIZE.fullmatch(fact.outcome) else fact
+
+
 def _brief(fact: Fact, share: float) -> Fact:
     """Return the fact with subject and outcome in about a share of their characters; names cut off become names."""
     room = int((len(fact.subject) + len(fact.outcome)) * share)
@@ -167,8 +174,6 @@ def _brief(fact: Fact, share: float) -> Fact:
     subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
     subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
-    if share < 1 and _SIZE.fullmatch(outcome):
-        outcome = ""
     return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
 
 

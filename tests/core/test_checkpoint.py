@@ -21,6 +21,7 @@ from amplifier_context_core.checkpoint import (
 )
 from amplifier_context_core.render import RenderedMessage
 from amplifier_context_core.saved import Saved, dump, saved_line
+from amplifier_context_core.speech import Sentence
 from amplifier_context_core.strategies import FoldRounds, Goal
 from amplifier_context_core.transcript import Entry
 
@@ -151,7 +152,8 @@ async def test_strategies_work_on_a_draft_without_touching_it_or_its_messages() 
 
 def test_saved_segments_keep_the_keys_of_sessions_on_disk():
     held = rounds(*MESSAGES)[0]
-    chapter = Chapter((DigestEntry(1, 1, "u1", (Fact("m1 user: hi", names=("a",), scores=(1.0,)),), 3, 9),), 9)
+    fact = Fact("m1 user", names=("a",), scores=(1.0,), speaker="person", said=(Sentence("hi ", 0.8),))
+    chapter = Chapter((DigestEntry(1, 1, "u1", (fact,), 3, 9),), 9)
     shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
     folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")
     made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
@@ -162,8 +164,10 @@ def test_saved_segments_keep_the_keys_of_sessions_on_disk():
     assert piece["chapter"]["before"] == 9
     assert piece["chapter"]["lines"][0]["before"] == 9
     assert piece["chapter"]["lines"][0]["facts"][0] == {
-        "head": "m1 user: hi",
+        "head": "m1 user",
         "outcome": "",
         "names": ["a"],
         "worth": [1.0],
+        "speaker": "person",
+        "said": [["hi ", 0.8]],
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.condensing import condense
 from amplifier_context_core.digest import TAG, chapter_of, digest_line, one_line, quote
 from amplifier_context_core.messages import read_message
 from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
@@ -167,15 +166,36 @@ def test_arguments_that_are_data_are_told_without_quotes() -> None:
     assert "flights=(number): [(HAT266) (HAT112)]" in line.text
 
 
-def test_what_a_human_said_is_quoted_longer_than_what_an_assistant_said() -> None:
-    words = "one two three four five six seven eight nine ten eleven twelve. " * 4
-    asked, answered = lines(user(words), says(words))
-    assert len(asked.text) > len(answered.text)
+def test_what_people_and_the_agent_said_is_kept_word_for_word() -> None:
+    words = "Keep the public names as they are. The parser reads one line at a time, so memory stays flat. " * 8
+    for message, speaker in ((user(words), "person"), (says(words), "agent")):
+        (line,) = lines(message)
+        assert words.strip() in line.text
+        assert line.facts[0].speaker == speaker
 
 
-def test_of_an_assistant_that_ended_with_a_short_question_the_question_is_kept() -> None:
-    (line,) = lines(says("I found two flights that leave on that day and in the morning. " * 2 + "Shall I book it?"))
-    assert line.text == "m1 assistant: … Shall I book it?"
+def test_of_a_very_long_message_the_sentences_worth_most_are_kept_whole() -> None:
+    filler = "".join(
+        f"Then the {n}th paragraph of the story goes on for a while without any point. " for n in range(80)
+    )
+    (line,) = lines(says(f"{filler}The root cause is a missing lock. {filler}"))
+    assert len(line.text) < 4_000
+    assert "The root cause is a missing lock." in line.text
+    assert all(part.strip().endswith((".", "…")) for part in line.facts[0].text.split("… "))
+
+
+def test_what_a_host_wrote_in_the_role_of_the_user_is_quoted_in_short() -> None:
+    words = "A reminder of the host that goes on and on about the same thing. " * 40
+    (line,) = lines({**user(words), "metadata": {"source": "hook"}})
+    assert len(line.text) < len(words) / 2
+    assert line.facts[0].speaker == ""
+
+
+def test_a_line_of_a_file_is_no_name_but_its_file_is() -> None:
+    found = "\n".join(f"src/deep/loader.py:{n}:    return value_{n % 2}" for n in range(3, 90))
+    (line,) = lines(call("a", pattern="return"), result("a", found))
+    assert "src/deep/loader.py" in line.facts[0].names
+    assert line.facts[0].names.index("src/deep/loader.py") == 0
 
 
 # -- what it cannot be made to say ------------------------------------------------------------------------------------
@@ -239,64 +259,7 @@ def test_lone_surrogates_do_not_enter_a_chapter() -> None:
     text.encode("utf-8")
 
 
-# -- condensing -------------------------------------------------------------------------------------------------------
-
-
-def condensed(share: float) -> tuple[list[Any], list[Any]]:
-    messages = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
-    made = lines(*messages)
-    return made, condense(made, share, approx_token_counter)
-
-
-@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
-def test_condensed_lines_take_about_their_share(share: float) -> None:
-    before, after = condensed(share)
-    size = sum(len(line.text) for line in after)
-    assert size <= sum(len(line.text) for line in before) * share * 1.1 + 30 * 30
-
-
-def test_condensed_lines_keep_their_marks_and_spans() -> None:
-    before, after = condensed(0.4)
-    spans = [(line.first, line.last, line.original_tokens) for line in before]
-    assert [(line.first, line.last, line.original_tokens) for line in after] == spans[len(before) - len(after) :]
-    for line in after:
-        assert line.text.startswith(f"m{line.first} ")
-
-
-def test_what_a_call_was_about_outlives_what_it_printed() -> None:
-    _, after = condensed(0.4)
-    text = "\n".join(line.text for line in after)
-    kept = sum(f"src/mod_{n}.py" in text for n in range(30))
-    assert kept >= 25
-
-
-def test_a_path_at_the_edge_of_what_is_cut_stays_in_its_place() -> None:
-    path = "/home/anna/work/project/src/loader/cache_core.py"
-    messages = [
-        m
-        for n in range(20)
-        for m in (
-            says(
-                None, tool_calls=[{"id": f"c{n}", "tool": "read_file", "arguments": {"path": path, "offset": n * 100}}]
-            ),
-            result(f"c{n}", FILE),
-        )
-    ]
-    for line in condense(lines(*messages), 0.6, approx_token_counter):
-        assert line.text.startswith(f"m{line.first} read_file {path} …")
-
-
-def test_what_was_said_beside_calls_goes_first_but_for_its_names() -> None:
-    messages = [
-        m
-        for n in range(20)
-        for m in (call(f"c{n}", path=f"src/mod_{n}.py", content=f"Now to ticket ORDER-{n}7."), result(f"c{n}", FILE))
-    ]
-    made = lines(*messages)
-    assert "Now to ticket" in made[0].text
-    after = "\n".join(line.text for line in condense(made, 0.4, approx_token_counter))
-    assert "Now to" not in after
-    assert "ORDER-197" in after
+# -- what it costs ----------------------------------------------------------------------------------------------------
 
 
 def test_the_cost_of_a_chapter_is_the_count_of_its_message() -> None:

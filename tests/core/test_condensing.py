@@ -1,0 +1,173 @@
+"""Condensing: chapters in less room, and what of them goes first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.checkpoint import DigestEntry
+from amplifier_context_core.condensing import TUNING, condense, shorten_agent
+from amplifier_context_core.digest import digest_line
+from amplifier_context_core.tokens import approx_token_counter
+
+from .support import Message, call, result, rounds, says, user
+
+FILE = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(60))
+RULES = [f"Never rename the table orders_{n} without a review." for n in range(12)]
+
+
+def lines(*messages: Message) -> list[DigestEntry]:
+    known: set[str] = set()
+    return [digest_line(held, known, approx_token_counter, share=0.25) for held in rounds(*messages)]
+
+
+def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:
+    condensed = condense(made, share, approx_token_counter, dataclasses.replace(TUNING, **tuning))
+    assert len(condensed) == len(made)
+    return [entry for entry in condensed if entry is not None]
+
+
+def text_of(made: Sequence[DigestEntry]) -> str:
+    return "\n".join(entry.text for entry in made)
+
+
+def condensed(share: float) -> tuple[list[Any], list[Any]]:
+    messages = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
+    made = lines(*messages)
+    return made, kept(made, share)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
+def test_condensed_lines_take_about_their_share(share: float) -> None:
+    before, after = condensed(share)
+    size = sum(len(line.text) for line in after)
+    assert size <= sum(len(line.text) for line in before) * share * 1.1 + 30 * 30
+
+
+def test_condensed_lines_keep_their_marks_and_spans() -> None:
+    before, after = condensed(0.4)
+    spans = [(line.first, line.last, line.original_tokens) for line in before]
+    assert [(line.first, line.last, line.original_tokens) for line in after] == spans[len(before) - len(after) :]
+    for line in after:
+        assert line.text.startswith(f"m{line.first} ")
+
+
+def test_what_a_call_was_about_outlives_what_it_printed() -> None:
+    _, after = condensed(0.4)
+    text = "\n".join(line.text for line in after)
+    assert sum(f"src/mod_{n}.py" in text for n in range(30)) >= 25
+
+
+def test_a_path_at_the_edge_of_what_is_cut_stays_in_its_place() -> None:
+    path = "/home/anna/work/project/src/loader/cache_core.py"
+    messages = [
+        m
+        for n in range(20)
+        for m in (
+            says(
+                None, tool_calls=[{"id": f"c{n}", "tool": "read_file", "arguments": {"path": path, "offset": n * 100}}]
+            ),
+            result(f"c{n}", FILE),
+        )
+    ]
+    for line in kept(lines(*messages), 0.6):
+        assert line.text.startswith(f"m{line.first} read_file {path} …")
+
+
+def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
+    messages = [
+        *(m for n in range(9) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))),
+        call("last", path="src/last.py"),
+        result("last", "Traceback (most recent call last)\nValueError: bad_token_9f31\n" + FILE),
+    ]
+    made = lines(*messages)
+    text = text_of(kept(made, 0.6))
+    assert "60 lines" in text_of(made)
+    assert "60 lines" not in text
+    assert '"' in text.splitlines()[-1]
+
+
+def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> None:
+    messages = [
+        m
+        for n in range(20)
+        for m in (
+            call(f"c{n}", path=f"src/mod_{n}.py", content=f"Let me look at the ticket ORDER-{n}7 in some more detail."),
+            result(f"c{n}", FILE),
+        )
+    ]
+    made = lines(*messages)
+    assert "Let me look" in made[0].text
+    text = text_of(kept(made, 0.4, agent=0.0))
+    assert "Let me look" not in text
+    assert "ORDER-197" in text
+
+
+def conversation(turns: int = 12) -> list[Message]:
+    """People talk, the agent announces, works, and concludes."""
+    messages: list[Message] = []
+    for n in range(turns):
+        messages += [
+            user(f"I read what you did in part {n} so far. {RULES[n % len(RULES)]} The rest is fine with me."),
+            call(f"c{n}", path=f"src/mod_{n}.py", content=f"Let me look at the file of part {n} first."),
+            result(f"c{n}", FILE),
+            says(f"The cause of fault {n} is a lock that nobody releases. It was a long way to get here {n}."),
+        ]
+    return messages
+
+
+def test_rules_of_people_go_last() -> None:
+    made = lines(*conversation())
+    text = text_of(kept(made, 0.2))
+    assert all(rule in text for rule in RULES)
+    assert "Let me look" not in text
+
+
+def test_rules_are_word_for_word_after_twenty_condensings() -> None:
+    made = lines(*conversation())
+    for round_ in range(20):
+        more = lines(*conversation(1))
+        made = kept([*made, *more], 0.8)
+        text = text_of(made)
+        assert all(rule in text for rule in RULES), round_
+
+
+def test_a_conclusion_of_the_agent_outlives_an_announcement() -> None:
+    text = text_of(kept(lines(*conversation()), 0.5))
+    assert text.count("The cause of fault") > text.count("Let me look")
+
+
+def test_sentences_are_never_cut_in_the_middle() -> None:
+    made = lines(*conversation())
+    whole = {sentence.text for entry in made for fact in entry.facts for sentence in fact.said}
+    for share in (0.8, 0.5, 0.3, 0.1):
+        left = [sentence for entry in kept(made, share) for fact in entry.facts for sentence in fact.said]
+        assert all(sentence.text in whole or sentence.worth < 0 for sentence in left)
+
+
+def test_a_word_of_an_agent_that_quotes_a_rule_is_no_rule() -> None:
+    said = " ".join(f"Never ever touch file number {n}, says the tool." for n in range(40))
+    made = lines(user(RULES[0]), says(said), *conversation(3))
+    assert RULES[0] in text_of(kept(made, 0.15))
+    agent = [fact for entry in made for fact in entry.facts if fact.speaker == "agent"]
+    assert all(sentence.worth < 1.0 for fact in agent for sentence in fact.said)
+
+
+def test_the_agents_words_are_brought_into_their_room_alone() -> None:
+    made = lines(*conversation())
+    short = shorten_agent(made, 200, approx_token_counter)
+    spoken = [fact for entry in short for fact in entry.facts if fact.speaker == "agent" and fact.said]
+    assert 0 < sum(len(fact.text) for fact in spoken) <= 400
+    people = [fact for entry in short for fact in entry.facts if fact.speaker == "person"]
+    assert people == [fact for entry in made for fact in entry.facts if fact.speaker == "person"]
+    assert [entry.first for entry in short] == [entry.first for entry in made]
+
+
+def test_an_entry_that_says_no_more_is_left_out() -> None:
+    made = lines(*(says(f"It was a long way to get here, number {n}.") for n in range(30)))
+    condensed = condense(made, 0.2, approx_token_counter)
+    assert None in condensed
+    assert all(entry is None or any(fact.said for fact in entry.facts) for entry in condensed)
