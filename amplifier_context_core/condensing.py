@@ -85,6 +85,20 @@ def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCount
     ]
 
 
+def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[DigestEntry]:
+    """Return the entries in which people stated rules, with nothing but these."""
+    return [
+        entry.with_facts(stated, counter)
+        for entry in entries
+        if (stated := [fact for of_entry in entry.facts if (fact := _stated(of_entry)) is not None])
+    ]
+
+
+def _stated(fact: Fact) -> Fact | None:
+    rules = tuple(sentence for sentence in fact.said if sentence.worth >= RULE)
+    return replace(fact, said=rules, names=(), scores=()) if rules else None
+
+
 def _rules(fact: Fact) -> int:
     """Return the characters that the rules in a fact take, with its label."""
     rules = [sentence for sentence in fact.said if sentence.worth >= RULE]

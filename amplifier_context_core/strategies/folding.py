@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from typing import ClassVar
 
 from ..checkpoint import DigestEntry, Draft, Segment
-from ..condensing import condense, shorten_agent
+from ..condensing import condense, only_rules, shorten_agent
 from ..digest import chapter_of, digest_line
 from ..futures import in_thread_if
 from ..identifiers import identifiers
@@ -217,23 +217,41 @@ def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 class DropChapters(Strategy):
     """The oldest chapters go while all together outgrow their share, or the budget is at stake.
 
-    A chapter within its share is worth more than the tokens it takes. Originals stay in history.
+    First they go but for the rules that people stated in them; where that is not enough, whole. A chapter within its
+    share is worth more than the tokens it takes. Originals stay in history.
     """
 
     name: ClassVar[str] = "drop"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        draft = self._drop(draft, goal, but_rules=True)
+        return self._drop(draft, goal, but_rules=False)
+
+    def _drop(self, draft: Draft, goal: Goal, *, but_rules: bool) -> Draft:
+        """Drop chapters, the oldest first, as long as they are too many; people's rules in them may stay."""
         tokens = draft.tokens
         chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
         kept: list[Segment] = []
         for segment in draft.segments:
             crowded = chapters > goal.chapter_tokens or (goal.is_last_resort and tokens > goal.budget > 0)
+            left: Segment | None = segment
             if segment.chapter and not segment.protected_because and crowded:
-                tokens -= segment.tokens
-                chapters -= segment.tokens
-            else:
-                kept.append(segment)
-        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
+                left = self._rules_of(segment, goal) if but_rules else None
+                freed = segment.tokens - (left.tokens if left else 0)
+                tokens -= freed
+                chapters -= freed
+            if left is not None:
+                kept.append(left)
+        same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
+        return draft if same else draft.with_segments(kept)
+
+    def _rules_of(self, segment: Segment, goal: Goal) -> Segment | None:
+        """Return the chapter with nothing but people's rules; None if it holds none."""
+        rules = only_rules(segment.chapter.entries if segment.chapter else (), goal.counter)
+        if not rules:
+            return None
+        folded = fold([segment], rules, goal, self.name)
+        return folded if folded.tokens < segment.tokens else segment
 
 
 def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.checkpoint import DigestEntry
-from amplifier_context_core.condensing import TUNING, condense, shorten_agent
+from amplifier_context_core.condensing import TUNING, condense, only_rules, shorten_agent
 from amplifier_context_core.digest import digest_line
 from amplifier_context_core.tokens import approx_token_counter
 
@@ -171,3 +171,11 @@ def test_an_entry_that_says_no_more_is_left_out() -> None:
     condensed = condense(made, 0.2, approx_token_counter)
     assert None in condensed
     assert all(entry is None or any(fact.said for fact in entry.facts) for entry in condensed)
+
+
+def test_only_rules_leaves_what_people_demanded_and_where() -> None:
+    made = lines(*conversation())
+    left = only_rules(made, approx_token_counter)
+    assert [entry.text for entry in left] == [
+        f"m{entry.first} user: {rule}" for entry, rule in zip(left, RULES, strict=True)
+    ]

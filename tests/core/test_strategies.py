@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.digest import digest_line
 from amplifier_context_core.fence import TAG
 from amplifier_context_core.strategies.folding import fold
 from amplifier_context_testing import WordCounter, check_request, conversations
@@ -572,6 +574,23 @@ async def test_the_oldest_chapters_are_dropped_first_and_only_above_their_share(
     done = await DropChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=sum(sizes[2:])))
     kept = [segment for segment in done.segments if segment.chapter]
     assert kept == [segment for segment in made.segments if segment.chapter][2:]
+
+
+async def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> None:
+    rules = [f"Never rename the table orders_{n} without a review." for n in range(6)]
+    asked = [user(f"{rule} The rest of it is fine with me, go on as you see fit.") for rule in rules]
+    given = draft(*asked).segments
+    goal = Goal(target=0, budget=0, chapter_tokens=150)
+    entries = [
+        digest_line(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
+    ]
+    made = Draft((fold(given, entries, goal, "mine"),))
+    done = await DropChapters().apply(made, goal)
+    assert done.tokens < made.tokens
+    text = done.messages[0]["content"]
+    assert all(rule in text for rule in rules)
+    assert "go on" not in text
+    assert not (await DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
 
 
 @pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"settled": 1}])
