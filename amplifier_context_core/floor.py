@@ -28,7 +28,12 @@ _WORTH = 60  # tokens below which a message is not clipped: the mark would cost 
 
 
 def mark_protected(
-    segments: Sequence[Segment], pins: Collection[int], *, pin_tokens: int, later: Sequence[Segment] = ()
+    segments: Sequence[Segment],
+    pins: Collection[int],
+    *,
+    pin_tokens: int,
+    required: Collection[int] = (),
+    later: Sequence[Segment] = (),
 ) -> tuple[list[Segment], list[str]]:
     """The segments, each with the reason why it must stay, and the marks of pins that had no room.
 
@@ -36,6 +41,7 @@ def mark_protected(
         segments: of the view, in order.
         pins: seqs pinned by command (``metadata.pinned`` is seen here).
         pin_tokens: tokens all pins together may fill; those beyond it, oldest first served, are no pins.
+        required: seqs that the caller of this request asked for; they stay whatever they cost.
         later: segments of the view behind these, which are not to be marked.
     """
     humans = [segment.newest_human for segment in segments]
@@ -48,7 +54,9 @@ def mark_protected(
         held = segment.round
         why = ""
         if held is not None:
-            if held.is_pinned or any(entry.seq in pins for entry in held.entries):
+            if any(entry.seq in required for entry in held.entries):
+                why = "pinned"
+            elif held.is_pinned or any(entry.seq in pins for entry in held.entries):
                 if segment.tokens <= pin_tokens:
                     pin_tokens -= segment.tokens
                     why = "pinned"

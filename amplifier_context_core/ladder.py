@@ -145,6 +145,7 @@ async def climb(
     trigger: int,
     pins: Collection[int],
     pin_tokens: int,
+    required: Collection[int] = (),
     recent_tokens: int,
     later: Sequence[Segment] = (),
 ) -> Climb:
@@ -157,6 +158,7 @@ async def climb(
         trigger: tokens above which a view is compacted: a floor above it leaves no room to work in.
         pins: seqs pinned by command.
         pin_tokens: tokens pins may fill.
+        required: seqs that the caller of this request asked for; they stay whatever they cost.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
         later: segments newer than the draft's, still open.
     """
@@ -164,6 +166,7 @@ async def climb(
         draft.segments,
         pins,
         pin_tokens=pin_tokens,
+        required=required,
         later=later,
     )
     freed: list[tuple[str, int]] = []
