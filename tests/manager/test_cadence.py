@@ -27,7 +27,7 @@ async def grown(manager: ContextManager, budget: int = BUDGET, *, output: int = 
 
 
 async def test_fixed_is_at_the_threshold_and_down_to_the_target() -> None:
-    for before, after in await grown(new_manager(cadence="fixed")):
+    for before, after in await grown(new_manager(cadence="fixed", chapter_share=0.4)):
         assert 0.88 * BUDGET < before <= 0.92 * BUDGET
         assert after <= 0.52 * BUDGET + 400
 
