@@ -105,16 +105,16 @@ async def test_what_was_counted_later_is_written_over_the_index_lines(root: Path
 
 async def test_a_forgotten_message_is_in_no_file_any_more(root: Path) -> None:
     store = JsonlStore(root)
-    await store.append("s", [entry(1), entry(2, "the secret is 4711-a"), entry(3), entry(4, "the secret is 4711-b")])
-    await store.save_checkpoint("s", 2, b"4711-a")
+    await store.append("s", [entry(1), entry(2, "the secret is tulip-a"), entry(3), entry(4, "the secret is tulip-b")])
+    await store.save_checkpoint("s", 2, b"tulip-a")
     await store.replace("s", 3, [])
     await store.close()
-    Files(root).main.write_bytes(Files(root).main.read_bytes() + b'{"torn, with 4711-c')
-    await store.append("s", [entry(5, "4711-d")])
-    assert b"4711-c" in Files(root).damaged.read_bytes()
+    Files(root).main.write_bytes(Files(root).main.read_bytes() + b'{"torn, with tulip-c')
+    await store.append("s", [entry(5, "tulip-d")])
+    assert b"tulip-c" in Files(root).damaged.read_bytes()
     await store.rewrite("s", [entry(seq, "forgotten") for seq in (2, 4, 5)])
     for path in (root / "s").iterdir():
-        assert b"4711" not in path.read_bytes(), path.name
+        assert b"tulip" not in path.read_bytes(), path.name
     await store.close()
     assert [one.message["content"] for one in await store.read("s")][1::2] == ["forgotten", "forgotten"]
     await store.close()
