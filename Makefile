@@ -9,6 +9,9 @@ STAMP    := .venv/.stamp
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requirements/constraints.txt
 
+# Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
+WIDER := $(addprefix tests/,data durable kernel manager)
+
 .PHONY: help demo test lint bench soak guard clean
 
 help:  ## show this list
@@ -30,9 +33,9 @@ lint: $(STAMP)  ## ruff (format and rules), pyright (strict)
 bench: $(STAMP)  ## speed and memory, as a table
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(STAMP)  ## the long-running tests, and those of the manager and the kernel on every store
+soak: $(STAMP)  ## the long-running tests, then every store and every recording
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
-	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 tests/manager tests/kernel $(ARGS)
+	@AMPLIFIER_TEST_STORES=all $(BIN)/python -m pytest -n auto --maxprocesses 4 $(WIDER) $(ARGS)
 
 guard: $(STAMP)  ## record the hashes of views again, after a change that is meant to change views
 	@$(BIN)/python -m tests.data.guard
