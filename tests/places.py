@@ -61,6 +61,12 @@ def parameters(*names: str) -> list[Any]:
     return [pytest.param(name, marks=marks) for name, marks in marked_backends() if name in (names or BACKENDS)]
 
 
+def wanted(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    """The backends a test is to run on: those its nearest mark `stores` names; all without one, and in a soak."""
+    mark = metafunc.definition.get_closest_marker("stores")
+    return BACKENDS if ALL or mark is None else mark.args
+
+
 @dataclass
 class Place:
     """One backend's data; every store of it sees the same.

@@ -116,6 +116,7 @@ async def test_who_uses_a_closed_manager_resumes_the_session_as_it_is_now(place:
     await first.close()
 
 
+@pytest.mark.stores("jsonl", "postgresql")
 async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place) -> None:
     store = place.store()
     manager = manager_on(store, place.session_id(), max_tokens=60_000)
@@ -144,6 +145,7 @@ async def _refuse(*given: Any) -> None:
     raise StoreError("the disk is full; make room")
 
 
+@pytest.mark.stores("jsonl", "postgresql")
 async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Place) -> None:
     manager = manager_on(place.store(), place.session_id(), max_tokens=60_000)
     await feed(manager, rounds(1_000, output=300))

@@ -15,7 +15,9 @@ from amplifier_context_core.transcript import Response, Usage
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.talk import Talk
 from tests.manager.support import Message, ask, feed, rounds
-from tests.places import Place
+from tests.places import BACKENDS, Place
+
+pytestmark = pytest.mark.stores("jsonl", "postgresql")  # a folder and a server: what differs further is the contract's
 
 BUDGET = 6_000
 
@@ -31,7 +33,7 @@ async def opened(place: Place, name: str = "s", **config: Any) -> AsyncGenerator
         await manager.close()
 
 
-async def compacted(manager: ContextManager, messages: int = 200, seed: int = 0) -> list[Message]:
+async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0) -> list[Message]:
     """A session long enough to be compacted, asked for views as a loop would; the newest view."""
     for message in coding_session(messages, seed):
         await manager.add_message(message)
@@ -55,6 +57,7 @@ async def test_a_history_is_there_again_as_it_was(place: Place) -> None:
         assert [entry.mark for entry in manager.snapshot()] == marks
 
 
+@pytest.mark.stores(*BACKENDS)
 async def test_the_first_view_after_a_resume_is_the_last_one_before_byte_for_byte(place: Place) -> None:
     async with opened(place) as manager:
         before = await compacted(manager)
@@ -171,7 +174,7 @@ async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None
     async with opened(place) as manager:
         await compacted(manager)
     async with opened(place, "other") as manager:
-        await compacted(manager, 180, seed=5)
+        await compacted(manager, 90, seed=5)
         history = await manager.get_messages()
     store = place.store()
     data = await store.load_checkpoint(place.session_id())

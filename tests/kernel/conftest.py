@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.kernel.mounted import CURRENT, Mounted, use
-from tests.places import ALL, Place, marked_backends
+from tests.places import ALL, Place, marked_backends, wanted
 
-EVERYWHERE = ("test_sessions",)  # files whose tests run on every backend; the others on each module's default
+EVERYWHERE = ("test_sessions",)  # files whose tests run on the backends they want; the others on each module's default
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every module; where it says so, on every backend."""
+    """Every module; where it says so, on the backends that the test wants."""
     name = metafunc.module.__name__.rpartition(".")[2]
     cases = [pytest.param(("context-persistent", ""), id="persistent")]
     if name != "test_resuming":
@@ -38,6 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases += [
             pytest.param(("context-persistent", backend), id=f"persistent-{backend}", marks=marks)
             for backend, marks in marked_backends()
+            if backend in wanted(metafunc)
         ]
     few = metafunc.definition.get_closest_marker("few_elsewhere")
     if few is None:

@@ -14,8 +14,10 @@ from amplifier_context_testing.corpus import conversations
 from amplifier_context_testing.replay import Transcript
 from amplifier_context_testing.talk import Talk
 from tests.kernel.mounted import CURRENT
+from tests.places import BACKENDS
 
-pytestmark = pytest.mark.kernel
+# In memory, in files (the default of what is persistent), on a server; the other stores with the first test.
+pytestmark = [pytest.mark.kernel, pytest.mark.stores("postgresql")]
 
 EVENTS = ("context:", "provider:", "llm:", "cancel:")
 
@@ -66,6 +68,7 @@ def replay_of(running: Any) -> Any:
     return running.coordinator.get("providers")["replay"]
 
 
+@pytest.mark.stores(*BACKENDS)
 @pytest.mark.parametrize("style", ["basic", "streaming"])
 async def test_a_session_outgrows_its_window_several_times_and_every_request_is_valid(style: str) -> None:
     recorder = EventRecorder(only=EVENTS)
