@@ -59,7 +59,7 @@ def test_all_figures_are_in_the_tokens_that_the_provider_reports(run: Run, clone
     assert result.exit_code == 0, result.output
     rows = [
         [int(figure.replace(",", "")) for figure in found]
-        for found in re.findall(r"[█░] +([\d,]+) of +([\d,]+) +([\d,]+) +(\d+)%", result.output)
+        for found in re.findall(r"[█▏▎▍▌▋▊▉░] +([\d,]+) of +([\d,]+) +([\d,]+) +(\d+)%", result.output)
     ]
     assert len(rows) > 50
     for tokens, budget, cacheable, share in rows:
@@ -190,7 +190,7 @@ def test_outputs_that_were_clipped_are_no_history_that_fitted(run: Run, tmp_path
     rounds, left_out, history = (int(figure.replace(",", "")) for figure in found.groups())
     assert rounds == 1
     assert "(m2 " in said
-    largest = max(int(row.replace(",", "")) for row in re.findall(r"[█░] +([\d,]+) of", result.output))
+    largest = max(int(row.replace(",", "")) for row in re.findall(r"[█▏▎▍▌▋▊▉░] +([\d,]+) of", result.output))
     assert history - left_out == pytest.approx(largest, rel=0.1)
 
 
