@@ -93,7 +93,7 @@ class RichTerminal:
         if self._live is None:
             self._live = Live(console=self._console, transient=True, refresh_per_second=12)
             self._live.start()
-        self._live.update(Group(*texts))
+        self._live.update(Group(*texts), refresh=True)  # else a line that is printed next redraws those of before
 
     def rest(self) -> None:
         if self._live is not None:

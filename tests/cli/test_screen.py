@@ -146,3 +146,17 @@ def test_the_lines_at_the_bottom_are_redrawn_and_gone_in_the_end(monkeypatch: py
     assert "this stays" in out.getvalue()
     assert "\x1b[2K" in last  # the line was erased
     assert terminal.width == 60
+
+
+def test_a_line_that_stays_is_printed_above_the_newest_lines_at_the_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", partial(Console, file=out, force_terminal=True, width=60))
+    terminal = RichTerminal()
+    terminal.show([("under way", "")], [("status", "")])
+    terminal.show([("status", "")])
+    before = out.tell()
+    terminal.say([("done", "")])
+    printed = out.getvalue()[before:]
+    terminal.rest()
+    assert "under way" not in printed
+    assert "status" in printed.partition("done")[2]
