@@ -121,6 +121,8 @@ def clipped_floor(climb: Climb, limits: Limits, system_tokens: int, pin_tokens: 
     if climb.clipped_floor or system_tokens > limits.trigger:
         size = units.request(climb.floor_tokens)
         parts.append(f"what must be kept has {size:,} tokens, the budget is {limits.accepted:,}")
+        if size <= limits.accepted:
+            parts.append(f"views above {limits.reported(limits.trigger):,} are compacted")
     if climb.clipped_floor:
         parts.append(f"clipped: {', '.join(climb.clipped_floor[:_NAMED])}")
     if climb.refused_pins:

@@ -263,3 +263,12 @@ async def test_a_floor_that_had_to_be_clipped_is_reported_with_what_was_clipped(
     (text,) = (await manager.explain())["warnings"]
     assert "the budget is 4,000" in text
     assert "clipped: m1" in text
+
+
+async def test_a_floor_within_the_budget_that_had_to_be_clipped_is_reported_with_the_limit_it_is_above() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 1_460}, *rounds(5)])
+    await ask(manager, 2_000)
+    (text,) = (await manager.explain())["warnings"]
+    size, budget, limit = (int(figure.replace(",", "")) for figure in re.findall(r"[\d,]*\d", text)[:3])
+    assert limit < size <= budget == 2_000
+    assert f"views above {limit:,} are compacted" in text
