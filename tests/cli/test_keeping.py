@@ -6,10 +6,12 @@ import asyncio
 import json
 import re
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,10 +58,28 @@ async def _filled(address: str, name: str, messages: int, seed: int) -> None:
     await manager.close()
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A store with two sessions, by its scheme: made once, for tests to copy."""
+
+    @cache
+    def made(scheme: str) -> Path:
+        kept = tmp_path_factory.mktemp(scheme) / "sessions"
+        for name, messages, seed in (("one", 120, 1), ("two", 40, 2)):
+            asyncio.run(_filled(f"{scheme}:{kept}", name, messages, seed))
+        return kept
+
+    return made
+
+
 @pytest.fixture
-def filled(address: str) -> str:
-    asyncio.run(_filled(address, "one", 120, 1))
-    asyncio.run(_filled(address, "two", 40, 2))
+def filled(address: str, template: Callable[[str], Path]) -> str:
+    scheme, _, path = address.partition(":")
+    kept = template(scheme)
+    if kept.is_dir():
+        shutil.copytree(kept, path)
+    else:
+        shutil.copy2(kept, path)
     return address
 
 
@@ -469,6 +489,7 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
 
+@pytest.mark.parametrize("address", ["jsonl"], indirect=True)
 def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
     command = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()", "forget", "one"]
     command += ["--containing", "--store", filled]

@@ -48,17 +48,29 @@ class Keyboard:
         self.screen = ""
 
     def interrupt(self, text: str) -> None:
-        """Type Ctrl-C, and wait for a text.
+        """Type Ctrl-C once the keyboard is waited for, and wait for a text.
 
-        It is typed once more when nothing happens: Python takes note of a signal that comes after it wrote a prompt
-        and before it waits for the keyboard, but acts on it only when another one ends the waiting.
+        Python takes note of a signal that comes after it wrote a prompt and before it waits for the keyboard, but acts
+        on it only when another one ends the waiting. Where no system tells what a process waits for, Ctrl-C is typed
+        once more when nothing happens.
         """
+        until = time.monotonic() + SOON
+        while not self._reading() and time.monotonic() < until:
+            time.sleep(0.01)
         self.type(CTRL_C)
         try:
             self.wait_for(text, SOON)
         except TimeoutError:
             self.type(CTRL_C)
             self.wait_for(text)
+
+    def _reading(self) -> bool:
+        """True if the process waits in a system call whose first argument is standard input, or nothing tells."""
+        try:
+            call = Path(f"/proc/{self.process.pid}/syscall").read_text().split()
+        except OSError:
+            return True
+        return call[1:2] == ["0x0"]
 
     def wait_for(self, text: str, seconds: float = PATIENCE) -> str:
         """Read until a text appears behind what was waited for before; all that was read until then."""

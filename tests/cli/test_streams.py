@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -72,6 +73,11 @@ def commands(address: str, recording: Path, clone: Path) -> dict[str, list[str]]
 NAMES = list(commands("", Path(), Path()))
 
 
+def in_processes(*names: str) -> list[Any]:
+    """The commands for tests that start a process for each: some of every way to print; the others in a soak."""
+    return [pytest.param(name, marks=() if name in names else pytest.mark.soak) for name in NAMES if name != "an error"]
+
+
 @pytest.fixture
 def arguments(kept: str, recording: Path, tmp_path: Path) -> Callable[[str], list[str]]:
     clone = tmp_path / "clone"
@@ -106,7 +112,7 @@ def test_json_is_the_same_data_in_every_encoding(kept: str, encoding: str) -> No
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 @pytest.mark.kernel
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "an error"])
+@pytest.mark.parametrize("name", in_processes("run", "replay", "show --json", "verify", "help"))
 def test_an_output_that_cannot_be_written_is_one_clear_line(arguments: Callable[[str], list[str]], name: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -119,7 +125,7 @@ def test_an_output_that_cannot_be_written_is_one_clear_line(arguments: Callable[
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("name", ["show", "show --json", "sessions", "verify", "run", "help"])
+@pytest.mark.parametrize("name", in_processes("run", "show --json", "help"))
 def test_a_pipe_that_is_closed_ends_the_command_without_a_word(
     arguments: Callable[[str], list[str]], name: str
 ) -> None:
@@ -136,7 +142,13 @@ def test_a_pipe_that_is_closed_ends_the_command_without_a_word(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a current folder cannot be deleted there")
 @pytest.mark.parametrize(
-    "arguments", [["sessions"], ["copy", "jsonl:here", "sqlite:there.db"], ["verify"], ["show", "one"]]
+    "arguments",
+    [
+        ["show", "one"],
+        ["copy", "jsonl:here", "sqlite:there.db"],
+        pytest.param(["sessions"], marks=pytest.mark.soak),
+        pytest.param(["verify"], marks=pytest.mark.soak),
+    ],
 )
 def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, arguments: list[str]) -> None:
     folder = tmp_path / "gone"

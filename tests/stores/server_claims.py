@@ -248,6 +248,11 @@ class Outages:
         raise NotImplementedError
 
     @pytest.fixture
+    def impatient(self) -> MakeAt:
+        """The same, and each gives a silent server up after a second, and what it grants on top."""
+        raise NotImplementedError
+
+    @pytest.fixture
     async def store(self, at: MakeAt, server: PrivateServer) -> AsyncGenerator[LeasedStore]:
         store = at(server.port)
         yield store
@@ -306,8 +311,8 @@ class Outages:
         for number, made in enumerate(acknowledged):
             assert [one.seq for one in await store.read(f"s{number}")] == made
 
-    async def test_a_server_that_says_nothing_is_given_up(self, at: MakeAt, server: PrivateServer) -> None:
-        store = at(server.port)
+    async def test_a_server_that_says_nothing_is_given_up(self, impatient: MakeAt, server: PrivateServer) -> None:
+        store = impatient(server.port)
         try:
             await store.append("s", entries(1, 2))
             server.freeze()

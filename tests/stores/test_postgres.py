@@ -100,10 +100,16 @@ class TestPostgresLeases(Leases):
 class TestPostgresOutages(Outages):
     @pytest.fixture
     def at(self) -> MakeAt:
-        schema = own_name()
-        return lambda port: PostgresStore.from_address(
-            f"postgresql://postgres@127.0.0.1:{port}/postgres?schema={schema}&statement_timeout=3&connect_timeout=2"
-        )
+        return self.patient(3)
+
+    @pytest.fixture
+    def impatient(self) -> MakeAt:
+        return self.patient(1)
+
+    @staticmethod
+    def patient(seconds: int) -> MakeAt:
+        own = f"schema={own_name()}&statement_timeout={seconds}&connect_timeout=2"
+        return lambda port: PostgresStore.from_address(f"postgresql://postgres@127.0.0.1:{port}/postgres?{own}")
 
 
 class TestPostgresProcesses(Processes):

@@ -83,10 +83,16 @@ class TestRedisLeases(Leases):
 class TestRedisOutages(Outages):
     @pytest.fixture
     def at(self) -> MakeAt:
-        prefix = own_name()
-        return lambda port: RedisStore.from_address(
-            f"redis://127.0.0.1:{port}/0?prefix={prefix}&socket_timeout=3&socket_connect_timeout=2"
-        )
+        return self.patient(3)
+
+    @pytest.fixture
+    def impatient(self) -> MakeAt:
+        return self.patient(1)
+
+    @staticmethod
+    def patient(seconds: int) -> MakeAt:
+        own = f"prefix={own_name()}&socket_timeout={seconds}&socket_connect_timeout=2"
+        return lambda port: RedisStore.from_address(f"redis://127.0.0.1:{port}/0?{own}")
 
 
 class TestRedisProcesses(Processes):
