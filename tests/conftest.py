@@ -21,7 +21,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 # A few examples, always the same, in every run; many new ones with `make soak`.
 settings.register_profile(
     "fast",
-    max_examples=40,
+    max_examples=20,
     derandomize=True,
     deadline=None,
     suppress_health_check=QUIET,

@@ -88,9 +88,9 @@ async def test_beside_a_giant_a_compaction_comes_only_when_the_room_left_is_full
     """Rounds of 65 tokens: where the giant may be clipped they find a thousand tokens of room, beside a system prompt
     of 95 %, which may not, some four hundred."""
     manager = await feed(new_manager(), start())
-    assert await storm(manager, 500) == []
+    assert await storm(manager, 250) == []
     room = 300 if start is giant_system_prompt else 1_000
-    assert (await manager.explain())["compactions"] <= 500 * 65 // room
+    assert (await manager.explain())["compactions"] <= 250 * 65 // room
 
 
 @pytest.mark.parametrize("start", VARIANTS)
