@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Annotated, Literal
 
 import orjson
@@ -50,6 +51,11 @@ class Fact:
     scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
     speaker: Speaker = ""
     said: tuple[Sentence, ...] = ()
+
+    @property
+    def scored_names(self) -> list[tuple[str, float]]:
+        """The names with their scores; 1.0 for a name without one."""
+        return list(zip(self.names, (*self.scores, *repeat(1.0, len(self.names) - len(self.scores))), strict=False))
 
     @property
     def text(self) -> str:
@@ -134,7 +140,7 @@ class Segment:
         round: the entries behind it; None for a chapter.
         chapter: what it says, for a chapter; None for a round.
         protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
-            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``.
+            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``, ``asked for``.
     """
 
     first: int

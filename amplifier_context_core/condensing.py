@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from .checkpoint import DigestEntry, Fact
 from .identifiers import identifiers
-from .speech import GAP, RULE, joined, length, select, word_end
+from .speech import RULE, joined, length, select, with_gaps, word_end
 from .tokens import TokenCounter
 
 
@@ -28,7 +29,6 @@ class Tuning:
         agent: share of what is left then that sentences of the agent may take.
         calls: share of what is left then that calls may take before they are cut.
         freshness: worth that the newest entry has above the oldest.
-        subject_name: worth of a name that was cut off a call's subject.
     """
 
     people: float = 0.6
@@ -36,7 +36,6 @@ class Tuning:
     agent: float = 0.45
     calls: float = 0.35
     freshness: float = 0.2
-    subject_name: float = 2.5
 
 
 TUNING = Tuning()
@@ -45,6 +44,8 @@ _LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 _SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
+_CUT_NAME = 2.5  # worth of a name that was cut off: what a call or a sentence was about
+_NAMES_OF_SPEECH = 0.25  # of the sentences that are left out: what names in them may take
 _JOINTS = 5  # characters that join subject, outcome and names
 
 
@@ -61,28 +62,36 @@ def condense(
     """
     room = int(sum(len(entry.text) for entry in entries) * share)
     facts = [list(entry.facts) for entry in entries]
-    rules = sum(_rules(fact) for of_entry in facts for fact in of_entry)
-    people = max(int(room * tuning.people), min(rules, int(room * tuning.rules)))
+    of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
+    of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
+    rules = sum(_length_of_rules(fact) for of_entry in facts for fact in of_entry)
+    others = _length_of_speech(facts, "agent") + of_calls + of_names
+    people = max(int(room * tuning.people), min(rules, int(room * tuning.rules)), room - others)
     room -= _shorten_speech(facts, "person", people)
-    room -= _shorten_speech(facts, "agent", int(room * tuning.agent))
-    room -= _shorten_calls(facts, room, tuning)
+    room -= _shorten_speech(facts, "agent", max(int(room * tuning.agent), room - of_calls - of_names))
+    room -= _shorten_calls(facts, room, max(int(room * tuning.calls), room - of_names))
     _choose_names(facts, room, tuning)
-    condensed: list[DigestEntry | None] = []
-    for entry, of_entry in zip(entries, facts, strict=True):
-        left = [fact for fact in of_entry if fact.said or fact.names or not fact.speaker]
-        same = tuple(left) == entry.facts
-        condensed.append(entry if same else entry.with_facts(left, counter) if left else None)
-    return condensed
+    return _entries(entries, facts, counter)
 
 
 def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> list[DigestEntry]:
-    """Return the entries with at most about `room` characters of what the agent said."""
+    """Return the entries with at most about `room` characters of the agent's speech, without those that say no more."""
     facts = [list(entry.facts) for entry in entries]
     _shorten_speech(facts, "agent", room)
-    return [
-        entry if tuple(of_entry) == entry.facts else entry.with_facts(of_entry, counter)
-        for entry, of_entry in zip(entries, facts, strict=True)
-    ]
+    kept = [_with_names_of_silent(of_entry) for of_entry in facts]
+    return [entry for entry in _entries(entries, kept, counter) if entry is not None]
+
+
+def _entries(
+    entries: Sequence[DigestEntry], facts: Sequence[Sequence[Fact]], counter: TokenCounter
+) -> list[DigestEntry | None]:
+    """Return the entries with other facts; None for each that has none that says something."""
+    changed: list[DigestEntry | None] = []
+    for entry, of_entry in zip(entries, facts, strict=True):
+        left = [fact for fact in of_entry if fact.said or fact.names or not fact.speaker]
+        same = tuple(left) == entry.facts
+        changed.append(entry if same else entry.with_facts(left, counter) if left else None)
+    return changed
 
 
 def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[DigestEntry]:
@@ -95,14 +104,25 @@ def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[Di
 
 
 def _stated(fact: Fact) -> Fact | None:
-    rules = tuple(sentence for sentence in fact.said if sentence.worth >= RULE)
-    return replace(fact, said=rules, names=(), scores=()) if rules else None
+    """Return the fact with nothing but the rules in it; None if there are none."""
+    rules = [index for index, sentence in enumerate(fact.said) if sentence.worth >= RULE]
+    return replace(fact, said=tuple(with_gaps(fact.said, rules)), names=(), scores=()) if rules else None
 
 
-def _rules(fact: Fact) -> int:
+def _length_of_rules(fact: Fact) -> int:
     """Return the characters that the rules in a fact take, with its label."""
-    rules = [sentence for sentence in fact.said if sentence.worth >= RULE]
-    return length(rules) + len(rules) * len(GAP.text) + len(fact.subject) + _JOINTS if rules else 0
+    stated = _stated(fact)
+    return length(stated.said) + len(fact.subject) + _JOINTS if stated else 0
+
+
+def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:
+    """Return the characters that one kind of speaker takes, labels included."""
+    return sum(
+        length(fact.said) + len(fact.subject) + _JOINTS
+        for of_entry in facts
+        for fact in of_entry
+        if fact.said and fact.speaker == speaker
+    )
 
 
 def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
@@ -119,31 +139,43 @@ def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
     taken = 0
     for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
         if len(said) != len(fact.said):
-            rest = joined(said)
+            rest = set(identifiers(joined(said)))
             lost = [name for name in identifiers(joined(fact.said)) if name not in rest]
-            facts[place][number] = _with_names(replace(fact, said=said), lost)
+            most = int((length(fact.said) - length(said)) * _NAMES_OF_SPEECH)
+            facts[place][number] = _with_names(replace(fact, said=said), _first(lost, most))
         taken += length(said) + label if said else 0
     return taken
 
 
-def _with_names(fact: Fact, names: Sequence[str], worth: float = TUNING.subject_name) -> Fact:
-    """Return the fact with more names, before those it has."""
-    more = [name for name in names if name not in fact.names]
-    return replace(fact, names=(*more, *fact.names), scores=(*(worth for _ in more), *fact.scores))
+def _first(names: Sequence[str], room: int) -> list[str]:
+    """Return the first names that fit into `room` characters."""
+    ends = accumulate(len(name) + 1 for name in names)
+    return [name for name, end in zip(names, ends, strict=True) if end <= room]
 
 
-def _shorten_calls(facts: list[list[Fact]], room: int, tuning: Tuning) -> int:
-    """Bring calls into their share of the room, the older the shorter, in place; return the characters they take.
+def _with_names(fact: Fact, names: Sequence[str]) -> Fact:
+    """Return the fact with names that were cut off, before those it has."""
+    more = dict.fromkeys(names, _CUT_NAME)
+    return _named(fact, [*more.items(), *((name, score) for name, score in fact.scored_names if name not in more)])
+
+
+def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
+    """Return the fact with other names."""
+    return replace(fact, names=tuple(name for name, _ in scored), scores=tuple(score for _, score in scored))
+
+
+def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> int:
+    """Bring calls into their part of the room, the older the shorter, in place; return the characters they take.
 
     Where not even their beginnings find room, the oldest are left out.
     """
     total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
-    share = tuning.calls * room / max(total, 1)
+    share = share_of_calls / max(total, 1)
     for place, of_entry in enumerate(facts):
         cut = of_entry
         if share < 1:
-            age = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
-            cut = [fact if fact.said else _brief(_without_size(fact), age) for fact in of_entry]
+            part = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
+            cut = [fact if fact.said else _shortened(_without_size(fact), part) for fact in of_entry]
         of_entry[:] = _with_names_of_silent(cut)
     costs = [sum(map(_cost, of_entry)) for of_entry in facts]
     left = sum(costs)
@@ -161,12 +193,8 @@ def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
     for fact in reversed(facts):
         if kept and fact.speaker and not fact.said:
             after = kept[-1]
-            more = [pair for pair in zip(fact.names, fact.scores, strict=True) if pair[0] not in after.names]
-            kept[-1] = replace(
-                after,
-                names=(*(name for name, _ in more), *after.names),
-                scores=(*(score for _, score in more), *after.scores),
-            )
+            more = [scored for scored in fact.scored_names if scored[0] not in after.names]
+            kept[-1] = _named(after, [*more, *after.scored_names])
         else:
             kept.append(fact)
     return kept[::-1]
@@ -181,7 +209,7 @@ def _without_size(fact: Fact) -> Fact:
     return replace(fact, outcome="") if _SIZE.fullmatch(fact.outcome) else fact
 
 
-def _brief(fact: Fact, share: float) -> Fact:
+def _shortened(fact: Fact, share: float) -> Fact:
     """Return the fact with subject and outcome in about a share of their characters; names cut off become names."""
     room = int((len(fact.subject) + len(fact.outcome)) * share)
     outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
@@ -213,7 +241,7 @@ def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
             (score + tuning.freshness * place / len(facts), place, number, index)
             for place, of_entry in enumerate(facts)
             for number, fact in enumerate(of_entry)
-            for index, score in enumerate(fact.scores)
+            for index, (_, score) in enumerate(fact.scored_names)
         ),
         reverse=True,
     )
@@ -230,9 +258,6 @@ def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
         kept.add((place, number, index))
     for place, of_entry in enumerate(facts):
         for number, fact in enumerate(of_entry):
-            left = [index for index in range(len(fact.names)) if (place, number, index) in kept]
-            of_entry[number] = replace(
-                fact,
-                names=tuple(fact.names[index] for index in left),
-                scores=tuple(fact.scores[index] for index in left),
-            )
+            scored = fact.scored_names
+            left = [scored[index] for index in range(len(scored)) if (place, number, index) in kept]
+            of_entry[number] = _named(fact, left) if len(left) != len(scored) else fact

@@ -24,6 +24,7 @@ from .tokens import TokenCounter
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
+VERBATIM = ("pinned", "asked for")  # reasons for which a segment stays as it is, as long as anything else can give
 _WORTH = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
@@ -55,7 +56,7 @@ def mark_protected(
         why = ""
         if held is not None:
             if any(entry.seq in required for entry in held.entries):
-                why = "pinned"
+                why = "asked for"
             elif held.is_pinned or any(entry.seq in pins for entry in held.entries):
                 if segment.tokens <= pin_tokens:
                     pin_tokens -= segment.tokens
@@ -96,7 +97,7 @@ def clip_floor(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
         if over <= 0:
             break
         members = [
-            p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because == "pinned")
+            p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because in VERBATIM)
         ]
         cap = _cap([segment.tokens for segment in members], sum(p.tokens for p in members) - over)
         large = {id(segment) for segment in members if segment.tokens > cap}

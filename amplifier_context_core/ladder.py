@@ -17,7 +17,7 @@ from .checkpoint import Draft, Segment
 from .config import Config
 from .errors import ConfigError
 from .failures import failure
-from .floor import clip_floor, floor_tokens, hook_of, mark_protected
+from .floor import VERBATIM, clip_floor, floor_tokens, hook_of, mark_protected
 from .futures import in_thread_if
 from .messages import calls_of, results_of
 from .plugins import Plugins
@@ -248,7 +248,7 @@ def _broken(draft: Draft, done: object) -> str:
         old = draft.segments[place]
         if segment is old:
             continue
-        if old.protected_because == "pinned" and segment.shown != old.shown:
+        if old.protected_because in VERBATIM and segment.shown != old.shown:
             return "changed what is pinned"
         if segment.tokens != sum(shown.tokens for shown in segment.shown):
             return "gave a segment another cost than its messages have"

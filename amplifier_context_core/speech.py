@@ -10,7 +10,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from .fence import one_line
@@ -19,16 +19,20 @@ from .identifiers import identifiers
 Speaker = Literal["", "person", "agent"]
 
 # A sentence ends at . ! ? or : before white space, at such a mark of Chinese or Japanese, or at the end of a line.
-_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？：])|\s*[\r\n]+\s*")  # noqa: RUF001
-_FENCE = re.compile(r"^[ \t]*(```|~~~)", re.MULTILINE)
-_OPENING_TAG = re.compile(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?>")
+_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？：])|[\r\n]+\s*")  # noqa: RUF001
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`\r\n]*)\s*")
+_TAG = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>")
+_QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
+_ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that state a rule, in English and Chinese: those that the lab counts (`testing/lab/sentences.py`) and further
-# words of the same kind.
+# words of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
 _RULE = re.compile(
-    r"\b(?:never|always|don['\u2019]?t|do\s+not|only|instead|make\s+sure|please|must|should|shall|ensure|avoid|without|"
-    r"forbidden|required?|prefer|unless|at\s+(?:most|least)|no\s+(?:more|longer)|remember|important)"
-    r"|不[要准许能得]|从不|从来不|永远|总是|始终|必须|务必|一定要|请|禁止|只[能要]|仅|而不是|确保|保证|应[该当]",
+    r"\b(?:never|always|don['\u2019]?t|do\s+not|only|instead|make\s+sure|please|(?:must|should|shall)(?:n['\u2019]t)?|"
+    r"can(?:not|['\u2019]t)|won['\u2019]t|stop|refrain|ensure|avoid|without|forbidden|required?|prefer|unless|"
+    r"at\s+(?:most|least)|no\s+(?:more|longer|new)|remember|important)\b"
+    r"|从不|从来不|永远|总是|始终|必须|务必|一定要|(?<!要)不要|不准|不许|不能|请勿|禁止|只能|只要|仅|而不是|确保|保证|应该|应当|"
+    r"(?<![分区特个])别[^的人]|勿|(?<![邀申聘])请(?![教客假问求])",
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
@@ -74,29 +78,44 @@ GAP = Sentence("… ", _GAP_WORTH)
 def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
     """Return the sentences of what a speaker said, in order. Joined, they are the text with its white space folded.
 
-    Only words that a person wrote state a rule: what the person pasted, tagged or quoted does not.
+    Only words that a person wrote state a rule: what the person pasted, tagged or quoted does not. What follows a rule
+    that ends in a colon, and the list behind it, belong to the rule.
     """
     if speaker != "person":
-        return tuple(Sentence(part, _worth(part)) for part in _split(text))
-    if len(text) > _LONG:
-        return tuple(Sentence(part, PASTED) for part in _split(text))
-    return tuple(
-        Sentence(part, PASTED if pasted or part.startswith(">") else RULE if _RULE.search(part) else OWN)
-        for block, pasted in _blocks(text)
-        for part in _split(block)
-    )
+        return tuple(Sentence(part, worth) for run in _runs(text) for worth in (_worth(run),) for part in _parts(run))
+    blocks = list(_blocks(text))
+    written = sum(len(block) for block, pasted in blocks if not pasted)
+    said: list[Sentence] = []
+    demanded = listed = False  # the sentence before is a rule that ends in a colon; this one is in the list behind it
+    for block, pasted in blocks:
+        for run in _runs(block):
+            listed = _ITEM.match(run) is not None and (demanded or listed)
+            is_rule = not pasted and written <= _LONG and (demanded or listed or _RULE.search(run) is not None)
+            demanded = is_rule and run.rstrip().endswith((":", "："))  # noqa: RUF001
+            worth = RULE if is_rule else PASTED if pasted or written > _LONG else OWN
+            said += (Sentence(part, worth) for part in _parts(run))
+    return tuple(said)
 
 
-def _split(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, each on one line."""
+def _runs(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, each on one line, with a blank behind it where the next is parted by one."""
     start = 0
     for end in (*(found.end() for found in _END.finditer(text)), len(text)):
-        part, start = text[start:end], end
-        line = one_line(part)
-        if len(line) > _LONGEST:
-            line = f"{line[: word_end(line, _LONGEST)]} …"
+        run, start = text[start:end], end
+        line = one_line(run)
         if line:
-            yield f"{line} " if part[-1].isspace() or end == len(text) else line
+            yield f"{line} " if run[-1].isspace() or end == len(text) else line
+
+
+def _parts(run: str) -> Iterator[str]:
+    """Yield a sentence, or, of one that is too long to be one, parts of it."""
+    while len(run) > _LONGEST:
+        end = word_end(run, _LONGEST)
+        end += run[end] == " "
+        yield run[:end]
+        run = run[end:]
+    if run:
+        yield run
 
 
 def _worth(sentence: str) -> float:
@@ -107,7 +126,7 @@ def _worth(sentence: str) -> float:
         worth = 0.15
     else:
         worth = _worth_of_content(sentence)
-    return worth * min(1.0, (_SHORT / len(sentence)) ** 0.5)
+    return round(worth * min(1.0, (_SHORT / len(sentence)) ** 0.5), 3)
 
 
 def _worth_of_content(sentence: str) -> float:
@@ -122,29 +141,71 @@ def _worth_of_content(sentence: str) -> float:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield a person's message in parts, and whether the person pasted the part: fenced, or between tags."""
-    start = place = 0
+    """Yield a person's message in parts, and whether the person pasted the part.
+
+    Pasted is what stands between fences, in a quotation, between tags on one line, or between tags of which the first
+    begins its line. What nothing closes encloses nothing.
+    """
+    lines = text.splitlines(keepends=True)
     unclosed: set[str] = set()
-    while True:
-        fence = _FENCE.search(text, place)
-        tag = _OPENING_TAG.search(text, place)
-        found = min((match for match in (fence, tag) if match), key=lambda match: match.start(), default=None)
-        if found is None:
-            break
-        closing = found[1] if found is fence else f"</{found[1]}"
-        place = found.end()
-        if closing in unclosed:
-            continue
-        end = text.find(closing, found.end())
+    place = 0
+    while place < len(lines):
+        end = _end_of_fence(lines, place, unclosed) or _end_of_element(lines, place, unclosed)
+        if end:
+            yield "".join(lines[place:end]), True
+            place = end
+        else:
+            yield from _spans(lines[place], unclosed)
+            place += 1
+
+
+def _end_of_fence(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
+    """Return the index behind the fenced block that begins at a line; 0 if none does."""
+    opening = _FENCE.fullmatch(lines[start])
+    if opening is None or opening[1] in unclosed:
+        return 0
+    for place in range(start + 1, len(lines)):
+        closing = _FENCE.fullmatch(lines[place])
+        if closing and not closing[2].strip() and closing[1].startswith(opening[1]):
+            return place + 1
+    unclosed.add(opening[1])
+    return 0
+
+
+def _end_of_element(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
+    """Return the index behind the tagged block whose first tag begins a line; 0 if none does."""
+    opening = _TAG.match(lines[start].lstrip())
+    if opening is None or opening[1].lower() in unclosed:
+        return 0
+    tags = re.compile(rf"<(/?){re.escape(opening[1])}(?:\s[^<>]*)?>", re.IGNORECASE)
+    depth = 0
+    for place in range(start, len(lines)):
+        for tag in tags.finditer(lines[place]):
+            depth += -1 if tag[1] else 1
+            if depth <= 0:
+                return place + 1
+    unclosed.add(opening[1].lower())
+    return 0
+
+
+def _spans(line: str, unclosed: set[str]) -> Iterator[tuple[str, bool]]:
+    """Yield a line in parts, and whether each is between tags; a quotation is one part."""
+    if _QUOTE.match(line):
+        yield line, True
+        return
+    missing = set(unclosed)
+    start = place = 0
+    while (tag := _TAG.search(line, place)) is not None:
+        place = tag.end()
+        end = -1 if tag[1] in missing else line.find(f"</{tag[1]}>", place)
         if end < 0:
-            unclosed.add(closing)
+            missing.add(tag[1])
             continue
-        line_end = text.find("\n" if found is fence else ">", end)
-        place = line_end + 1 if line_end >= 0 else len(text)
-        yield text[start : found.start()], False
-        yield text[found.start() : place], True
+        place = end + len(tag[1]) + 3
+        yield line[start : tag.start()], False
+        yield line[tag.start() : place], True
         start = place
-    yield text[start:], False
+    yield line[start:], False
 
 
 def word_end(text: str, end: int, reach: int = 24) -> int:
@@ -191,10 +252,11 @@ def select(
         if needed <= room:
             room -= needed
             kept[place].add(index)
-    return [tuple(_with_gaps(speech, left)) for speech, left in zip(said, kept, strict=True)]
+    return [tuple(with_gaps(speech, left)) for speech, left in zip(said, kept, strict=True)]
 
 
-def _with_gaps(speech: Sequence[Sentence], kept: set[int]) -> Iterator[Sentence]:
+def with_gaps(speech: Sequence[Sentence], kept: Collection[int]) -> Iterator[Sentence]:
+    """Yield the sentences at some indices, with the mark of a gap where others are left out; nothing for no index."""
     gap = False
     for index, sentence in enumerate(speech if kept else ()):
         if index in kept:

@@ -22,6 +22,7 @@ from .base import Goal, Strategy
 
 _BREATHE = 20  # rounds digested between two breaths of the event loop
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
+_RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
 _AGENT = 0.25  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
@@ -109,7 +110,8 @@ class FoldRounds(Strategy):
                         summaries=goal.summaries,
                     )
                 )
-        lines = shorten_agent(lines, int(before * _AGENT * _CHARS_PER_TOKEN), goal.counter)
+        room = int(before * _AGENT * _CHARS_PER_TOKEN)
+        lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
         folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
@@ -194,7 +196,7 @@ class CondenseChapters(Strategy):
     async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
         runs = list(_runs(draft.segments))
         entries = [entry for run in runs for segment in run if segment.chapter for entry in segment.chapter.entries]
-        condensed = iter(condense(entries, share, goal.counter))
+        condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter))
         done: list[Segment] = []
         for run in runs:
             await asyncio.sleep(0)
@@ -206,6 +208,11 @@ class CondenseChapters(Strategy):
                 done.append(fold(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
+
+
+def _are_long(entries: Sequence[DigestEntry]) -> bool:
+    """True if to rank what entries say would keep an event loop from its other tasks for long."""
+    return sum(len(fact.names) + len(fact.said) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

@@ -256,5 +256,5 @@ def test_clipping_touches_neither_the_original_nor_who_wrote_it() -> None:
 def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
     given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
     marked, refused = mark_protected(given, [given[3].first], pin_tokens=given[3].tokens, required=[given[1].first])
-    assert [segment.protected_because for segment in marked][1:4] == ["pinned", "", "pinned"]
+    assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
     assert refused == []
