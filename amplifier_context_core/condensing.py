@@ -33,7 +33,7 @@ class Tuning:
 
     people: float = 0.6
     rules: float = 0.9
-    agent: float = 0.45
+    agent: float = 0.65
     calls: float = 0.35
     freshness: float = 0.2
 
@@ -138,7 +138,7 @@ def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
     chosen = select([fact.said for fact in spoken], room, labels)
     taken = 0
     for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
-        if len(said) != len(fact.said):
+        if said != fact.said:
             rest = set(identifiers(joined(said)))
             lost = [name for name in identifiers(joined(fact.said)) if name not in rest]
             most = int((length(fact.said) - length(said)) * _NAMES_OF_SPEECH)
@@ -201,7 +201,7 @@ def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _cost(fact: Fact) -> int:
-    """Characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
+    """Return the characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
     return 0 if fact.said else len(fact.subject) + len(fact.outcome) + _JOINTS
 
 

@@ -54,10 +54,11 @@ _CONCLUDED = re.compile(
 RULE = 1.0  # worth of a person's sentence that states a rule
 OWN = 0.8  # of another sentence that a person wrote
 PASTED = 0.2  # of a sentence in what a person pasted
-_LONG = 4_000  # characters: a message above this length is pasted for the most part, and states no rules
+_LONG = 4_000  # characters: what a person writes above this length is a paste for the most part, and states no rules
 _SHORT = 25  # characters: what a shorter sentence takes beside its text weighs more than its length
 _GAP_WORTH = -1.0
-_LONGEST = 1_000  # characters of a sentence; what is longer is no sentence, and is cut at a word's end
+_LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
+_MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
 
 
 class Sentence(NamedTuple):
@@ -150,6 +151,9 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
     unclosed: set[str] = set()
     place = 0
     while place < len(lines):
+        if len(unclosed) > _MOST_UNCLOSED:
+            yield "".join(lines[place:]), True
+            return
         end = _end_of_fence(lines, place, unclosed) or _end_of_element(lines, place, unclosed)
         if end:
             yield "".join(lines[place:end]), True
@@ -196,6 +200,9 @@ def _spans(line: str, unclosed: set[str]) -> Iterator[tuple[str, bool]]:
     missing = set(unclosed)
     start = place = 0
     while (tag := _TAG.search(line, place)) is not None:
+        if len(missing) > _MOST_UNCLOSED:
+            yield line[start:], True
+            return
         place = tag.end()
         end = -1 if tag[1] in missing else line.find(f"</{tag[1]}>", place)
         if end < 0:

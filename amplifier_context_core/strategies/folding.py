@@ -25,7 +25,7 @@ _SCANNED = 50_000  # characters of a message that stays, searched for names that
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
-_AGENT = 0.25  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
+_AGENT = 0.30  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
 _CHARS_PER_TOKEN = 4  # of prose
 _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
 

@@ -81,6 +81,13 @@ def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:
     assert joined(said) == "a b c"
 
 
+@pytest.mark.parametrize("form", ["<t{n}>\n", "<t{n}> ", "<t{n}><t{n}>\n"])
+def test_tags_that_nothing_closes_are_looked_for_a_few_times_only(form: str) -> None:
+    """To look for the end of each of so many tags would take minutes."""
+    tags = "".join(form.format(n=n) for n in range(40_000))
+    assert joined(read("Never push. \n" + tags, "person")).startswith("Never push. <t0>")
+
+
 def test_the_list_behind_a_rule_that_ends_in_a_colon_belongs_to_it() -> None:
     found = worths(
         "Never touch these files:\n- prod.env\n- secrets.yaml\nThe sky is blue.\nDo not deploy before: friday."
