@@ -115,9 +115,7 @@ class Line:
         self._tokens = 0
         self.asked = 0  # answers of the model since the checkpoint
         if self.checkpoint:
-            for segment in self.checkpoint.segments:
-                for entry in segment.round.entries if segment.round else ():
-                    self._renderer.claim(entry)
+            self._renderer.claim_shown(self.checkpoint.shown)
 
     async def take_in(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
         """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.

@@ -19,7 +19,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
@@ -137,6 +137,13 @@ class Renderer:
                 for name in _names(entry, index, call):
                     if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
                         break
+
+    def claim_shown(self, messages: Iterable[RenderedMessage]) -> None:
+        """Take note of the ids under which calls are sent already, so that they keep them whatever is shown beside."""
+        for shown in messages:
+            if shown.message["role"] == "assistant":
+                for index, call in enumerate(calls_of(shown.message)):
+                    self._owners[call.id] = (shown.seq, index)
 
     def render(self, held: Round) -> RenderedRound:
         """The messages of a round, valid next to any other rendered round."""

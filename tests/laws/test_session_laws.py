@@ -60,6 +60,16 @@ JOINED_ROUNDS: tuple[list[Message], list[Operation]] = (
     [("ask", 0), ("add", [[{"role": "user", "content": "The newest word."}, results("a2", "b2")]])],
 )
 
+FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
+    [
+        {"role": "user", "content": "task"},
+        call("a"),
+        result("a"),
+        *({"role": "assistant", "content": f"Step {n}. " + "word " * 200} for n in range(8)),
+    ],
+    [("ask", 0), ("add", [[call("a"), result("a")]]), ("ask", 0), ("pin", 2), ("ask", 0)],
+)
+
 
 def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, Any], session: Any) -> None:
     kin.forget()
@@ -68,6 +78,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 
 @given(BUDGETS, CONFIGS, SESSIONS)
 @example((4_000, 4_000), {}, JOINED_ROUNDS)
+@example((1_000, 1_000), {}, FOLDED_AND_PINNED)
 @settings(max_examples=20_000 if SOAKING else 300)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
