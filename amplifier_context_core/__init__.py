@@ -5,27 +5,8 @@ run on a plain list of messages, and the token counters from here. A plug-in imp
 it is given; docs/extending.md shows how. What stores share is in `amplifier_context_core.stores`.
 """
 
-from .checkpoint import Chapter, DigestEntry, Draft, Fact, Segment
-from .config import Config, load_config
-from .errors import (
-    ConfigError,
-    ContextError,
-    ContextOverflow,
-    InvalidMessage,
-    NotLoaded,
-    PinRefused,
-    PluginError,
-    SessionInUse,
-    SessionLost,
-    StoreError,
-)
-from .manager import ContextManager
-from .plugins import Plugins, hookimpl
-from .render import RenderedMessage
-from .rounds import Round
-from .search import SearchIndex
-from .stores import MemoryStore, Store, open_store
-from .strategies import (
+from .compaction.checkpoint import Chapter, DigestEntry, Draft, Fact, Segment
+from .compaction.strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
     CondenseChapters,
@@ -40,7 +21,21 @@ from .strategies import (
     TruncateToolOutputs,
     fold,
 )
-from .tokens import (
+from .config import Config, load_config
+from .errors import (
+    ConfigError,
+    ContextError,
+    ContextOverflow,
+    InvalidMessage,
+    NotLoaded,
+    PinRefused,
+    PluginError,
+    SessionInUse,
+    SessionLost,
+    StoreError,
+)
+from .manager import ContextManager
+from .messages.tokens import (
     HeuristicTokenCounter,
     TokenCounter,
     approx_token_counter,
@@ -48,7 +43,12 @@ from .tokens import (
     count_tokens,
     exact_token_counter,
 )
-from .transcript import Entry, Snapshot, Transcript
+from .plugins import Plugins, hookimpl
+from .rendering.renderer import RenderedMessage
+from .rendering.rounds import Round
+from .stores import MemoryStore, Store, open_store
+from .transcript.search import SearchIndex
+from .transcript.transcript import Entry, Snapshot, Transcript
 
 __all__ = [
     "Chapter",

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from .events import EVENTS
 from .manager import ContextManager
-from .meter import usage_of
-from .transcript import Response
+from .transcript.transcript import Response
+from .view.meter import usage_of
 
 log = logging.getLogger(__name__)
 

@@ -12,36 +12,36 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from .budget import Budget, model_of, name_of, request_budget
-from .clock import utc_now
+from .compaction.ladder import build_ladder
+from .compaction.strategies import Strategy
 from .config import Config
-from .erase import forms_of, holds
 from .errors import ConfigError, NotLoaded, PinRefused
 from .events import Hooks
 from .futures import in_thread
-from .gate import Gate
-from .history import History
-from .incoming import stamped
-from .kin import forget as forget_kin
-from .ladder import build_ladder
-from .lent import Lent
-from .messages import Message, copy_message, metadata_of, text_of
-from .meter import Key, Meter, Units
-from .notices import Notices
+from .history.history import History
+from .locks import Gate
+from .messages.parsing import Message, copy_message, metadata_of, text_of
+from .messages.timestamps import utc_now
+from .messages.tokens import TokenCounter, approx_token_counter, guarded, load_counter
 from .plugins import Observers, Plugins, installed_plugins
-from .prompt import PromptFactory, SystemPrompt
-from .provider_limits import wants_short_ids, with_short_ids
-from .render import RenderedMessage
-from .responses import Responses
+from .rendering.provider_limits import wants_short_ids, with_short_ids
+from .rendering.renderer import RenderedMessage
+from .rendering.system_prompt import PromptFactory, SystemPrompt
+from .rendering.thinking import without_thinking
 from .resume import resume, save
-from .saved import Saved
-from .search import GuardedIndex, ScanIndex, SearchIndex
 from .stores import MemoryStore, Searchable, Store
-from .strategies import Strategy
-from .thinking import without_thinking
-from .tokens import TokenCounter, approx_token_counter, guarded, load_counter
-from .transcript import Entry, Response, Snapshot, seq_of, seqs_of
-from .views import Views
+from .transcript.copying import Lent
+from .transcript.provenance import stamped
+from .transcript.redaction import forms_of, holds
+from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
+from .transcript.transcript import Entry, Response, Snapshot, seq_of, seqs_of
+from .view.budget import Budget, model_of, name_of, request_budget
+from .view.compactor import Views
+from .view.meter import Key, Meter, Units
+from .view.session_state import Saved
+from .view.session_warnings import Notices
+from .view.shared_cache import forget as forget_kin
+from .view.usage_reports import Responses
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +222,7 @@ class ContextManager:
 
     async def explain(self) -> dict[str, Any]:
         """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
-        from .explain import explain
+        from .view.explain import explain
 
         await self.load()
         if self.views.last is None:  # nothing was handed out yet: look, without compacting for it
@@ -502,7 +502,7 @@ class ContextManager:
         if wants_short_ids(*key):
             messages = with_short_ids(messages)
         if self.config.merge_consecutive:
-            from .merge import merge_consecutive
+            from .rendering.merge import merge_consecutive
 
             messages = merge_consecutive(messages)
         return [copy_message(message) for message in messages]

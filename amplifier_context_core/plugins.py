@@ -19,11 +19,11 @@ from .errors import ConfigError, PluginError
 from .failures import Report, failure
 
 if TYPE_CHECKING:
-    from .search import SearchIndex
+    from .compaction.strategies import Strategy
+    from .messages.tokens import TokenCounter
     from .stores import Store
-    from .strategies import Strategy
-    from .tokens import TokenCounter
-    from .transcript import Entry
+    from .transcript.search import SearchIndex
+    from .transcript.transcript import Entry
 
 PROJECT = "amplifier_context"
 

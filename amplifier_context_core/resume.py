@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from .errors import StoreError
 from .futures import in_thread
-from .saved import Saved, counter_name, dump, load
-from .transcript import Transcript
+from .transcript.transcript import Transcript
+from .view.session_state import Saved, counter_name, dump, load
 
 if TYPE_CHECKING:
     from .manager import ContextManager
-    from .tokens import TokenCounter
+    from .messages.tokens import TokenCounter
 
 log = logging.getLogger(__name__)
 

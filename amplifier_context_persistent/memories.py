@@ -12,9 +12,9 @@ import aiofiles
 import aiofiles.os
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.budget import context_window, model_of, name_of, request_budget
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.tokens import count_message_tokens
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.view.budget import context_window, model_of, name_of, request_budget
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from amplifier_context_core import Goal, Strategy
-from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.compaction.checkpoint import Draft
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from amplifier_context_core import (
     count_message_tokens,
     exact_token_counter,
 )
-from amplifier_context_core.messages import copy_message
+from amplifier_context_core.messages.parsing import copy_message
 
 from .clocks import Stall, collector, percentile, resident_bytes, run
 from .sessions import Message, Reports, manager, messages, rounds

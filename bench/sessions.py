@@ -7,7 +7,7 @@ from time import thread_time
 from typing import Any
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, TokenCounter, load_config
-from amplifier_context_core.ladder import build_ladder
+from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_testing import coding_session
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amplifier_context_core.clock import utc_now
-from amplifier_context_core.incoming import stamped
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.tokens import HeuristicTokenCounter, count_message_tokens
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.timestamps import utc_now
+from amplifier_context_core.messages.tokens import HeuristicTokenCounter, count_message_tokens
+from amplifier_context_core.transcript.provenance import stamped
+from amplifier_context_core.transcript.transcript import Entry
 
 from .sessions import Message
 

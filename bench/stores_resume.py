@@ -25,8 +25,8 @@ from statistics import median
 from time import perf_counter, process_time
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
-from amplifier_context_core.saved import load
 from amplifier_context_core.stores import open_store
+from amplifier_context_core.view.session_state import load
 
 from .clocks import Stall, resident_bytes, run
 from .measure import say

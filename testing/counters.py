@@ -39,7 +39,7 @@ def quarter_counter(text: str) -> int:
 def default_counter() -> TokenCounter:
     """The core's exact counter where the core is installed, else `quarter_counter`."""
     try:
-        from amplifier_context_core.tokens import exact_token_counter
+        from amplifier_context_core.messages.tokens import exact_token_counter
     except ImportError:
         return quarter_counter
     return exact_token_counter()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 from .store_samples import differing
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 from .store_claims import MakeStore, StoreFixtures, assert_same, whole
 from .store_samples import entries, entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 from .corpus import conversations
 from .store_claims import MakeStore, StoreFixtures, assert_same

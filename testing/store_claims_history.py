@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 from .store_claims import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
 from .store_samples import differing, entries, entry

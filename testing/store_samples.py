@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.transcript import Entry, Response, Usage
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.transcript.transcript import Entry, Response, Usage
 
 from .corpus import conversations
 from .shapes import Message

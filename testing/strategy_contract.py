@@ -9,8 +9,8 @@ The test file of a strategy gives the contract a way to make it::
         def make_strategy(self) -> Strategy:
             return DropSearches("grep")
 
-`amplifier_context_core.strategies.base` says in words what is tested here. The strategy is tried on odd conversations
-and on a long one, with goals as the ladder sets them.
+`amplifier_context_core.compaction.strategies.base` says in words what is tested here. The strategy is tried on odd
+conversations and on a long one, with goals as the ladder sets them.
 
 Needs pytest, and pytest-asyncio in its auto mode (``asyncio_mode = "auto"``).
 """
@@ -23,9 +23,9 @@ from collections.abc import Iterator
 import pytest
 
 from amplifier_context_core import ContextManager, Draft, Goal, Plugins, Strategy, approx_token_counter, load_config
-from amplifier_context_core.floor import mark_protected
-from amplifier_context_core.ladder import build_ladder, climb
-from amplifier_context_core.strategies.base import draft_of
+from amplifier_context_core.compaction.ladder import build_ladder, climb
+from amplifier_context_core.compaction.protected import mark_protected
+from amplifier_context_core.compaction.strategies.base import draft_of
 
 from .checker import checked
 from .coding_session import coding_session
@@ -37,7 +37,7 @@ _BUDGET = 6_000  # tokens: some compactions in a session of 400 messages
 
 
 class StrategyContract:
-    """Holds a strategy to `amplifier_context_core.strategies.base`. Inherit it and give `make_strategy`."""
+    """Holds a strategy to `amplifier_context_core.compaction.strategies.base`. Inherit it and give `make_strategy`."""
 
     def make_strategy(self) -> Strategy:
         """Make the strategy under test."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
-from amplifier_context_core import erasures, kin
+from amplifier_context_core.history import redactions
+from amplifier_context_core.view import shared_cache
 from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -59,16 +60,16 @@ def recorded() -> Path:
 @pytest.fixture(autouse=True)
 def no_kin() -> None:
     """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
-    kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
-    kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
+    shared_cache._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
+    shared_cache._counts.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shipped_cost() -> Generator[erasures.Cost]:
+def shipped_cost() -> Generator[redactions.Cost]:
     """The cost of a trace of erased text as shipped, a third of a second of a core. Tests hash in a millisecond."""
-    shipped = erasures.COST
+    shipped = redactions.COST
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(erasures, "COST", (4, 8, 1))
+        patch.setattr(redactions, "COST", (4, 8, 1))
         yield shipped
 
 

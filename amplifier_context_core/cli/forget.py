@@ -14,7 +14,7 @@ from .words import command, counted, printable, typed
 
 if TYPE_CHECKING:
     from ..stores import Store
-    from ..transcript import Entry
+    from ..transcript.transcript import Entry
     from .relatives import Relatives
 
 
@@ -70,7 +70,7 @@ def forget(
 
     Files of the host that hold the text as well (its transcript, its log) are named.
     """
-    from ..transcript import seq_of
+    from ..transcript.transcript import seq_of
 
     if name is None and (forks or not containing):
         raise click.UsageError("name a SESSION, or pass --containing to look through all of them")
@@ -216,7 +216,7 @@ async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
 
 async def _holding(request: Request, name: str) -> set[str]:
     """Return the marks of the messages that hold the text, those in the archive included."""
-    from ..erase import forms_of, holds
+    from ..transcript.redaction import forms_of, holds
     from .relatives import everything_in
 
     forms = forms_of(request.secret) if request.secret else frozenset[str]()
@@ -227,7 +227,7 @@ async def _holding(request: Request, name: str) -> set[str]:
 
 async def _is_beside(request: Request, name: str) -> bool:
     """True if a session's checkpoint holds the text: chapters, short forms, what a summary should dwell on."""
-    from ..erase import forms_of
+    from ..transcript.redaction import forms_of
 
     data = await request.store.load_checkpoint(name) or b"" if request.secret else b""
     return bool(data) and any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(request.secret))
@@ -235,7 +235,7 @@ async def _is_beside(request: Request, name: str) -> bool:
 
 def _texts_of(entries: Iterable[Entry]) -> set[str]:
     """Return what entries say: their text and the arguments of their calls."""
-    from ..messages import arguments_text, calls_of, text_of
+    from ..messages.parsing import arguments_text, calls_of, text_of
 
     texts: set[str] = set()
     for entry in entries:

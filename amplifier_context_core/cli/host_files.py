@@ -40,7 +40,7 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
         texts: what to look for.
         whole: look for each as it is, however short or long.
     """
-    from ..erase import forms_of
+    from ..transcript.redaction import forms_of
 
     found: set[str] = set()
     for text in texts:

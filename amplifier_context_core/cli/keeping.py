@@ -15,7 +15,7 @@ from .words import command, counted, typed
 
 if TYPE_CHECKING:
     from ..stores import Store
-    from ..transcript import Entry
+    from ..transcript.transcript import Entry
 
 _ANY = "any"  # a session id, whether there is such a session or not
 _PLACE = re.compile(r"([mua])(\d{1,18})")
@@ -60,7 +60,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
 async def _copy(old: Store, new: Store, name: str) -> int:
     """Bring a session over; what is there when it fails half way is deleted again."""
     from ..errors import ContextError
-    from ..saved import load
+    from ..view.session_state import load
 
     length = (await old.extent(name)).length
     try:
@@ -87,9 +87,9 @@ async def _copy(old: Store, new: Store, name: str) -> int:
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
     """What must be archived for the highest seq ever given not to be given again; mostly nothing."""
-    from ..erase import ERASED
-    from ..messages import read_message
-    from ..transcript import Transcript
+    from ..messages.parsing import read_message
+    from ..transcript.redaction import ERASED
+    from ..transcript.transcript import Transcript
 
     last = (await store.extent(name)).last_seq
     if not last or last in archived or await store.find(name, [last]):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from ..messages import Call, arguments_of
+from ..messages.parsing import Call, arguments_of
 from .live import Line, Terminal
 from .plan import Plan
 from .watch import Request

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
-from ..paths import in_project, sessions_folder
 from ..stores import Repair, Store, open_store
 from .words import command, counted, shown_address, typed
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ..stores.slices import slices
 
 if TYPE_CHECKING:
-    from ..erasures import Erasures
+    from ..history.redactions import Erasures
     from ..stores import Store
-    from ..transcript import Entry
+    from ..transcript.transcript import Entry
 
 _OPENING = 50  # messages at the beginning of a session that are compared: a history handed on stands there
 
@@ -29,8 +29,8 @@ class Relatives:
     """
 
     def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
-        from ..erasures import Erasures
-        from ..transcript import seq_of
+        from ..history.redactions import Erasures
+        from ..transcript.transcript import seq_of
 
         self._store, self._name = store, name
         self._seqs = sorted(seq_of(mark) for mark in marks)
@@ -40,8 +40,8 @@ class Relatives:
 
     async def read(self) -> list[Entry]:
         """Read the session; returns what is looked for, erased or not."""
-        from ..align import timestamp_of
-        from ..erasures import erasures_of
+        from ..history.redactions import erasures_of
+        from ..transcript.alignment import timestamp_of
 
         seqs = set(self._seqs)
         everything: list[Entry] = []
@@ -71,15 +71,15 @@ class Relatives:
 
     async def _was_handed_on(self, other: str) -> bool:
         """True if a session begins with messages of this one, as far as their times tell."""
-        from ..align import timestamp_of
+        from ..transcript.alignment import timestamp_of
 
         opening = await self._store.read(other, 0, _OPENING)
         times = {(entry.role, timestamp_of(entry.message) or "") for entry in opening if entry.session_id == other}
         return any(time and (role, time) in self._times for role, time in times)
 
     async def _echoes_in(self, other: str) -> set[str]:
-        from ..align import said
-        from ..messages import Reading
+        from ..messages.parsing import Reading
+        from ..transcript.alignment import said
 
         entries = [entry async for entry in everything_in(self._store, other) if entry.session_id == other]
         items = [(entry.message, Reading(entry.role, entry.calls, entry.answers, entry.human)) for entry in entries]

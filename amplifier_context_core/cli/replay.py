@@ -140,7 +140,7 @@ def _with_kept(sessions: list[Session], address: str | None, min_messages: int) 
     from amplifier_context_testing.lab import Session
     from amplifier_context_testing.lab.sessions import distinct
 
-    from ..messages import copy_message
+    from ..messages.parsing import copy_message
     from ..stores import slices
 
     async def kept() -> list[Session]:

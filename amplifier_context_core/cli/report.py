@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..messages import text_of
+from ..messages.parsing import text_of
 from .live import Line
 from .watch import Message, Proof, Watch, weigh
 from .words import counted, cut

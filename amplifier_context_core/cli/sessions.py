@@ -15,7 +15,7 @@ from .words import columns_of, command, counted, cut, padded, screen_width, size
 
 if TYPE_CHECKING:
     from ..stores import SessionInfo, Store
-    from ..transcript import Entry
+    from ..transcript.transcript import Entry
 
 DETAILED = 200  # sessions of a list, the last changed, that are looked into: each costs some milliseconds
 OPENING = 8  # messages at the beginning of a session that are looked through for its first prompt
@@ -77,7 +77,7 @@ def sessions(address: str | None, as_json: bool) -> None:
 async def _listed(store: Store, info: SessionInfo) -> Listed:
     """Read the beginning of a session, and find the session it is a fork of."""
     from ..errors import ContextError
-    from ..messages import text_of
+    from ..messages.parsing import text_of
 
     try:
         entries = await store.read(info.session_id, 0, OPENING)
@@ -151,7 +151,7 @@ def show(
     Each begins with its mark, its turn, its role and its tokens, as counted here: a provider's count may differ.
     """
     from ..stores import Checkable, slices
-    from ..transcript import seq_of
+    from ..transcript.transcript import seq_of
 
     try:
         start = seq_of(first) if first else 0
@@ -214,7 +214,7 @@ def _print(entries: Iterable[Entry], start: int, width: int, *, full: bool, as_j
 
 
 def _text(entry: Entry) -> str:
-    from ..messages import arguments_text, calls_of, result_text, results_of, text_of
+    from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
 
     parts = [text_of(entry.message.get("content"))]
     parts.extend(result_text(result.content) for result in results_of(entry.message) if entry.role != "tool")
@@ -224,7 +224,7 @@ def _text(entry: Entry) -> str:
 
 def _printable(text: str) -> str:
     """Return a text without what could take over a terminal; line ends and tabs stay."""
-    from ..fence import well_formed
+    from ..rendering.quoting import well_formed
 
     return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in well_formed(text))
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from ..errors import InvalidMessage
-from ..messages import Call, calls_of, read_message
-from ..tokens import count_message_tokens
+from ..messages.parsing import Call, calls_of, read_message
+from ..messages.tokens import count_message_tokens
 
 Message = dict[str, Any]
 
@@ -209,7 +209,7 @@ class Watch:
                 said["prefix_tokens"],
                 broken,
             )
-        from ..budget import provider_window
+        from ..view.budget import provider_window
 
         same = 0
         while same < min(len(view), len(self.view)) and view[same] == self.view[same]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from ..errors import InvalidMessage
-from ..media import split_data_uri
-from ..messages import CALL_BLOCKS, block_answers, copy_checked, copy_json, json_text
+from ..messages.media import split_data_uri
+from ..messages.parsing import CALL_BLOCKS, block_answers, copy_checked, copy_json, json_text
 
 MediaType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 MEDIA_TYPES: frozenset[str] = frozenset(get_args(MediaType))

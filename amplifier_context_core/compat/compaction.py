@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, cast
 
-from ..clip import clip_text
 from ..errors import ConfigError, PluginError
-from ..fence import TAG, defuse, quoted, well_formed
-from ..messages import json_text, metadata_of
-from ..render import NOTE_METADATA
-from ..rounds import Round, RoundList
-from ..shapes import kernel_block
-from ..transcript import Transcript
+from ..messages.parsing import json_text, metadata_of
+from ..rendering.normalize import kernel_block
+from ..rendering.quoting import TAG, defuse, quoted, well_formed
+from ..rendering.renderer import NOTE_METADATA
+from ..rendering.rounds import Round, RoundList
+from ..rendering.truncate import clip_text
+from ..transcript.transcript import Transcript
 from .blocks import ContentBlock, ImageBlock, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from .contexts import ContextStore
 from .typed import Message, message_of, wire_of

@@ -16,16 +16,16 @@ from typing import Any, Self, cast
 
 import orjson
 
-from ..align import timestamp_of
-from ..clock import utc_now
 from ..errors import ConfigError, InvalidMessage, StoreError
-from ..gate import Gate
-from ..incoming import response_of
-from ..messages import Message as Wire
-from ..messages import Reading
+from ..locks import Gate
+from ..messages.parsing import Message as Wire
+from ..messages.parsing import Reading
+from ..messages.timestamps import utc_now
+from ..messages.tokens import TokenCounter, approx_token_counter, measure
 from ..stores import Extent, MemoryStore, Store
-from ..tokens import TokenCounter, approx_token_counter, measure
-from ..transcript import Entry, Transcript
+from ..transcript.alignment import timestamp_of
+from ..transcript.provenance import response_of
+from ..transcript.transcript import Entry, Transcript
 from .blocks import within
 from .typed import Message, wire_of
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from ..errors import InvalidMessage
-from ..messages import CALL_BLOCKS, Call, Reading, arguments_of, blocks_of, calls_of, copy_message, read_message
-from ..messages import Message as Wire
+from ..messages.parsing import CALL_BLOCKS, Call, Reading, arguments_of, blocks_of, calls_of, copy_message, read_message
+from ..messages.parsing import Message as Wire
 from .blocks import (
     USE_KEYS,
     ContentBlock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..transcript import Entry
+from ..transcript.transcript import Entry
 from .checks import check_session_id, check_within, no_session, session_exists
 from .protocol import Extent, OnRepair, SessionInfo, places
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from ..transcript import Entry
+from ..transcript.transcript import Entry
 
 Durability = Literal["fsync", "flush", "none"]
 

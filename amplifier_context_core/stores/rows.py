@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import orjson
 
-from ..align import timestamp_of
 from ..errors import InvalidMessage, StoreError
-from ..messages import Message, read_message
-from ..transcript import Entry, Response, Usage
+from ..messages.parsing import Message, read_message
+from ..transcript.alignment import timestamp_of
+from ..transcript.transcript import Entry, Response, Usage
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ..transcript import Entry
+from ..transcript.transcript import Entry
 from .protocol import Store
 
 SLICE = 1_000  # entries read at once: some milliseconds of work

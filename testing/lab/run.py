@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from amplifier_context_core import kin
+from amplifier_context_core.view import shared_cache
 
 from ..replay import Transcript, replay
 from ..shapes import Message
@@ -213,7 +213,7 @@ def _notices(row: Row, session: Session) -> Generator[None]:
 async def _run(course: Course, manager: Manager, judge: Judge, scale: Scale, progress: OnProgress | None) -> Figures:
     """One session through one manager."""
     session, messages = course.session, course.recording.messages
-    kin.forget()  # sessions of one process find each other's checkpoints; here each starts from nothing
+    shared_cache.forget()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
     timed = _Timed(opened.context)
     requests = 0

@@ -14,7 +14,7 @@ from amplifier_context_core.cli.narrator import Narrator, bar, calls_text, compa
 from amplifier_context_core.cli.streams import prepare_streams
 from amplifier_context_core.cli.watch import Request
 from amplifier_context_core.cli.words import cut, printable
-from amplifier_context_core.messages import Call
+from amplifier_context_core.messages.parsing import Call
 
 
 def plain(line: list[tuple[str, str]]) -> str:

@@ -21,7 +21,7 @@ from amplifier_context_core.compat import (
     from_dict,
     to_dict,
 )
-from amplifier_context_core.messages import json_text
+from amplifier_context_core.messages.parsing import json_text
 
 from .support import BLOCKS, PNG, law
 

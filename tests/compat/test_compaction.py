@@ -22,9 +22,9 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     compact_context,
 )
-from amplifier_context_core.messages import is_human, read_message
-from amplifier_context_core.rounds import Round, rounds_of
-from amplifier_context_core.transcript import Entry, Transcript
+from amplifier_context_core.messages.parsing import is_human, read_message
+from amplifier_context_core.rendering.rounds import Round, rounds_of
+from amplifier_context_core.transcript.transcript import Entry, Transcript
 
 from ..laws.histories import TEXTS, conversations, flat
 from .support import PNG, answers, calls, dicts, law, says, talk, user

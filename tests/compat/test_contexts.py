@@ -32,8 +32,8 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from amplifier_context_core.tokens import count_message_tokens
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing import check_request
 
 from ..laws.histories import conversations, flat

@@ -18,7 +18,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from amplifier_context_core.messages import read_message
+from amplifier_context_core.messages.parsing import read_message
 from amplifier_context_testing import conversations as corpus
 
 from ..laws.histories import conversations, flat

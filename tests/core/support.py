@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amplifier_context_core.checkpoint import Draft, Segment, segment_of
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.render import RenderedMessage
-from amplifier_context_core.rounds import Round, rounds_of
-from amplifier_context_core.tokens import count_message_tokens
-from amplifier_context_core.transcript import Transcript
+from amplifier_context_core.compaction.checkpoint import Draft, Segment, segment_of
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.rendering.rounds import Round, rounds_of
+from amplifier_context_core.transcript.transcript import Transcript
 
 Message = dict[str, Any]
 PNG_1X1 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="

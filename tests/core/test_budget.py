@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from amplifier_context_core.budget import Budget, model_of, name_of, provider_window, request_budget
 from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.view.budget import Budget, model_of, name_of, provider_window, request_budget
 
 
 def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from amplifier_context_core.checkpoint import (
+from amplifier_context_core.compaction.checkpoint import (
     Chapter,
     Checkpoint,
     DigestEntry,
@@ -19,11 +19,11 @@ from amplifier_context_core.checkpoint import (
     content_hash,
     segment_of,
 )
-from amplifier_context_core.render import RenderedMessage
-from amplifier_context_core.saved import Saved, dump, saved_line
-from amplifier_context_core.speech import Sentence
-from amplifier_context_core.strategies import FoldRounds, Goal
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.compaction.speech import Sentence
+from amplifier_context_core.compaction.strategies import FoldRounds, Goal
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.view.session_state import Saved, dump, saved_line
 
 from .support import block, call, draft, result, rounds, says, segments, transcript, user
 

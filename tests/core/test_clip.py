@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from amplifier_context_core.clip import clip_text, cut_mark
+from amplifier_context_core.rendering.truncate import clip_text, cut_mark
 
 LINES = "\n".join(f"line {number:04d} of the output" for number in range(500))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.clock import utc_now
+from amplifier_context_core.messages.timestamps import utc_now
 
 MILLISECONDS = st.integers(0, 4_102_444_799_999)  # 1970 to 2099
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.checkpoint import DigestEntry, Fact
-from amplifier_context_core.condensing import TUNING, condense, only_rules, shorten_agent
-from amplifier_context_core.digest import digest_line
-from amplifier_context_core.tokens import approx_token_counter
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
+from amplifier_context_core.compaction.condensing import TUNING, condense, only_rules, shorten_agent
+from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.messages.tokens import approx_token_counter
 
 from .support import Message, call, result, rounds, says, user
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.digest import TAG, chapter_of, digest_line, one_line, quote
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.compaction.digest import TAG, chapter_of, digest_line, one_line, quote
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 
 from .support import Message, block, call, result, rounds, says, user
 

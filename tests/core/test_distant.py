@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_context_core.checkpoint import Segment
-from amplifier_context_core.distant import distant_end, fold_distant
-from amplifier_context_core.render import Renderer
-from amplifier_context_core.tokens import approx_token_counter
+from amplifier_context_core.compaction.checkpoint import Segment
+from amplifier_context_core.compaction.distant import distant_end, fold_distant
+from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.rendering.renderer import Renderer
 
 from .support import Message, call, result, says, transcript, user
 

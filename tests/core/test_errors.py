@@ -19,7 +19,7 @@ from amplifier_context_core import (
     load_config,
     open_store,
 )
-from amplifier_context_core.messages import read_message
+from amplifier_context_core.messages.parsing import read_message
 
 SECRET = "hunter2-SECRET"
 

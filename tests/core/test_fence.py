@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.fence import NOTE, TAG, clip_quoted, defuse, one_line, quoted
-from amplifier_context_core.lookalikes import LESS_THAN, LOW_LINES, OPENING, plain
+from amplifier_context_core.rendering.lookalikes import LESS_THAN, LOW_LINES, OPENING, plain
+from amplifier_context_core.rendering.quoting import NOTE, TAG, clip_quoted, defuse, one_line, quoted
 
 BRACKETS = {
     "less-than": "<",

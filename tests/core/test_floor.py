@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.checkpoint import Draft, Segment
-from amplifier_context_core.floor import clip_floor, clip_rendered, clip_segment, floor_tokens, hook_of, mark_protected
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.render import RenderedMessage
-from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.compaction.checkpoint import Draft, Segment
+from amplifier_context_core.compaction.protected import (
+    clip_floor,
+    clip_rendered,
+    clip_segment,
+    floor_tokens,
+    hook_of,
+    mark_protected,
+)
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
 from amplifier_context_testing.talk import image_block
 

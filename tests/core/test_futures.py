@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from amplifier_context_core.additions import Addition, land
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread, resolve
-from amplifier_context_core.messages import read_message
+from amplifier_context_core.history.append_queue import Addition, land
+from amplifier_context_core.messages.parsing import read_message
 
 from .test_architecture import CORE, FOLDERS, sources
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from amplifier_context_core.gate import Gate
+from amplifier_context_core.locks import Gate
 
 
 async def settle() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_core.identifiers import identifiers, is_identifier
+from amplifier_context_core.compaction.identifiers import identifiers, is_identifier
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from amplifier_context_core import (
     hookimpl,
     load_config,
 )
-from amplifier_context_core.checkpoint import Draft
-from amplifier_context_core.ladder import STRATEGIES, Climb, build_ladder, climb
-from amplifier_context_core.strategies import KeepImportant
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.ladder import STRATEGIES, Climb, build_ladder, climb
+from amplifier_context_core.compaction.strategies import KeepImportant
 
 from .support import Message, call, draft, result, says, segments, system, user
 

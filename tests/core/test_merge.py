@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from amplifier_context_core.merge import merge_consecutive
+from amplifier_context_core.rendering.merge import merge_consecutive
 from amplifier_context_testing import check_request, conversations
 
 from .support import Message, block, call, result, says, system, user

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
-from amplifier_context_core.messages import (
+from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
     arguments_text,
     calls_of,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.provider_limits import (
+from amplifier_context_core.rendering.provider_limits import (
     CALL_IDS,
     SHORT_CALL_ID,
     SPEAKER_NAMES,

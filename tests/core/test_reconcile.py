@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.reconcile import Change, joined
-from amplifier_context_core.transcript import Entry, Snapshot, Transcript
+from amplifier_context_core.history.reconcile import Change, joined
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript
 
 
 def entry(seq: int, text: str = "") -> Entry:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.checkpoint import Draft, segment_of
-from amplifier_context_core.messages import ROLES, read_message
-from amplifier_context_core.render import (
+from amplifier_context_core.compaction.checkpoint import Draft, segment_of
+from amplifier_context_core.compaction.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
+from amplifier_context_core.messages.parsing import ROLES, read_message
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.rendering.renderer import (
     EMPTY_MESSAGE,
     INTERRUPTED,
     NO_OUTPUT,
@@ -26,12 +28,10 @@ from amplifier_context_core.render import (
     short_result,
     without_response_id,
 )
-from amplifier_context_core.rounds import rounds_of
-from amplifier_context_core.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
-from amplifier_context_core.summaries import ResultSummaries, Summaries
-from amplifier_context_core.thinking import without_thinking
-from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.transcript import Response, Transcript
+from amplifier_context_core.rendering.rounds import rounds_of
+from amplifier_context_core.rendering.summaries import ResultSummaries, Summaries
+from amplifier_context_core.rendering.thinking import without_thinking
+from amplifier_context_core.transcript.transcript import Response, Transcript
 from amplifier_context_testing import check_request, conversations
 
 from .support import PNG_1X1, Message, block, call, result, rounds, says, transcript, user

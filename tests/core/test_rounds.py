@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.rounds import Round, RoundList, rounds_of, task_of
+from amplifier_context_core.rendering.rounds import Round, RoundList, rounds_of, task_of
 
 from .support import Message, block, call, result, rounds, says, system, transcript, user
 

@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, render, tables
-from amplifier_context_core.checkpoint import Draft, segment_of
+from amplifier_context_core import ContextManager
+from amplifier_context_core.compaction.checkpoint import Draft, segment_of
+from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.strategies.base import Goal
+from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
-from amplifier_context_core.digest import digest_line
-from amplifier_context_core.lines import Line
-from amplifier_context_core.messages import Reading
-from amplifier_context_core.render import RenderedRound, Renderer
-from amplifier_context_core.rounds import Round, RoundList
-from amplifier_context_core.strategies.base import Goal
-from amplifier_context_core.strategies.outputs import ClipToolOutputs
-from amplifier_context_core.tables import LONGEST, as_table
-from amplifier_context_core.tokens import approx_token_counter
-from amplifier_context_core.transcript import Entry, Transcript
+from amplifier_context_core.messages.parsing import Reading
+from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.rendering import json_tables, renderer
+from amplifier_context_core.rendering.json_tables import LONGEST, as_table
+from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
+from amplifier_context_core.rendering.rounds import Round, RoundList
+from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.view.view import Line
 
 from .support import Message, call, result, transcript, user
 
@@ -107,7 +108,7 @@ async def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: st
 
 async def test_the_text_of_a_message_of_many_results_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
-    real = render.text_of
+    real = renderer.text_of
 
     def text_of(content: object) -> str:
         nonlocal read
@@ -115,7 +116,7 @@ async def test_the_text_of_a_message_of_many_results_is_read_once(monkeypatch: p
         read += len(text)
         return text
 
-    monkeypatch.setattr(render, "text_of", text_of)
+    monkeypatch.setattr(renderer, "text_of", text_of)
     held = paired(parallel(MANY, "one message"))
     read = 0
     rendered(held)
@@ -157,7 +158,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(text))
         return real(text, **options)
 
-    monkeypatch.setattr(tables.json, "loads", loads)
+    monkeypatch.setattr(json_tables.json, "loads", loads)
     return sizes
 
 

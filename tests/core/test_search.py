@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_core.search import ScanIndex, SearchIndex, searchable_text
+from amplifier_context_core.transcript.search import ScanIndex, SearchIndex, searchable_text
 
 from .support import Message, block, call, result, says, transcript, user
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.fence import one_line
-from amplifier_context_core.speech import GAP, OWN, PASTED, RULE, Speaker, joined, length, read, select
+from amplifier_context_core.compaction.speech import GAP, OWN, PASTED, RULE, Speaker, joined, length, read, select
+from amplifier_context_core.rendering.quoting import one_line
 
 
 def worths(text: str) -> dict[str, float]:

@@ -28,10 +28,10 @@ from amplifier_context_core import (
     count_tokens,
     load_config,
 )
-from amplifier_context_core.checkpoint import DigestEntry, Draft, Fact
-from amplifier_context_core.digest import digest_line
-from amplifier_context_core.fence import TAG
-from amplifier_context_core.strategies.folding import fold
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.strategies.folding import fold
+from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter, check_request, conversations
 from amplifier_context_testing.talk import image_block
 

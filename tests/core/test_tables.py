@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from amplifier_context_core.tables import as_table, told
+from amplifier_context_core.rendering.json_tables import as_table, told
 
 FLIGHTS = [
     {"flight_number": f"HAT{n:03d}", "from": "SFO", "seats": {"economy": n, "business": 2 * n}, "stops": []}

@@ -20,9 +20,9 @@ from amplifier_context_core import (
     count_tokens,
     exact_token_counter,
     load_config,
-    tokens,
 )
-from amplifier_context_core.tokens import VocabularyTokenCounter, load_counter, measure, size_of
+from amplifier_context_core.messages import tokens
+from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure, size_of
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.talk import image_block, image_url
 

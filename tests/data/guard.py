@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, kin, load_config
+from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session, conversations, read_transcripts
 from tests.conftest import DATA
 
@@ -31,7 +32,7 @@ _NOW = "2026-01-01T00:00:00.000+00:00"
 
 async def fingerprint(messages: Sequence[Message], share: float) -> str:
     """Return the hash of all views and reports of one session in a window of this share of its tokens."""
-    kin.forget()
+    shared_cache.forget()
     budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
     config = load_config({"token_counter": "heuristic", "max_tokens": budget})
     manager = ContextManager(config, plugins=Plugins(), clock=lambda: _NOW)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, erasures, load_config
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased
+from amplifier_context_core.history import redactions
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.manager.support import ask, feed, rounds
@@ -216,7 +217,7 @@ async def test_calls_and_results_are_recognised_by_their_ids(place: Place) -> No
     talk = login("call_IuR7Jj3zNfGq5x0b")
     manager = await feed(manager_on(place), talk)
     assert await manager.forget(containing=SECRET) == ["m2", "m3"]
-    assert [erasure.trace for erasure in manager.history.erasures.all()] == ["", ""]
+    assert [erasure.trace for erasure in manager.history.redactions.all()] == ["", ""]
     shorter = {**talk[2], "content": talk[2]["content"][:30]}  # what a host cut has another hash
     await manager.set_messages([*talk[:2], shorter, talk[3]])
     assert "hunter2" not in await everything(manager)
@@ -295,18 +296,18 @@ async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
         await manager.forget(["m2"])
         manager = await again(manager, place, name)
         await manager.forget(["m3"])
-        kept = [erasure.trace for erasure in manager.history.erasures.all()]
-        found.append({erasures.settings_of(trace)[0] for trace in kept})  # type: ignore[index]
+        kept = [erasure.trace for erasure in manager.history.redactions.all()]
+        found.append({redactions.settings_of(trace)[0] for trace in kept})  # type: ignore[index]
         assert len(kept) == 2
     assert [len(salts) for salts in found] == [1, 1]
     assert found[0].isdisjoint(found[1])
 
 
 async def test_the_event_loop_goes_on_while_texts_are_hashed(
-    monkeypatch: pytest.MonkeyPatch, shipped_cost: erasures.Cost
+    monkeypatch: pytest.MonkeyPatch, shipped_cost: redactions.Cost
 ) -> None:
     assert shipped_cost == (15, 8, 3)
-    monkeypatch.setattr(erasures, "COST", shipped_cost)
+    monkeypatch.setattr(redactions, "COST", shipped_cost)
     manager = await told(Place("memory", Path()))
     history = await manager.get_messages()
     gaps: list[float] = []
@@ -333,13 +334,13 @@ async def test_the_event_loop_goes_on_while_texts_are_hashed(
 
 async def test_a_list_is_not_hashed_where_nothing_was_erased_nor_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[bytes] = []
-    hashing = erasures.trace_of
+    hashing = redactions.trace_of
 
-    def counted(text: bytes, salt: bytes, cost: erasures.Cost | None = None) -> str:
+    def counted(text: bytes, salt: bytes, cost: redactions.Cost | None = None) -> str:
         hashed.append(text)
         return hashing(text, salt, cost)
 
-    monkeypatch.setattr(erasures, "trace_of", counted)
+    monkeypatch.setattr(redactions, "trace_of", counted)
     manager = await told(Place("memory", Path()))
     history = [stripped(message) for message in await manager.get_messages()]
     for number in range(5):
@@ -355,14 +356,14 @@ async def test_a_list_is_not_hashed_where_nothing_was_erased_nor_twice(monkeypat
 async def test_a_trace_that_somebody_planted_costs_nothing(tmp_path: Path) -> None:
     salt, digest = "A" * 22, "A" * 43
     for cost in ("ln=31,r=8,p=1", "ln=15,r=99,p=1", "ln=15,r=8,p=99", "ln=0,r=8,p=1"):
-        assert erasures.settings_of(f"$scrypt${cost}${salt}${digest}") is None
-    assert erasures.settings_of(f"$scrypt$ln=15,r=8,p=3${salt}${digest}") == (bytes(16), (15, 8, 3))
+        assert redactions.settings_of(f"$scrypt${cost}${salt}${digest}") is None
+    assert redactions.settings_of(f"$scrypt$ln=15,r=8,p=3${salt}${digest}") == (bytes(16), (15, 8, 3))
 
 
 async def test_too_many_new_messages_are_not_all_hashed_and_that_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(erasures, "_MOST", 3)
+    monkeypatch.setattr(redactions, "_MOST", 3)
     manager = await told(Place("memory", Path()))
     await manager.forget(["m2"])
     await manager.set_messages([{"role": "user", "content": f"another life {number}"} for number in range(5)])

@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import MemoryStore, Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 ROUNDS = 40
 

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, NotLoaded, load_config
 from amplifier_context_core.stores import MemoryStore
-from amplifier_context_core.transcript import Response, Usage
+from amplifier_context_core.transcript.transcript import Response, Usage
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.talk import Talk
 from tests.manager.support import Message, ask, feed, rounds

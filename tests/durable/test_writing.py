@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import Store
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing import coding_session
 from tests.durable.faulty import FaultyStore
 from tests.manager.support import ask, feed, rounds

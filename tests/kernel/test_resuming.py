@@ -15,7 +15,7 @@ from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_persistent
 from amplifier_context_core import ConfigError, ContextManager
-from amplifier_context_core.messages import text_of
+from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import mount_plan, session

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, load_config, open_store
-from amplifier_context_core.digest import digest_line
-from amplifier_context_core.messages import arguments_of, calls_of, read_message
-from amplifier_context_core.tokens import approx_token_counter
+from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.messages.parsing import arguments_of, calls_of, read_message
+from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_testing import check_request
 
 from ..core.support import Message, result, rounds, user

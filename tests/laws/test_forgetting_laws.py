@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.erase import is_erased
-from amplifier_context_core.messages import INSTRUCTING, calls_of, copy_message
+from amplifier_context_core.messages.parsing import INSTRUCTING, calls_of, copy_message
 from amplifier_context_core.stores import MemoryStore, Store, open_store
+from amplifier_context_core.transcript.redaction import is_erased
 
 SECRET = "sk-live-4242-topsecret"
 LONG = "call_IuR7Jj3zNfGq5x0b"

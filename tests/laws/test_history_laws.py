@@ -12,18 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ContextManager,
-    approx_token_counter,
-    count_message_tokens,
-    count_tokens,
-    kin,
-    load_config,
-)
-from amplifier_context_core.messages import INSTRUCTING, copy_message
-from amplifier_context_core.render import Renderer
-from amplifier_context_core.rounds import rounds_of
-from amplifier_context_core.transcript import Entry, Snapshot
+from amplifier_context_core import ContextManager, approx_token_counter, count_message_tokens, count_tokens, load_config
+from amplifier_context_core.messages.parsing import INSTRUCTING, copy_message
+from amplifier_context_core.rendering.renderer import Renderer
+from amplifier_context_core.rendering.rounds import rounds_of
+from amplifier_context_core.transcript.transcript import Entry, Snapshot
+from amplifier_context_core.view import shared_cache
 
 from .histories import Message, Step, conversations
 
@@ -42,7 +36,7 @@ class Life:
     """A session to which everything happens that may, and what was known of it on the way."""
 
     def __init__(self) -> None:
-        kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
+        shared_cache._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
         self.manager = ContextManager(
             load_config({"token_counter": "heuristic"}), session_id="s", clock=lambda: "2026-01-01T00:00:00.000+00:00"
         )

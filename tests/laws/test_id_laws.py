@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, load_config, open_store
-from amplifier_context_core.provider_limits import safe_call_id
+from amplifier_context_core.rendering.provider_limits import safe_call_id
 from amplifier_context_testing import check_request
 
 from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results

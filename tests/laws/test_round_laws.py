@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.messages import read_message
-from amplifier_context_core.render import OPENING, Renderer
-from amplifier_context_core.rounds import RoundList, rounds_of
-from amplifier_context_core.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.transcript import Entry, Transcript
+from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.rendering.renderer import OPENING, Renderer
+from amplifier_context_core.rendering.rounds import RoundList, rounds_of
+from amplifier_context_core.transcript.transcript import Entry, Transcript
 from amplifier_context_testing import check_request
 
 from .histories import Message, conversations, flat

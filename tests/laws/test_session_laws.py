@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import kin
+from amplifier_context_core.view import shared_cache
 from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
@@ -72,7 +72,7 @@ FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
 
 
 def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, Any], session: Any) -> None:
-    kin.forget()
+    shared_cache.forget()
     run(Driver(place.store, place.session_id(name), budgets, config), session)
 
 

@@ -28,11 +28,11 @@ from amplifier_context_core import (
     count_tokens,
     load_config,
 )
-from amplifier_context_core.ladder import build_ladder, climb
-from amplifier_context_core.messages import INSTRUCTING, is_human, read_message
-from amplifier_context_core.rounds import Round, rounds_of
-from amplifier_context_core.strategies.base import draft_of
-from amplifier_context_core.transcript import Transcript
+from amplifier_context_core.compaction.ladder import build_ladder, climb
+from amplifier_context_core.compaction.strategies.base import draft_of
+from amplifier_context_core.messages.parsing import INSTRUCTING, is_human, read_message
+from amplifier_context_core.rendering.rounds import Round, rounds_of
+from amplifier_context_core.transcript.transcript import Transcript
 
 from .histories import ORDERLY_STEPS, Message, conversations, flat
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.messages import copy_checked
+from amplifier_context_core.messages.parsing import copy_checked
 from amplifier_context_core.stores import Store, open_store
 
 TEXTS = st.text(st.sampled_from("\ud83d\ude00\ud800\udbff\udc00\udfffa\0é漢😀\ufeff"), max_size=9)

@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import HeuristicTokenCounter, count_message_tokens, count_tokens
-from amplifier_context_core.clip import clip_text
-from amplifier_context_core.digest import TAG, one_line
-from amplifier_context_core.identifiers import identifiers
-from amplifier_context_core.messages import copy_checked, copy_json, json_text, read_message, text_of
-from amplifier_context_core.render import scrub
-from amplifier_context_core.tokens import VocabularyTokenCounter
+from amplifier_context_core.compaction.digest import TAG, one_line
+from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, read_message, text_of
+from amplifier_context_core.messages.tokens import VocabularyTokenCounter
+from amplifier_context_core.rendering.renderer import scrub
+from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_testing import WordCounter
 
 from .histories import JSON, TEXTS, conversations, flat

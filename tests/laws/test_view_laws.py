@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, kin, load_config
+from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, load_config
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds
@@ -39,8 +40,8 @@ def run(law: Coroutine[Any, Any, T]) -> T:
 def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
     """A manager; unless `kindred`, it finds nothing that another session has made."""
     if not kindred:
-        kin._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
-        kin._counts.clear()  # pyright: ignore[reportPrivateUsage]
+        shared_cache._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
+        shared_cache._counts.clear()  # pyright: ignore[reportPrivateUsage]
     settings = load_config({"token_counter": "heuristic", **config})
     return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ConfigError
-from amplifier_context_core.checkpoint import Draft
-from amplifier_context_core.strategies import Goal, Strategy
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.strategies import Goal, Strategy
 from tests.manager.support import ask, feed, new_manager, rounds, session, shared_prefix, size, text, work
 
 LARGE, SMALL = 8_000, 2_000

@@ -10,9 +10,9 @@ from amplifier_core.llm_errors import ContextLengthError
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ConfigError, ContextManager, PinRefused
-from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Strategy
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Strategy
 from amplifier_context_testing import check_request
 from amplifier_context_testing.talk import Talk
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, session, size, text, work

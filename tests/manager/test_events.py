@@ -12,9 +12,9 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import events
-from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.strategies import FoldRounds, Goal, Strategy
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.strategies import FoldRounds, Goal, Strategy
 from amplifier_context_testing import EventRecorder
 from tests.manager.support import ask, feed, new_manager, rounds, size, text, work
 

@@ -12,10 +12,10 @@ import pytest
 from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, Entry, Goal, KeepImportant, Plugins, Strategy, hookimpl, load_config
-from amplifier_context_core.checkpoint import Draft
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_core.events import POST_COMPACT, WARNING
 from amplifier_context_core.failures import failure
-from amplifier_context_core.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder, checked
 from tests.manager.support import ask, feed, new_manager, rounds, work
 

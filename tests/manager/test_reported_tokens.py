@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, ContextOverflow, PinRefused, events
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.meter import Correction, Meter
+from amplifier_context_core.view.meter import Correction, Meter
 from amplifier_context_testing import EventRecorder
 from tests.manager.support import Message, ask, feed, new_manager, rounds, size
 

@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.rows import entry_of
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 
 PER_SESSION = 8  # kills a session lives through before the next one begins
 Message = tuple[int, int]  # seq and size: all there is to know of a message here

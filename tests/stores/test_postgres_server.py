@@ -26,7 +26,7 @@ from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.stores.servers.owner import Owner
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
 from amplifier_context_testing.store_claims_sessions import Forking

@@ -25,7 +25,7 @@ from amplifier_context_core.stores import Extent, Repair, Store, open_store
 from amplifier_context_core.stores.redis import store as module
 from amplifier_context_core.stores.redis.line import RedisConnections
 from amplifier_context_core.stores.redis.store import RedisLine, RedisStore
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
 from amplifier_context_testing.store_claims_sessions import Forking

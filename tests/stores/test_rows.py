@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import StoreError
-from amplifier_context_core.align import timestamp_of
-from amplifier_context_core.messages import read_message
+from amplifier_context_core.messages.parsing import read_message
 from amplifier_context_core.stores.rows import entry_of, extra_of, loads, message_json
-from amplifier_context_core.transcript import Entry, Response, Usage
+from amplifier_context_core.transcript.alignment import timestamp_of
+from amplifier_context_core.transcript.transcript import Entry, Response, Usage
 from amplifier_context_testing.store_samples import differing, entry, knowing, odd_entries, odd_messages
 
 from ..laws.histories import ANY_STEPS, JSON, flat

@@ -14,7 +14,7 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.sqlite import erasing
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript import Entry
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.store_samples import entries, entry
 
 

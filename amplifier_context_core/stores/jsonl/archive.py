@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..rows import entry_of, extra_of, loads, message_json
 from .disk import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
 from .index import Row

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from ...errors import ConfigError, StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
 from ..telling import tell_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..rows import extra_of, message_json
 from .archive import Archive, Contents, archived_line, record_of, rewritten_line
 from .checkpoint import Saved, covered_by, encode, saved_at

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..rows import entry_of
 from .disk import breathe, read_at
 from .index import Index, IndexDamaged, Row, crc_of, spans

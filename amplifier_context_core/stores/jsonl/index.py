@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..protocol import UNCOUNTED
 from ..rows import extra_of, loads, message_json
 from .disk import CHUNK, breathe, read_at

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..protocol import Extent, places
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, Saved, load

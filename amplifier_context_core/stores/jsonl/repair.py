@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...errors import InvalidMessage
-from ...messages import Message, read_message
+from ...messages.parsing import Message, read_message
 from ..protocol import UNCOUNTED
 from ..rows import loads, message_json
 from .disk import breathe, chunks, read_at

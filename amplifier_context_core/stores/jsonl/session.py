@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ...errors import NotErased, StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..checks import check_within
 from ..protocol import Durability, Extent, Repair, places
 from .archive import Archive, Contents, record_of

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..checks import check_session_id, path_in
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
 from .desk import Desk

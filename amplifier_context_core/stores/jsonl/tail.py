@@ -17,7 +17,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from .disk import Disk, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
 from .files import SessionFiles
 from .history import History, fits

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from ...errors import StoreError
 from ...futures import resolve, start_thread
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from .disk import begin_work
 
 _Answer = TypeVar("_Answer")

@@ -21,14 +21,14 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from ...errors import NotErased, SessionLost, StoreError
-from ...gate import Gate
+from ...locks import Gate
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
+from ..redis import scripts
 from ..rows import entry_of, loads, message_json
 from ..servers.changes import repeated
 from ..servers.leased_store import Change, LeasedStore
 from ..servers.leases import Claim, Held, Line, Rewritten, Row, State
 from ..servers.owner import Shared
-from . import scripts
 from .cluster import ClusterConnections
 from .line import RedisAddress, RedisConnections, read_address
 from .scripts import Script

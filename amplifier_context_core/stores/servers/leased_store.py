@@ -17,8 +17,8 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...errors import SessionInUse, SessionLost, StoreError
-from ...gate import Gate
-from ...transcript import Entry
+from ...locks import Gate
+from ...transcript.transcript import Entry
 from ..checks import check_session_id, check_within, no_session, session_exists
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, places
 from ..rows import entry_of

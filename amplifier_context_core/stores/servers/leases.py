@@ -25,8 +25,8 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import StoreError
-from ...gate import Gate
-from ...transcript import Entry
+from ...locks import Gate
+from ...transcript.transcript import Entry
 from ..protocol import Extent, OnRepair, SessionInfo
 from ..rows import extra_of, message_json
 from .owner import Owner

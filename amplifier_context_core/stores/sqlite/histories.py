@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..checks import check_within, no_session, session_exists
 from ..protocol import SessionInfo
 from ..rows import loads

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...errors import StoreError
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..rows import entry_of, extra_of, loads, message_json
 from .columns import number_in, positions_in, seal_of, text_in
 from .faults import damage

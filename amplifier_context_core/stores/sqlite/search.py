@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 
 from ...errors import StoreError
-from ...search import ScanIndex, searchable_text
-from ...transcript import Entry
+from ...transcript.search import ScanIndex, searchable_text
+from ...transcript.transcript import Entry
 from .columns import number_in
 from .histories import head_of, heads, keep, rows_between
 from .rows import Head, entry_in, first_key

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...transcript import Entry
+from ...transcript.transcript import Entry
 from ..checks import check_session_id, no_session, path_in, session_exists
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, places
-from . import histories, search
+from ..sqlite import histories, search
 from .carrying import WHOLE
 from .engine import Engine
 from .erasing import erase, is_erasing, note_erasing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import places
-from . import histories
+from ..sqlite import histories
 from .carrying import READERS, checkpoint_in
 from .faults import damage, store_error
 from .rows import first_key

@@ -1,0 +1,288 @@
+"""Checkpoints: the frozen, compacted rendering of a prefix of the history.
+
+A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that stands for many. A
+`Draft` is the segments of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
+also its own report: every segment says what it stands for, what became of it, and by which rule.
+
+Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import Field
+
+from ..messages.parsing import Message
+from ..messages.tokens import TokenCounter
+from ..rendering.renderer import RenderedMessage
+from ..rendering.rounds import Round
+from .speech import Sentence, Speaker, joined
+
+State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of a chapter: who spoke or which tool ran, how it ended, and names first seen there.
+
+    Line breaks in it become spaces, and tags that would close the chapter are escaped, when the chapter is rendered.
+
+    Attributes:
+        subject: begins with the mark of the original, ``m12``; who spoke, or which tool was called on what.
+        outcome: how a call ended; empty for speech.
+        names: identifiers, in the order they appeared.
+        scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
+        speaker: ``person`` or ``agent``; empty for a call and for what a host wrote.
+        said: for speech, its sentences.
+    """
+
+    subject: Annotated[str, Field(alias="head")]
+    outcome: str = ""
+    names: tuple[str, ...] = ()
+    scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
+    speaker: Speaker = ""
+    said: tuple[Sentence, ...] = ()
+
+    @property
+    def scored_names(self) -> list[tuple[str, float]]:
+        """The names with their scores; 1.0 for a name without one."""
+        return list(zip(self.names, (*self.scores, *repeat(1.0, len(self.names) - len(self.scores))), strict=False))
+
+    @property
+    def text(self) -> str:
+        """As it stands in the chapter: one line."""
+        line = f"{self.subject}: {joined(self.said)}" if self.said else self.subject
+        line = f"{line} -> {self.outcome}" if self.outcome else line
+        return f"{line}; {' '.join(self.names)}" if self.names else line
+
+
+@dataclass(frozen=True, slots=True)
+class DigestEntry:
+    """What a chapter says of one round.
+
+    Attributes:
+        first: lowest seq of the round.
+        last: highest seq.
+        turn: its turn id, ``a3``.
+        facts: what happened, each naming its mark and who spoke or which tool ran.
+        tokens: cost of the text.
+        original_tokens: tokens of the round in the history.
+    """
+
+    first: int
+    last: int
+    turn: str
+    facts: tuple[Fact, ...]
+    tokens: int
+    original_tokens: Annotated[int, Field(alias="before")]
+
+    @classmethod
+    def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
+        """Return what a chapter says of a round: these facts.
+
+        Args:
+            described: the round.
+            facts: at least one; each takes a line.
+            counter: text to tokens.
+        """
+        entry = cls(described.first, described.last, described.head.turn_id, (), 0, described.tokens)
+        return entry.with_facts(facts, counter)
+
+    def with_facts(self, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
+        """Return the entry of the same round with other facts."""
+        return replace(self, facts=tuple(facts), tokens=sum(counter(fact.text) + 1 for fact in facts))
+
+    @property
+    def text(self) -> str:
+        """As it stands in the chapter, on one or more lines."""
+        return "\n".join(fact.text for fact in self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Rounds folded into a short text.
+
+    Attributes:
+        entries: one for each round the chapter still describes, in order.
+        left_out: rounds in the range that no line speaks of any more.
+        original_tokens: tokens of all its rounds in the history.
+        author: ``digest`` (rules) or ``summary`` (a model).
+    """
+
+    entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
+    original_tokens: Annotated[int, Field(alias="before")]
+    left_out: int = 0
+    author: str = "digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A round, or a chapter, as a view shows it. Immutable; its messages must never be changed in place.
+
+    Attributes:
+        first: lowest seq it stands for. It identifies the segment within a draft.
+        last: highest seq it stands for.
+        turn: turn id of its first message, ``u3`` or ``a3``.
+        shown: the messages sent for it, in order.
+        tokens: their cost: the sum of their tokens.
+        original_tokens: tokens of the same rounds in the history.
+        state: what became of it.
+        rule: which strategy or rule did that; empty while it is kept as it was.
+        round: the entries behind it; None for a chapter.
+        chapter: what it says, for a chapter; None for a round.
+        protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
+            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``, ``asked for``.
+    """
+
+    first: int
+    last: int
+    turn: str
+    shown: tuple[RenderedMessage, ...]
+    tokens: int
+    original_tokens: Annotated[int, Field(alias="before")]
+    state: State = "kept"
+    rule: str = ""
+    round: Round | None = None
+    chapter: Chapter | None = None
+    protected_because: Annotated[str, Field(alias="floor")] = ""
+
+    @property
+    def mark(self) -> str:
+        """Mark of its first message."""
+        return f"m{self.first}"
+
+    @property
+    def is_human(self) -> bool:
+        """True if it shows a message that a person wrote."""
+        return self.newest_human > 0
+
+    @property
+    def newest_human(self) -> int:
+        """Seq of the newest message of a person that it shows; 0 when it shows none.
+
+        A person's words beside a late result are shown with the round of its call, before newer rounds.
+        """
+        if self.round is None or not self.round.is_human:
+            return 0
+        people = {entry.seq for entry in self.round.entries if entry.human}
+        return max((message.seq for message in self.shown if message.seq in people), default=0)
+
+    def rendered_as(self, shown: Sequence[RenderedMessage], state: State, rule: str) -> Segment:
+        """Return the same segment, shown differently.
+
+        Args:
+            shown: its messages; `RenderedMessage.with_message` makes one of another text. A call and its result stay.
+            state: what became of it: ``clipped``, ``cleared`` or ``superseded``.
+            rule: name of the strategy, for reports.
+        """
+        messages = tuple(shown)
+        return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
+
+
+def segment_of(held: Round, shown: Sequence[RenderedMessage], mends: Sequence[str] = ()) -> Segment:
+    """A round as it stands, before any strategy touched it."""
+    messages = tuple(shown)
+    return Segment(
+        held.first,
+        held.last,
+        held.head.turn_id,
+        messages,
+        sum(message.tokens for message in messages),
+        held.tokens,
+        "kept",
+        "mended" if mends else "",
+        held,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The segments of a view while strategies work on them. Immutable: a change makes a new draft.
+
+    Attributes:
+        segments: in the order of the view: chapters, and the rounds whose calls all have their results.
+        fixed: tokens of the view outside the segments: the system prompt, and rounds that wait for results.
+    """
+
+    segments: tuple[Segment, ...]
+    fixed: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole view."""
+        return self.fixed + sum(segment.tokens for segment in self.segments)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the segments, in order."""
+        return [shown.message for segment in self.segments for shown in segment.shown]
+
+    def with_segments(self, segments: Iterable[Segment]) -> Draft:
+        """Return a draft of these segments, with the same fixed part."""
+        return Draft(tuple(segments), self.fixed)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Checkpoint:
+    """An accepted draft. Never changes; stands for the first `covered` entries of the history.
+
+    Attributes:
+        covered: entries it stands for, counted from the first after the leading instructions.
+        upto: highest seq among them.
+        digest: hash of what it covers, by content: the same history in another session has the same.
+        segments: what is shown for them.
+        tokens: cost of that.
+        made_at: highest seq in the history when it was made.
+        budget: tokens of the request it was made for.
+        from_content: True if nothing but the content it covers went into it. Only then may another session use it:
+            pins, registered short forms, a focus and interrupted turns belong to one session.
+    """
+
+    covered: int
+    upto: int
+    digest: bytes
+    segments: Annotated[tuple[Segment, ...], Field(alias="pieces")]
+    tokens: int
+    made_at: int
+    budget: int
+    from_content: bool = False
+
+    @property
+    def mark(self) -> str:
+        """How it is named in reports: by the last message it covers."""
+        return f"m{self.upto}"
+
+    @property
+    def shown(self) -> Iterable[RenderedMessage]:
+        """All its messages, in order."""
+        for segment in self.segments:
+            yield from segment.shown
+
+
+def content_hash(message: Message) -> bytes:
+    """Sixteen bytes that are the same for the same content, whenever it was said."""
+    timeless = {key: value for key, value in message.items() if key not in ("timestamp", "metadata")}
+    metadata = message.get("metadata")
+    if isinstance(metadata, dict):
+        kept = {key: value for key, value in metadata.items() if key != "timestamp"}  # pyright: ignore[reportUnknownVariableType]
+        if kept:
+            timeless["metadata"] = kept
+    try:
+        data = orjson.dumps(timeless, option=orjson.OPT_SORT_KEYS)
+    except (orjson.JSONEncodeError, UnicodeError):
+        data = json.dumps(timeless, sort_keys=True).encode()
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def chain(before: bytes, seq: int, content: bytes) -> bytes:
+    """Hash of a run of entries: the hash of those before, then one more, by its seq and its content."""
+    return hashlib.blake2b(before + seq.to_bytes(8, "big") + content, digest_size=16).digest()

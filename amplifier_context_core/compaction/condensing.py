@@ -1,0 +1,263 @@
+"""Condensing: the entries of chapters in less room.
+
+What people said is shortened last, and rules last of that. Then come the agent's sentences, what each call was about,
+and the names least likely to be needed again. Where even that finds no room, calls of the oldest rounds are left out.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from ..messages.tokens import TokenCounter
+from .checkpoint import DigestEntry, Fact
+from .identifiers import identifiers
+from .speech import RULE, joined, length, select, with_gaps, word_end
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How condensing divides its room. The values are chosen on the choosing half of the lab (docs/evaluation.md).
+
+    Attributes:
+        people: share of the room that sentences of people may take.
+        rules: share of the room that sentences of people may take if so much is needed for the rules in them.
+        agent: share of what is left then that sentences of the agent may take.
+        calls: share of what is left then that calls may take before they are cut.
+        freshness: worth that the newest entry has above the oldest.
+    """
+
+    people: float = 0.6
+    rules: float = 0.9
+    agent: float = 0.65
+    calls: float = 0.35
+    freshness: float = 0.2
+
+
+TUNING = Tuning()
+_LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
+_LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
+_LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
+_WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
+_SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
+_CUT_NAME = 2.5  # worth of a name that was cut off: what a call or a sentence was about
+_NAMES_OF_SPEECH = 0.25  # of the sentences that are left out: what names in them may take
+_JOINTS = 5  # characters that join subject, outcome and names
+
+
+def condense(
+    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, tuning: Tuning = TUNING
+) -> list[DigestEntry | None]:
+    """Return the entries in about `share` of their characters together, None for each that is left out.
+
+    Args:
+        entries: of chapters, in order.
+        share: above 0 and below 1.
+        counter: text to tokens.
+        tuning: how the room is divided.
+    """
+    room = int(sum(len(entry.text) for entry in entries) * share)
+    facts = [list(entry.facts) for entry in entries]
+    of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
+    of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
+    rules = sum(_length_of_rules(fact) for of_entry in facts for fact in of_entry)
+    others = _length_of_speech(facts, "agent") + of_calls + of_names
+    people = max(int(room * tuning.people), min(rules, int(room * tuning.rules)), room - others)
+    room -= _shorten_speech(facts, "person", people)
+    room -= _shorten_speech(facts, "agent", max(int(room * tuning.agent), room - of_calls - of_names))
+    room -= _shorten_calls(facts, room, max(int(room * tuning.calls), room - of_names))
+    _choose_names(facts, room, tuning)
+    return _entries(entries, facts, counter)
+
+
+def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> list[DigestEntry]:
+    """Return the entries with at most about `room` characters of the agent's speech, without those that say no more."""
+    facts = [list(entry.facts) for entry in entries]
+    _shorten_speech(facts, "agent", room)
+    kept = [_with_names_of_silent(of_entry) for of_entry in facts]
+    return [entry for entry in _entries(entries, kept, counter) if entry is not None]
+
+
+def _entries(
+    entries: Sequence[DigestEntry], facts: Sequence[Sequence[Fact]], counter: TokenCounter
+) -> list[DigestEntry | None]:
+    """Return the entries with other facts; None for each that has none that says something."""
+    changed: list[DigestEntry | None] = []
+    for entry, of_entry in zip(entries, facts, strict=True):
+        left = [fact for fact in of_entry if fact.said or fact.names or not fact.speaker]
+        same = tuple(left) == entry.facts
+        changed.append(entry if same else entry.with_facts(left, counter) if left else None)
+    return changed
+
+
+def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[DigestEntry]:
+    """Return the entries in which people stated rules, with nothing but these."""
+    return [
+        entry.with_facts(stated, counter)
+        for entry in entries
+        if (stated := [fact for of_entry in entry.facts if (fact := _stated(of_entry)) is not None])
+    ]
+
+
+def _stated(fact: Fact) -> Fact | None:
+    """Return the fact with nothing but the rules in it; None if there are none."""
+    rules = [index for index, sentence in enumerate(fact.said) if sentence.worth >= RULE]
+    return replace(fact, said=tuple(with_gaps(fact.said, rules)), names=(), scores=()) if rules else None
+
+
+def _length_of_rules(fact: Fact) -> int:
+    """Return the characters that the rules in a fact take, with its label."""
+    stated = _stated(fact)
+    return length(stated.said) + len(fact.subject) + _JOINTS if stated else 0
+
+
+def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:
+    """Return the characters that one kind of speaker takes, labels included."""
+    return sum(
+        length(fact.said) + len(fact.subject) + _JOINTS
+        for of_entry in facts
+        for fact in of_entry
+        if fact.said and fact.speaker == speaker
+    )
+
+
+def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
+    """Bring what one kind of speaker said into `room` characters, in place; return the characters it takes then."""
+    places = [
+        (place, number)
+        for place, of_entry in enumerate(facts)
+        for number, fact in enumerate(of_entry)
+        if fact.said and fact.speaker == speaker
+    ]
+    spoken = [facts[place][number] for place, number in places]
+    labels = [len(fact.subject) + _JOINTS for fact in spoken]
+    chosen = select([fact.said for fact in spoken], room, labels)
+    taken = 0
+    for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
+        if said != fact.said:
+            rest = set(identifiers(joined(said)))
+            lost = [name for name in identifiers(joined(fact.said)) if name not in rest]
+            most = int((length(fact.said) - length(said)) * _NAMES_OF_SPEECH)
+            facts[place][number] = _with_names(replace(fact, said=said), _first(lost, most))
+        taken += length(said) + label if said else 0
+    return taken
+
+
+def _first(names: Sequence[str], room: int) -> list[str]:
+    """Return the first names that fit into `room` characters."""
+    ends = accumulate(len(name) + 1 for name in names)
+    return [name for name, end in zip(names, ends, strict=True) if end <= room]
+
+
+def _with_names(fact: Fact, names: Sequence[str]) -> Fact:
+    """Return the fact with names that were cut off, before those it has."""
+    more = dict.fromkeys(names, _CUT_NAME)
+    return _named(fact, [*more.items(), *((name, score) for name, score in fact.scored_names if name not in more)])
+
+
+def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
+    """Return the fact with other names."""
+    return replace(fact, names=tuple(name for name, _ in scored), scores=tuple(score for _, score in scored))
+
+
+def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> int:
+    """Bring calls into their part of the room, the older the shorter, in place; return the characters they take.
+
+    Where not even their beginnings find room, the oldest are left out.
+    """
+    total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
+    share = share_of_calls / max(total, 1)
+    for place, of_entry in enumerate(facts):
+        cut = of_entry
+        if share < 1:
+            part = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
+            cut = [fact if fact.said else _shortened(_without_size(fact), part) for fact in of_entry]
+        of_entry[:] = _with_names_of_silent(cut)
+    costs = [sum(map(_cost, of_entry)) for of_entry in facts]
+    left = sum(costs)
+    for place in range(len(facts) - 1):
+        if left <= room:
+            break
+        facts[place][:] = [fact for fact in facts[place] if fact.said]
+        left -= costs[place]
+    return left
+
+
+def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts of an entry without speech that lost its sentences; the next fact takes over its names."""
+    kept: list[Fact] = []
+    for fact in reversed(facts):
+        if kept and fact.speaker and not fact.said:
+            after = kept[-1]
+            more = [scored for scored in fact.scored_names if scored[0] not in after.names]
+            kept[-1] = _named(after, [*more, *after.scored_names])
+        else:
+            kept.append(fact)
+    return kept[::-1]
+
+
+def _cost(fact: Fact) -> int:
+    """Return the characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
+    return 0 if fact.said else len(fact.subject) + len(fact.outcome) + _JOINTS
+
+
+def _without_size(fact: Fact) -> Fact:
+    return replace(fact, outcome="") if _SIZE.fullmatch(fact.outcome) else fact
+
+
+def _shortened(fact: Fact, share: float) -> Fact:
+    """Return the fact with subject and outcome in about a share of their characters; names cut off become names."""
+    room = int((len(fact.subject) + len(fact.outcome)) * share)
+    outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
+    subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
+    subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
+    outcome, lost_too = _cut(fact.outcome, outcome_room)
+    return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
+
+
+def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
+    """Return the beginning of a text up to a word's end, and what was cut off.
+
+    A name at the edge stays if it has at most `whole` characters: it would be kept beside the text in any case.
+    """
+    if len(text) <= room:
+        return text, ""
+    end = word_end(text, room - 2, reach=room)
+    after = text.find(" ", end + 1)
+    after = after if after >= 0 else len(text)
+    if after - end <= whole and identifiers(text[end:after]):
+        end = after
+    return (f"{text[:end]} …" if end < len(text) else text), text[end:]
+
+
+def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
+    """Keep the names likeliest to be needed again in `room` characters, each once, in place."""
+    ranked = sorted(
+        (
+            (score + tuning.freshness * place / len(facts), place, number, index)
+            for place, of_entry in enumerate(facts)
+            for number, fact in enumerate(of_entry)
+            for index, (_, score) in enumerate(fact.scored_names)
+        ),
+        reverse=True,
+    )
+    kept: set[tuple[int, int, int]] = set()
+    seen: set[str] = set()
+    for _, place, number, index in ranked:
+        name = facts[place][number].names[index]
+        if name in seen:
+            continue
+        room -= len(name) + 1
+        if room < 0:
+            break
+        seen.add(name)
+        kept.add((place, number, index))
+    for place, of_entry in enumerate(facts):
+        for number, fact in enumerate(of_entry):
+            scored = fact.scored_names
+            left = [scored[index] for index in range(len(scored)) if (place, number, index) in kept]
+            of_entry[number] = _named(fact, left) if len(left) != len(scored) else fact

@@ -1,0 +1,297 @@
+"""The digest: a chapter written by rules.
+
+One entry a round: its mark, who spoke or which tool ran on what, how it ended, and the identifiers first seen there,
+the likeliest to be needed again first. Everything a tool printed enters as identifiers and short quoted facts, never
+as prose, and everything is folded to single lines and escaped, so that no output can close the chapter or pose as an
+instruction.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
+from ..messages.tokens import TokenCounter, count_message_tokens
+from ..rendering.json_tables import told
+from ..rendering.quoting import TAG, one_line
+from ..rendering.renderer import NOTE_METADATA, RenderedMessage
+from ..rendering.rounds import Results, Round
+from ..rendering.summaries import ResultSummaries, Summaries
+from ..transcript.transcript import Entry
+from .checkpoint import Chapter, DigestEntry, Fact, Segment
+from .identifiers import identifiers, is_identifier
+from .speech import Speaker, joined, read, select, word_end
+
+_SCAN_HEAD = 24_000  # characters of an output searched for identifiers, from its start
+_SCAN_TAIL = 8_000  # and from its end
+_ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
+_CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
+_LEAST_CHARS = 60
+_PERSON_CHARS = 4_000  # characters of one message that a person wrote
+_AGENT_CHARS = 3_000  # characters of what the agent said in one message
+_LEAST_ARGUMENTS = 80  # characters of what a tool was called with
+_MOST_CHARS = 3_000
+_TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
+# A numbered line of a file, or one a search found. A compiler's word follows its place at once.
+_SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:)?\s*(?:fatal |)error)", re.I)
+_LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
+_KEY = re.compile(r'"([\w-]{5,})"\s*:')
+_TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
+
+
+def digest_line(
+    held: Round,
+    known: set[str],
+    counter: TokenCounter,
+    *,
+    share: float,
+    summaries: Summaries | None = None,
+) -> DigestEntry:
+    """What a chapter says of a round.
+
+    Args:
+        held: the round.
+        known: identifiers that stand in the chapter already; those said here are added.
+        counter: text to tokens.
+        share: of the round's own tokens that its line may cost, within limits that keep it readable.
+        summaries: short forms registered for tool results.
+    """
+    room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
+    facts = tuple(_facts(held, known, room, ResultSummaries(summaries or {})))
+    facts = facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),)
+    return DigestEntry.of(held, facts, counter)
+
+
+def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str) -> Message:
+    """The message a chapter is sent as: a fenced record in the role of the user, marked as written by no human.
+
+    Each fact takes one line, in which nothing can close the fence, whatever wrote it.
+    """
+    head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
+    gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
+    body = "".join(f"\n{one_line(fact.text)}" for entry in entries for fact in entry.facts)
+    metadata = {**NOTE_METADATA, "chapter": author}
+    return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
+
+
+def chapter_of(
+    entries: Sequence[DigestEntry],
+    counter: TokenCounter,
+    *,
+    left_out: int = 0,
+    original_tokens: int | None = None,
+    span: tuple[int, int] | None = None,
+) -> tuple[Chapter, RenderedMessage]:
+    """A chapter of these entries, and the message it is shown as.
+
+    Args:
+        entries: one for each round it describes.
+        counter: text to tokens.
+        left_out: rounds it stands for and does not describe.
+        original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
+        span: lowest and highest seq it stands for; by default from its first entry to its last.
+    """
+    total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
+    message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, "digest")
+    return Chapter(tuple(entries), total, left_out), RenderedMessage(message, count_message_tokens(message, counter))
+
+
+def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
+    """Return a chapter as it stands when it describes and counts a round no more; nothing if that was all it held."""
+    chapter = segment.chapter
+    if chapter is None:
+        raise ValueError(f"{segment.mark} is no chapter")
+    entries = [entry for entry in chapter.entries if entry.first != round_.first]
+    left_out = chapter.left_out - (len(entries) == len(chapter.entries))
+    taken = {entry.seq for entry in round_.entries}
+    first = segment.first
+    while first in taken:
+        first += 1
+    if first > segment.last or (not entries and left_out <= 0):
+        return []
+    tokens = max(0, chapter.original_tokens - round_.tokens)
+    rest, shown = chapter_of(
+        entries, counter, left_out=max(0, left_out), original_tokens=tokens, span=(first, segment.last)
+    )
+    return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
+
+
+def quote(text: str, room: int) -> str:
+    """A short quotation in at most about `room` characters, on one line."""
+    flat = one_line(text[: room * 3])
+    if len(flat) <= room and len(text) <= room * 3:
+        return flat
+    return flat[: word_end(flat, room)] + " …"
+
+
+def _facts(held: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
+    results = Results(held.entries)
+    calls = sum(len(entry.calls) for entry in held.entries if entry.role == "assistant")
+    for entry in held.entries:
+        spoken = _spoken(entry)
+        if spoken.strip():
+            yield _speech(entry, spoken, known, room if not calls else max(_LEAST_CHARS, room // 3))
+        if entry.role == "assistant":
+            for call in calls_of(entry.message):
+                found = results.take(call.id)
+                yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
+    for entry, result in results.left():
+        text = result_text(result.content)
+        head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')}"
+        yield _fact(head, _size(text), _candidates(text, 1.0), known, room)
+
+
+def _spoken(entry: Entry) -> str:
+    """What the message itself says, without the tool results in it."""
+    content = entry.message.get("content")
+    if isinstance(content, str):
+        return "" if entry.answers else content
+    return text_of([block for block in blocks_of(entry.message) if block.get("type") != "tool_result"])
+
+
+def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
+    speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
+    name = entry.message.get("name")
+    who = one_line(name)[:60] if isinstance(name, str) and name else entry.role
+    if not speaker:
+        line = quote(text, room)
+        known.update(identifiers(line))
+        return _fact(f"{entry.mark} {who}: {line}", "", _candidates(text, 2.0), known, room // 2)
+    most = _PERSON_CHARS if entry.human else _AGENT_CHARS
+    [said] = select([read(text, speaker)], most)
+    known.update(identifiers(joined(said)))
+    fact = _fact(f"{entry.mark} {who}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2)
+    return replace(fact, speaker=speaker, said=said)
+
+
+def _call(
+    entry: Entry,
+    call: Call,
+    found: tuple[Entry, Result] | None,
+    known: set[str],
+    room: int,
+    summaries: ResultSummaries,
+) -> Fact:
+    shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
+    head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
+    known.update(identifiers(shown))
+    if found is None:
+        return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
+    result_entry, result = found
+    text = result_text(result.content)
+    summary = summaries.of(result_entry, call.id)
+    if summary is not None:
+        outcome = quote(summary, room)
+    else:
+        outcome = _size(text)
+        trouble = _trouble(text)
+        if trouble and not outcome.startswith('"'):
+            outcome = f'{outcome}: "{quote(trouble, 140)}"'
+    known.update(identifiers(outcome))
+    candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
+    return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
+
+
+def _fact(head: str, outcome: str, candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> Fact:
+    chosen = _pick(candidates, known, room)
+    return Fact(head, outcome, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
+
+
+def _size(text: str) -> str:
+    if not text.strip():
+        return "no output"
+    lines = text.count("\n") + 1
+    if len(text) <= 80 and lines == 1:
+        return f'"{one_line(text)}"'
+    return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+
+
+def _trouble(text: str) -> str:
+    """The first line that speaks of trouble, near the start or near the end, unless it is quoted source code."""
+    for part in (text[:4_000], text[-4_000:]):
+        lowered = part.lower()
+        if len(lowered) != len(part):
+            continue
+        end = 0
+        for _ in range(_TROUBLE_TRIES):
+            places = [place for word in _TROUBLE if (place := lowered.find(word, end)) >= 0]
+            if not places:
+                break
+            first = min(places)
+            start = part.rfind("\n", 0, first) + 1
+            end = part.find("\n", first)
+            end = end if end >= 0 else len(part)
+            if not _SOURCE.match(part, start, end):
+                return part[max(start, first - 80) : end][:300]
+    return ""
+
+
+def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[str]) -> tuple[str, str]:
+    """Arguments in at most about `room` characters, and the text that found no place there."""
+    shown: list[str] = []
+    hidden: list[str] = []
+    ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
+    for key, value in ordered:
+        text = value if isinstance(value, str) else told(value)
+        flat = one_line(text[:400])
+        limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
+        if len(flat) <= limit and len(text) <= 400:
+            named = bool(shown) or (is_identifier(key) and key not in known)
+            piece = f"{one_line(key)[:40]}={flat}" if named else flat
+        else:
+            end = word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
+            piece = f"{one_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
+            hidden.append(text)
+        if room <= 0 and shown:
+            hidden.append(text)
+            continue
+        shown.append(piece)
+        room -= len(piece)
+    return " ".join(shown), "\n".join(hidden)
+
+
+def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
+    """Identifiers of a text with how likely they are to be needed again."""
+    if len(text) > _SCAN_HEAD + _SCAN_TAIL:
+        text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
+    keys = set(_KEY.findall(text))
+    ranked: list[tuple[float, str]] = []
+    for token in identifiers(text, 400):
+        if _STAMP.match(token):
+            continue  # when, not what
+        score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.01 * max(0, len(token) - 30)
+        if token in keys:
+            score -= 0.7  # of a schema: what it is the key of says more
+        if token.isdigit() or (token[0].isdigit() and ":" in token):
+            score -= 0.6  # line numbers, timestamps
+        location = _LOCATION.fullmatch(token) if ":" in token or "-" in token else None
+        if location is not None:
+            if location[1]:
+                ranked.append((score, location[1]))
+            score -= 1.0  # a line of a file: the file is the name
+        ranked.append((score, token))
+    return ranked
+
+
+def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> list[tuple[float, str]]:
+    """The best candidates not yet known that fit into `room` characters, in the order they appeared."""
+    order = sorted(range(len(candidates)), key=lambda index: (-candidates[index][0], index))
+    chosen: list[int] = []
+    for index in order:
+        token = candidates[index][1]
+        if token in known:
+            continue
+        if len(token) + 1 > room:
+            if room < 8:
+                break
+            continue
+        known.add(token)
+        chosen.append(index)
+        room -= len(token) + 1
+    return [candidates[index] for index in sorted(chosen)]

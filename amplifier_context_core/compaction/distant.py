@@ -1,0 +1,169 @@
+"""Distant history: what lies further back than a first compaction looks at round by round, folded at once.
+
+A view without a checkpoint shows all of its history. For an imported history of many budgets that is not possible, and
+to render and digest each of its rounds would take minutes. So rounds that lie several budgets back become chapters
+before anything is rendered. A chapter lists the newest words of people and counts the other rounds.
+
+The distance is measured in tokens that a view would show at least. A history that fits a view is therefore never
+folded here, however long its originals are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+
+from ..messages.parsing import text_of
+from ..messages.tokens import TokenCounter
+from ..rendering.renderer import Renderer, is_left_out
+from ..rendering.rounds import Round, RoundList
+from ..transcript.transcript import Entry, Snapshot
+from .checkpoint import Segment, segment_of
+from .digest import chapter_of, digest_line
+
+_REACH = 8  # budgets of history before the newest entry that a first compaction looks at round by round
+_BATCH = 5_000  # entries between two turns of the event loop
+_LISTED = 500  # rounds of people that chapters list, the newest; more would not survive the first condensing
+_LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default of `FoldRounds`
+
+
+async def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
+    """Return the index of the first entry that is not distant; `body` when there is no distant history.
+
+    Args:
+        history: all of it.
+        body: index of the first entry after the leading instructions.
+        budget: tokens of the request.
+        renderer: knows the limits of tool outputs.
+    """
+    enough = _REACH * budget
+    seen = 0
+    end = len(history)
+    while end > body and seen < enough:
+        end -= 1
+        seen += _least_shown(history[end], renderer)
+        if end % _BATCH == 0:
+            await asyncio.sleep(0)
+    if seen < enough:
+        return body
+    while end > body and history[end].answers:
+        end -= 1  # a call stays with the results that follow it
+    return end
+
+
+def _least_shown(entry: Entry, renderer: Renderer) -> int:
+    """Tokens an entry costs in a view at the least: tool outputs are clipped, or shown as tables."""
+    if is_left_out(entry.message):
+        return 0
+    if not entry.answers:
+        return entry.tokens
+    text = text_of(entry.message.get("content"))
+    if renderer.tables and text[:1] in ("[", "{"):
+        return 0  # how small a table is shows only when it is made
+    results = len(entry.answers)
+    within_bytes = entry.tokens * results * renderer.output_bytes // max(4 * len(text), 1)
+    return min(entry.tokens, results * renderer.output_limit, within_bytes)
+
+
+@dataclass(slots=True)
+class _Survey:
+    """The rounds of distant history, in order: figures of all, and the few that are shown or listed.
+
+    Attributes:
+        first: lowest seq, by number of the round.
+        last: highest seq.
+        tokens: of the round in the history.
+        kept: rounds that must stay, by number.
+        people: numbers and rounds that people wrote, the newest.
+    """
+
+    first: array[int] = field(default_factory=lambda: array("q"))
+    last: array[int] = field(default_factory=lambda: array("q"))
+    tokens: array[int] = field(default_factory=lambda: array("q"))
+    kept: dict[int, Round] = field(default_factory=dict[int, Round])
+    people: deque[tuple[int, Round]] = field(default_factory=lambda: deque(maxlen=_LISTED))
+
+    def add(self, round_: Round, pins: Collection[int]) -> None:
+        number = len(self.first)
+        self.first.append(round_.first)
+        self.last.append(round_.last)
+        self.tokens.append(round_.tokens)
+        pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
+        if pinned or round_.holds_loaded_tools or (round_.is_human and not self.people):
+            self.kept[number] = round_
+        if round_.is_human:
+            self.people.append((number, round_))
+
+
+async def fold_distant(
+    history: Snapshot, body: int, end: int, pins: Collection[int], renderer: Renderer, counter: TokenCounter
+) -> list[Segment]:
+    """Return the entries from `body` to `end` as chapters around the rounds that must stay.
+
+    The first and the newest round of a person stay, pinned rounds, and rounds that carry loaded tools.
+
+    Args:
+        history: all of it.
+        body: index of the first entry after the leading instructions.
+        end: index of the first entry that is not distant.
+        pins: seqs pinned by command.
+        renderer: renders the rounds that stay.
+        counter: text to tokens.
+    """
+    survey = _Survey()
+    async for round_ in _rounds(history, body, end):
+        survey.add(round_, pins)
+    if survey.people:
+        number, newest = survey.people[-1]
+        survey.kept[number] = newest
+    segments: list[Segment] = []
+    start = 0
+    for number in (*sorted(survey.kept), len(survey.first)):
+        if number > start:
+            segments.append(_chapter(survey, start, number, history, counter))
+        if number in survey.kept:
+            segments.append(_shown(survey.kept[number], renderer))
+        start = number + 1
+        await asyncio.sleep(0)
+    return segments
+
+
+def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
+    """Fold the rounds from number `start` to `stop`."""
+    span = (min(survey.first[start:stop]), max(survey.last[start:stop]))
+    known: set[str] = set()
+    entries = [
+        digest_line(round_, known, counter, share=_LINE_SHARE)
+        for number, round_ in survey.people
+        if start <= number < stop and number not in survey.kept
+    ]
+    tokens = sum(survey.tokens[start:stop])
+    left_out = stop - start - len(entries)
+    chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
+    first = history.find(span[0])
+    turn = first.turn_id if first else ""
+    return Segment(*span, turn, (shown,), shown.tokens, tokens, "folded", "distant", None, chapter)
+
+
+def _shown(round_: Round, renderer: Renderer) -> Segment:
+    for entry in round_.entries:
+        renderer.claim(entry)
+    rendered = renderer.render(round_)
+    return segment_of(round_, rendered.messages, rendered.mends)
+
+
+async def _rounds(history: Snapshot, start: int, stop: int) -> AsyncIterator[Round]:
+    """Rounds between two indices, in order, paired in batches so that few are in memory."""
+    rounds = RoundList()
+    for index in range(start, stop):
+        rounds.add(history[index])
+        if len(rounds) < _BATCH and index < stop - 1:
+            continue
+        closed = rounds.closed if index < stop - 1 else len(rounds)
+        for round_ in rounds.rounds[:closed]:
+            yield round_
+        rounds = RoundList(entry for round_ in rounds.rounds[closed:] for entry in round_.entries)
+        await asyncio.sleep(0)

@@ -1,0 +1,194 @@
+"""The floor: what no strategy may remove, found before any strategy runs.
+
+The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state, the newest notice of
+each hook. If together they leave no room to work in, the largest are clipped head and tail, the pins last, so that the
+request still fits and compactions do not follow one another on every request.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+import orjson
+
+from ..messages.media import MEDIA_BLOCKS
+from ..messages.parsing import INSTRUCTING, Message, is_signed, json_text, metadata_of
+from ..messages.tokens import TokenCounter
+from ..rendering.quoting import clip_quoted
+from ..rendering.renderer import RenderedMessage
+from .checkpoint import Draft, Segment
+from .strategies.base import with_protection
+
+_TRIES = 6  # clippings until a message is small enough; each aims a little lower
+_LEAST = 24  # tokens a clipped message keeps
+VERBATIM = ("pinned", "asked for")  # reasons for which a segment stays as it is, as long as anything else can give
+_WORTH = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
+
+
+def mark_protected(
+    segments: Sequence[Segment],
+    pins: Collection[int],
+    *,
+    pin_tokens: int,
+    required: Collection[int] = (),
+    later: Sequence[Segment] = (),
+) -> tuple[list[Segment], list[str]]:
+    """The segments, each with the reason why it must stay, and the marks of pins that had no room.
+
+    Args:
+        segments: of the view, in order.
+        pins: seqs pinned by command (``metadata.pinned`` is seen here).
+        pin_tokens: tokens all pins together may fill; those beyond it, oldest first served, are no pins.
+        required: seqs that the caller of this request asked for; they stay whatever they cost.
+        later: segments of the view behind these, which are not to be marked.
+    """
+    humans = [segment.newest_human for segment in segments]
+    task = next((index for index, seq in enumerate(humans) if seq), -1)
+    newest = max((segment.newest_human for segment in (*segments, *later)), default=0)
+    notices = {name: index for index, segment in enumerate(segments) if (name := hook_of(segment))}
+    marked: list[Segment] = []
+    crowded_out: list[str] = []
+    for index, segment in enumerate(segments):
+        held = segment.round
+        why = ""
+        if held is not None:
+            if any(entry.seq in required for entry in held.entries):
+                why = "asked for"
+            elif held.is_pinned or any(entry.seq in pins for entry in held.entries):
+                if segment.tokens <= pin_tokens:
+                    pin_tokens -= segment.tokens
+                    why = "pinned"
+                else:
+                    crowded_out.append(segment.mark)
+            if index == task:
+                why = why or "task"
+            elif newest and humans[index] == newest:
+                why = why or "newest human message"
+            elif index == len(segments) - 1 and not later:
+                why = why or "newest round"
+            elif held.holds_loaded_tools:
+                why = why or "loaded tools"
+            elif notices.get(hook_of(segment) or "") == index:
+                why = why or "newest notice of its hook"
+        marked.append(with_protection(segment, why))
+    return marked, crowded_out
+
+
+def hook_of(segment: Segment) -> str | None:
+    """The hook whose notice (a later system message) the segment is; None when it is none."""
+    if segment.round is None or segment.round.head.role not in INSTRUCTING:
+        return None
+    name = metadata_of(segment.round.head.message).get("hook_name")
+    return name if isinstance(name, str) and name else None
+
+
+def floor_tokens(draft: Draft) -> int:
+    """Tokens of what must stay, the fixed part of the view included."""
+    return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
+
+
+def clip_floor(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
+    """Clip the largest members of the floor until it fits `limit` tokens; pins only when that is not enough."""
+    for spare_pins in (True, False):
+        over = floor_tokens(draft) - limit
+        if over <= 0:
+            break
+        members = [
+            p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because in VERBATIM)
+        ]
+        cap = _cap([segment.tokens for segment in members], sum(p.tokens for p in members) - over)
+        large = {id(segment) for segment in members if segment.tokens > cap}
+        draft = draft.with_segments(clip_segment(p, cap, counter) if id(p) in large else p for p in draft.segments)
+    return draft
+
+
+def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter) -> Segment:
+    """A segment of at most about `max_tokens`: its largest messages are clipped head and tail."""
+    cap = _cap([shown.tokens for shown in segment.shown], max_tokens)
+    shown = [clip_rendered(message, cap, counter) if message.tokens > cap else message for message in segment.shown]
+    if all(a is b for a, b in zip(shown, segment.shown, strict=True)):
+        return segment
+    return segment.rendered_as(shown, "clipped", "floor")
+
+
+def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:
+    """A message of at most about `max_tokens`; the same object when nothing of it can be clipped."""
+    max_tokens = max(max_tokens, _LEAST)
+    size = shown.tokens
+    if size < _WORTH:
+        return shown
+    ratio = max_tokens / max(size, 1)
+    best = shown
+    for _ in range(_TRIES):
+        message = _clip_message(shown.message, ratio, f"m{shown.seq}" if shown.seq else None)
+        clipped = shown.with_message(message, counter)
+        if clipped.tokens < best.tokens:
+            best = clipped
+        if clipped.tokens <= max_tokens or ratio < 1e-4:
+            break
+        ratio *= 0.8 * max_tokens / clipped.tokens
+    return best
+
+
+def _cap(sizes: Sequence[int], total: int) -> int:
+    """The size to which the largest must come down so that all together are at most `total`."""
+    left = max(total, 0)
+    ordered = sorted(sizes)
+    for index, size in enumerate(ordered):
+        share = left // (len(ordered) - index)
+        if size > share:
+            return max(share, _LEAST)
+        left -= size
+    return max(sizes, default=0)
+
+
+def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
+    if is_signed(message):
+        return message  # byte-exact, or folded whole
+    clipped: Message = dict(message)
+    content = message.get("content")
+    if isinstance(content, str):
+        clipped["content"] = _clip(content, ratio, mark)
+    elif isinstance(content, list):
+        clipped["content"] = [_clip_block(block, ratio, mark) for block in cast("list[dict[str, Any]]", content)]
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        clipped["tool_calls"] = [_clip_call(call, ratio, mark) for call in cast("list[dict[str, Any]]", calls)]
+    return clipped
+
+
+def _clip_block(block: dict[str, Any], ratio: float, mark: str | None) -> dict[str, Any]:
+    kind = block.get("type")
+    if kind == "text":
+        return {**block, "text": _clip(block["text"], ratio, mark)}
+    if kind == "tool_call":
+        return {**block, "input": _clip_values(block["input"], ratio, mark)}
+    if kind in MEDIA_BLOCKS and ratio < 0.5:
+        return {"type": "text", "text": f"[{kind} left out for want of room{f': {mark}' if mark else ''}]"}
+    return block
+
+
+def _clip_call(call: dict[str, Any], ratio: float, mark: str | None) -> dict[str, Any]:
+    function = call.get("function")
+    if isinstance(function, dict):
+        function = cast("dict[str, Any]", function)
+        arguments = orjson.loads(function["arguments"])
+        return {**call, "function": {**function, "arguments": json_text(_clip_values(arguments, ratio, mark))}}
+    return {**call, "arguments": _clip_values(call.get("arguments"), ratio, mark)}
+
+
+def _clip_values(value: Any, ratio: float, mark: str | None) -> Any:
+    if isinstance(value, str):
+        return _clip(value, ratio, mark)
+    if isinstance(value, dict):
+        return {key: _clip_values(item, ratio, mark) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_clip_values(item, ratio, mark) for item in cast("list[Any]", value)]
+    return value
+
+
+def _clip(text: str, ratio: float, mark: str | None) -> str:
+    return clip_quoted(text, max(16, int(len(text) * ratio)), mark)

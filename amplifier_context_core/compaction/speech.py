@@ -1,0 +1,274 @@
+"""Speech: what people and the agent said, sentence by sentence, and which sentences to keep when there is no room.
+
+A sentence is kept whole or left out; ``…`` marks a gap. Sentences of people rank by whether they state a rule, those of
+the agent by what they hold: a conclusion, a decision, a reason, a number or a question ranks above the announcement of
+the next call.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from ..rendering.quoting import one_line
+from .identifiers import identifiers
+
+Speaker = Literal["", "person", "agent"]
+
+# A sentence ends at . ! ? or : before white space, at such a mark of Chinese or Japanese, or at the end of a line.
+_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？：])|[\r\n]+\s*")  # noqa: RUF001
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`\r\n]*)\s*")
+_TAG = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>")
+_QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
+_ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+# Words that state a rule, in English and Chinese: those that the lab counts (`testing/lab/sentences.py`) and further
+# words of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
+_RULE = re.compile(
+    r"\b(?:never|always|don['\u2019]?t|do\s+not|only|instead|make\s+sure|please|(?:must|should|shall)(?:n['\u2019]t)?|"
+    r"can(?:not|['\u2019]t)|won['\u2019]t|stop|refrain|ensure|avoid|without|forbidden|required?|prefer|unless|"
+    r"at\s+(?:most|least)|no\s+(?:more|longer|new)|remember|important)\b"
+    r"|从不|从来不|永远|总是|始终|必须|务必|一定要|(?<!要)不要|不准|不许|不能|请勿|禁止|只能|只要|仅|而不是|确保|保证|应该|应当|"
+    r"(?<![分区特个])别[^的人]|勿|(?<![邀申聘])请(?![教客假问求])",
+    re.IGNORECASE,
+)
+_ANNOUNCED = re.compile(
+    r"(?:(?:ok(?:ay)?|great|good|perfect|excellent|now|next|first|then|alright|right|sure|and|so|also)\b[,.! ]*)*"
+    r"(?:let me|let['\u2019]s|i['\u2019]?ll|i will|i['\u2019]m going to|i am going to|i need to|i should|i want to|"
+    r"we need to|time to|checking|looking|reading|running|searching)\b",
+    re.IGNORECASE,
+)
+_CONCLUDED = re.compile(
+    r"\b(?:because|since|therefore|thus|hence|caused?|root|found|turns? out|means|decided?|decision|chose|chosen|"
+    r"instead|rather|so that|due to|problem|issue|bug|reason|error|fix(?:ed|es)?|works?|working|pass(?:es|ed|ing)?|"
+    r"fail(?:s|ed|ing|ure)?|broken|missing|wrong|correct|confirm(?:s|ed)?|conclusion|result|summary|done|"
+    r"completed?|implemented|added|removed|changed|renamed|moved|updated|created|must|should|can(?:not|['\u2019]t)|"
+    r"do(?:es)?n['\u2019]t|isn['\u2019]t|not|no longer|todo|remaining|still|open|next step|needs?|risk|warning|"
+    r"important|note|never|always|only|already|(?:un)?expected)\b",
+    re.IGNORECASE,
+)
+
+RULE = 1.0  # worth of a person's sentence that states a rule
+OWN = 0.8  # of another sentence that a person wrote
+PASTED = 0.2  # of a sentence in what a person pasted
+_LONG = 4_000  # characters: what a person writes above this length is a paste for the most part, and states no rules
+_SHORT = 25  # characters: what a shorter sentence takes beside its text weighs more than its length
+_GAP_WORTH = -1.0
+_LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
+_MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
+
+
+class Sentence(NamedTuple):
+    """One sentence of what was said.
+
+    Attributes:
+        text: on one line, with the blank behind it that separates it from the next, if there is one.
+        worth: how much it is worth to keep, 0 to 1; below 0 for the mark of a gap.
+    """
+
+    text: str
+    worth: float
+
+
+GAP = Sentence("… ", _GAP_WORTH)
+
+
+def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
+    """Return the sentences of what a speaker said, in order. Joined, they are the text with its white space folded.
+
+    Only words that a person wrote state a rule: what the person pasted, tagged or quoted does not. What follows a rule
+    that ends in a colon, and the list behind it, belong to the rule.
+    """
+    if speaker != "person":
+        return tuple(Sentence(part, worth) for run in _runs(text) for worth in (_worth(run),) for part in _parts(run))
+    blocks = list(_blocks(text))
+    written = sum(len(block) for block, pasted in blocks if not pasted)
+    said: list[Sentence] = []
+    demanded = listed = False  # the sentence before is a rule that ends in a colon; this one is in the list behind it
+    for block, pasted in blocks:
+        for run in _runs(block):
+            listed = _ITEM.match(run) is not None and (demanded or listed)
+            is_rule = not pasted and written <= _LONG and (demanded or listed or _RULE.search(run) is not None)
+            demanded = is_rule and run.rstrip().endswith((":", "："))  # noqa: RUF001
+            worth = RULE if is_rule else PASTED if pasted or written > _LONG else OWN
+            said += (Sentence(part, worth) for part in _parts(run))
+    return tuple(said)
+
+
+def _runs(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, each on one line, with a blank behind it where the next is parted by one."""
+    start = 0
+    for end in (*(found.end() for found in _END.finditer(text)), len(text)):
+        run, start = text[start:end], end
+        line = one_line(run)
+        if line:
+            yield f"{line} " if run[-1].isspace() or end == len(text) else line
+
+
+def _parts(run: str) -> Iterator[str]:
+    """Yield a sentence, or, of one that is too long to be one, parts of it."""
+    while len(run) > _LONGEST:
+        end = word_end(run, _LONGEST)
+        end += run[end] == " "
+        yield run[:end]
+        run = run[end:]
+    if run:
+        yield run
+
+
+def _worth(sentence: str) -> float:
+    """Return the worth of a sentence of the agent: of what it holds, the higher the shorter it says so."""
+    if _WORD.search(sentence) is None:
+        worth = 0.1  # rules of tables, lone numbers
+    elif _ANNOUNCED.match(sentence):
+        worth = 0.15
+    else:
+        worth = _worth_of_content(sentence)
+    return round(worth * min(1.0, (_SHORT / len(sentence)) ** 0.5), 3)
+
+
+def _worth_of_content(sentence: str) -> float:
+    worth = 0.45
+    if _CONCLUDED.search(sentence):
+        worth += 0.25
+    if sentence.rstrip().endswith("?"):
+        worth += 0.15
+    if identifiers(sentence, 1) or any(letter.isdigit() for letter in sentence):
+        worth += 0.1
+    return worth
+
+
+def _blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield a person's message in parts, and whether the person pasted the part.
+
+    Pasted is what stands between fences, in a quotation, between tags on one line, or between tags of which the first
+    begins its line. What nothing closes encloses nothing.
+    """
+    lines = text.splitlines(keepends=True)
+    unclosed: set[str] = set()
+    place = 0
+    while place < len(lines):
+        if len(unclosed) > _MOST_UNCLOSED:
+            yield "".join(lines[place:]), True
+            return
+        end = _end_of_fence(lines, place, unclosed) or _end_of_element(lines, place, unclosed)
+        if end:
+            yield "".join(lines[place:end]), True
+            place = end
+        else:
+            yield from _spans(lines[place], unclosed)
+            place += 1
+
+
+def _end_of_fence(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
+    """Return the index behind the fenced block that begins at a line; 0 if none does."""
+    opening = _FENCE.fullmatch(lines[start])
+    if opening is None or opening[1] in unclosed:
+        return 0
+    for place in range(start + 1, len(lines)):
+        closing = _FENCE.fullmatch(lines[place])
+        if closing and not closing[2].strip() and closing[1].startswith(opening[1]):
+            return place + 1
+    unclosed.add(opening[1])
+    return 0
+
+
+def _end_of_element(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
+    """Return the index behind the tagged block whose first tag begins a line; 0 if none does."""
+    opening = _TAG.match(lines[start].lstrip())
+    if opening is None or opening[1].lower() in unclosed:
+        return 0
+    tags = re.compile(rf"<(/?){re.escape(opening[1])}(?:\s[^<>]*)?>", re.IGNORECASE)
+    depth = 0
+    for place in range(start, len(lines)):
+        for tag in tags.finditer(lines[place]):
+            depth += -1 if tag[1] else 1
+            if depth <= 0:
+                return place + 1
+    unclosed.add(opening[1].lower())
+    return 0
+
+
+def _spans(line: str, unclosed: set[str]) -> Iterator[tuple[str, bool]]:
+    """Yield a line in parts, and whether each is between tags; a quotation is one part."""
+    if _QUOTE.match(line):
+        yield line, True
+        return
+    missing = set(unclosed)
+    start = place = 0
+    while (tag := _TAG.search(line, place)) is not None:
+        if len(missing) > _MOST_UNCLOSED:
+            yield line[start:], True
+            return
+        place = tag.end()
+        end = -1 if tag[1] in missing else line.find(f"</{tag[1]}>", place)
+        if end < 0:
+            missing.add(tag[1])
+            continue
+        place = end + len(tag[1]) + 3
+        yield line[start : tag.start()], False
+        yield line[tag.start() : place], True
+        start = place
+    yield line[start:], False
+
+
+def word_end(text: str, end: int, reach: int = 24) -> int:
+    """Return the index of the last blank within `reach` characters before `end`; `end` if there is none."""
+    cut = text.rfind(" ", max(0, end - reach), max(0, end))
+    return cut if cut > 0 else max(0, end)
+
+
+def joined(said: Sequence[Sentence]) -> str:
+    """Return sentences as one text."""
+    return "".join(sentence.text for sentence in said).strip()
+
+
+def length(said: Sequence[Sentence]) -> int:
+    """Return the characters of sentences."""
+    return sum(len(sentence.text) for sentence in said)
+
+
+def select(
+    said: Sequence[Sequence[Sentence]], room: int, labels: Sequence[int] | None = None
+) -> list[tuple[Sentence, ...]]:
+    """Return several speeches in at most about `room` characters together: the sentences worth most, in their order.
+
+    Of equal worth, a later speech goes before an earlier one, and an earlier sentence before a later one.
+
+    Args:
+        said: the sentences of each speech, in order.
+        room: characters.
+        labels: characters that each speech costs beside its sentences, if any of them is kept.
+    """
+    labels = labels or [0] * len(said)
+    if sum(map(length, said)) + sum(labels) <= room:
+        return [tuple(speech) for speech in said]
+    ranked = sorted(
+        (-sentence.worth, -place, index)
+        for place, speech in enumerate(said)
+        for index, sentence in enumerate(speech)
+        if sentence.worth >= 0
+    )
+    kept: list[set[int]] = [set() for _ in said]
+    for _, behind, index in ranked:
+        place = -behind
+        needed = len(said[place][index].text) + len(GAP.text) + (0 if kept[place] else labels[place])
+        if needed <= room:
+            room -= needed
+            kept[place].add(index)
+    return [tuple(with_gaps(speech, left)) for speech, left in zip(said, kept, strict=True)]
+
+
+def with_gaps(speech: Sequence[Sentence], kept: Collection[int]) -> Iterator[Sentence]:
+    """Yield the sentences at some indices, with the mark of a gap where others are left out; nothing for no index."""
+    gap = False
+    for index, sentence in enumerate(speech if kept else ()):
+        if index in kept:
+            yield sentence
+            gap = False
+        elif not gap:
+            yield GAP
+            gap = True

@@ -1,0 +1,179 @@
+"""What a strategy is: a draft and a goal in, a draft out, the same object when nothing changed.
+
+A strategy sees rounds, never a flat list, so it cannot part a call from its result. It works oldest first and stops
+as soon as the goal is met. Every strategy also runs by itself on a plain list of messages, for people without the
+kernel: ``await TruncateToolOutputs(500).compact(messages)``.
+
+The contract, which `amplifier_context_testing.strategy_contract` holds every strategy to:
+
+- Leave what `Goal.may_touch` refuses: protected segments, and recent ones while older ones can still give.
+- Keep the segments in their order. Leave some out, show some differently (`Segment.rendered_as`), or put one chapter in
+  the place of neighbours (`fold`); bring in nothing else.
+- Keep a call and its result together in the messages of a segment.
+- Do not make the view larger, and return the same draft when there was nothing to do.
+- Change no message in place: history and other views share them. Keep nothing from one call for the next.
+
+The ladder skips a strategy that raises an exception or breaks the contract, and reports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from ...messages.parsing import INSTRUCTING, Message, read_message
+from ...messages.tokens import TokenCounter, approx_token_counter, count_message_tokens
+from ...rendering.renderer import RenderedMessage
+from ...rendering.rounds import rounds_of, task_of
+from ...rendering.summaries import Summaries
+from ...transcript.transcript import Transcript
+from ..checkpoint import Draft, Segment, segment_of
+
+Score = Callable[[Message], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a compaction wants. All tokens are as the counter counts them.
+
+    Attributes:
+        target: tokens the view should come down to.
+        budget: tokens it must not exceed; 0 when a strategy runs by itself.
+        counter: text to tokens.
+        recent: lowest seqs of the rounds that are recent: touched only when nothing older is left to give.
+        human_tokens: tokens that messages humans wrote keep for themselves, whatever else must go.
+        protected_results: how many of the newest tool rounds keep their outputs.
+        chapter_tokens: tokens that all chapters together may fill.
+        summaries: short forms registered for tool results.
+        focus: what the caller asked a summary to dwell on.
+        settled: highest seq whose place in the view is not to be touched when humans' words are folded; 0 for none.
+        ceiling: tokens that chapters are condensed for when all else was given in vain; 0 when there is no need.
+    """
+
+    target: int
+    budget: int
+    counter: TokenCounter = approx_token_counter
+    recent: frozenset[int] = frozenset()
+    human_tokens: int = 0
+    protected_results: int = 0
+    chapter_tokens: int = 1 << 62
+    summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
+    focus: str | None = None
+    settled: int = 0
+    ceiling: int = 0
+
+    def met_by(self, draft: Draft) -> bool:
+        """True if the draft is small enough."""
+        return draft.tokens <= self.target
+
+    @property
+    def is_last_resort(self) -> bool:
+        """True if the goal protects no recent rounds, no share of what humans wrote, and no settled places."""
+        return not (self.recent or self.human_tokens or self.settled)
+
+    def may_touch(self, segment: Segment) -> bool:
+        """True if a strategy may change this segment: it is neither protected nor recent."""
+        return not segment.protected_because and segment.first not in self.recent
+
+
+class Strategy:
+    """Base of all strategies; by itself it does nothing.
+
+    Attributes:
+        name: how it is named in config, reports and events.
+    """
+
+    name: ClassVar[str] = "keep"
+    _made_with: str = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Note the arguments, for the repr."""
+        made = super().__new__(cls)
+        with contextlib.suppress(TypeError, ValueError):  # arguments that do not fit are the constructor's to refuse
+            given = inspect.signature(made.__init__).bind(*args, **kwargs)
+            given.apply_defaults()
+            object.__setattr__(made, "_made_with", ", ".join(f"{k}={_shown(v)}" for k, v in given.arguments.items()))
+        return made
+
+    def __init__(self) -> None:
+        """Take no arguments; a strategy that has some defines its own."""
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        """Bring the draft nearer to the goal; return the same object if there was nothing to do.
+
+        A compaction calls it up to four times, each time with a goal that protects less: without the recent rounds,
+        then without the share of what humans wrote, then without what stands before the newest chapter. A request waits
+        for it, so long computations belong into a thread of their own.
+        """
+        return draft
+
+    def goal(self, draft: Draft) -> Goal:
+        """The goal when run by itself on a list: all that the strategy can free."""
+        return Goal(target=0, budget=0)
+
+    async def compact(self, messages: list[Message]) -> list[Message]:
+        """Run by itself on a plain list of messages.
+
+        System messages at the head, the task (first human message) and pinned messages always stay. The list given is
+        not changed; the same list object comes back when there was nothing to do.
+
+        Raises:
+            InvalidMessage: a message is malformed.
+        """
+        head, draft = draft_of(messages, self.counter)
+        done = await self.apply(draft, self.goal(draft))
+        return messages if done is draft else [*head, *done.messages]
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Text to tokens when run by itself."""
+        return approx_token_counter
+
+    def __repr__(self) -> str:
+        """Name the class and its arguments: sessions share checkpoints only where the ladder has the same repr."""
+        return f"{type(self).__name__}({self._made_with})"
+
+
+def _shown(argument: object) -> str:
+    """A function by its name: where it is in memory says nothing."""
+    return getattr(argument, "__qualname__", None) or repr(argument)
+
+
+def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any) -> tuple[list[Message], Draft]:
+    """The leading system messages of a plain list, and the draft of the rest, its messages as they were given."""
+    transcript = Transcript()
+    for message in messages:
+        copied, reading = read_message(message)
+        tokens = count_message_tokens(copied, counter, **counting)
+        transcript.append(transcript.draft(copied, reading, tokens, created=""))
+    entries = list(transcript.snapshot())
+    leading = 0
+    while leading < len(entries) and entries[leading].role in INSTRUCTING:
+        leading += 1
+    rounds = rounds_of(entries[leading:])
+    task = task_of(rounds)
+    segments: list[Segment] = []
+    for held in rounds:
+        shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in held.entries]
+        segment = segment_of(held, shown)
+        floor = "task" if held is task else "pinned" if held.is_pinned else ""
+        segments.append(with_protection(segment, floor))
+    fixed = sum(entry.tokens for entry in entries[:leading])
+    return list(messages[:leading]), Draft(tuple(segments), fixed)
+
+
+def with_protection(segment: Segment, why: str) -> Segment:
+    """The segment with the reason why it may not be removed."""
+    if segment.protected_because == why:
+        return segment
+    return replace(segment, protected_because=why)
+
+
+def at_least(least: int, value: int, name: str) -> int:
+    """`value`, if it is a whole number of at least `least`; else a ValueError that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value

@@ -1,0 +1,285 @@
+"""Folding: old rounds become chapters, appended like log segments.
+
+A compaction leaves the chapters that are there byte-identical and adds new ones after them, so that the cached prefix
+survives it, until together they outgrow their share and are condensed once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from typing import ClassVar
+
+from ...futures import in_thread_if
+from ...messages.parsing import metadata_of, text_of
+from ...messages.tokens import are_large
+from ..checkpoint import DigestEntry, Draft, Segment
+from ..condensing import condense, only_rules, shorten_agent
+from ..digest import chapter_of, digest_line
+from ..identifiers import identifiers
+from .base import Goal, Strategy
+
+_BREATHE = 20  # rounds digested between two breaths of the event loop
+_SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
+_RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
+_TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
+_LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
+_AGENT = 0.30  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
+_CHARS_PER_TOKEN = 4  # of prose
+_CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
+
+
+class FoldRounds(Strategy):
+    """Old rounds become chapters between the messages humans wrote, oldest first, until the goal is met.
+
+    Messages humans wrote are folded too, into the chapters around them, when that was not enough and they hold more
+    than the goal leaves them.
+
+    Args:
+        line_share: of a round's tokens that its line in the chapter may cost.
+    """
+
+    name: ClassVar[str] = "fold"
+
+    def __init__(self, line_share: float = 0.25) -> None:
+        if isinstance(line_share, bool) or not 0 < line_share <= 1:
+            raise ValueError(f"line_share must be above 0 and at most 1, got {line_share}")
+        self.line_share = line_share
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        if not goal.met_by(draft):
+            draft = await self._fold(draft, goal, _Rounds(goal))
+        if not goal.met_by(draft):
+            draft = await self._fold(draft, goal, _Humans(goal, draft))
+        return draft
+
+    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
+        done: list[Segment] = []
+        run: list[Segment] = []  # what will stand in one chapter
+        tokens = draft.tokens
+        freed = 0.0  # about what folding the run will free: all but the share of it that lines may cost
+        known: set[str] | None = None
+        for seen, segment in enumerate(draft.segments, 1):
+            if seen % _BREATHE == 0:
+                await asyncio.sleep(0)
+            if tokens > goal.target and choice.takes(segment):
+                known = _names_shown(draft.segments) if known is None else known
+                run.append(segment)
+                freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
+                if tokens - freed > goal.target:
+                    continue
+                segment = None
+            freed = 0.0
+            tokens += await self._finish(run, done, goal, known, choice)
+            if segment is not None:
+                done.append(segment)
+        await self._finish(run, done, goal, known, choice)
+        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
+        return draft if same else draft.with_segments(done)
+
+    async def _finish(
+        self, run: list[Segment], done: list[Segment], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
+    ) -> int:
+        """Fold what was gathered, if it is worth it; returns by how many tokens that changed the view."""
+        gathered = list(run)
+        run.clear()
+        if known is not None and choice.worth(gathered):
+            return await self._close(gathered, done, goal, known)
+        done.extend(gathered)
+        return 0
+
+    async def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
+        before = sum(segment.tokens for segment in run)
+        fresh = set(known)
+        lines: list[DigestEntry] = []
+        for seen, segment in enumerate(run, 1):
+            if seen % _BREATHE == 0:
+                await asyncio.sleep(0)
+            if segment.chapter:
+                lines.extend(segment.chapter.entries)
+            elif segment.round:
+                lines.append(
+                    await in_thread_if(
+                        are_large(entry.message for entry in segment.round.entries),
+                        digest_line,
+                        segment.round,
+                        fresh,
+                        goal.counter,
+                        share=self.line_share,
+                        summaries=goal.summaries,
+                    )
+                )
+        room = int(before * _AGENT * _CHARS_PER_TOKEN)
+        lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
+        folded = fold(run, lines, goal, self.name)
+        if folded.tokens >= before:  # short messages: a chapter would cost more than they do
+            done.extend(run)
+            return 0
+        known |= fresh
+        done.append(folded)
+        return folded.tokens - before
+
+
+class _Rounds:
+    """Fold what no human wrote; chapters that are there stay byte-identical."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
+
+    def takes(self, segment: Segment) -> bool:
+        return self._goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
+
+    def worth(self, run: Sequence[Segment]) -> bool:
+        return bool(run)
+
+
+class _Humans:
+    """Fold the oldest messages humans wrote, with all around them, down to what the goal leaves them."""
+
+    def __init__(self, goal: Goal, draft: Draft) -> None:
+        self._goal = goal
+        self._left = sum(segment.tokens for segment in draft.segments if segment.is_human)
+
+    def takes(self, segment: Segment) -> bool:
+        if segment.first <= self._goal.settled:
+            return False
+        if segment.chapter:
+            return not segment.protected_because
+        if not self._goal.may_touch(segment) or _is_chapter(segment):
+            return False
+        if segment.is_human:
+            if self._left <= self._goal.human_tokens:
+                return False
+            self._left -= segment.tokens
+        return True
+
+    def worth(self, run: Sequence[Segment]) -> bool:
+        return any(segment.chapter is None for segment in run)
+
+
+def _is_chapter(segment: Segment) -> bool:
+    """Is it a chapter, be it one that came in as a message of a plain list?"""
+    return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
+
+
+def _names_shown(segments: Sequence[Segment]) -> set[str]:
+    """Identifiers that stand in chapters, or in messages humans wrote: they need not be said again."""
+    return {
+        name
+        for segment in segments
+        if segment.chapter or segment.is_human
+        for shown in segment.shown
+        for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
+    }
+
+
+class CondenseChapters(Strategy):
+    """When chapters outgrow their share, or leave no room when all else was given, neighbours are joined and condensed,
+    the oldest most."""
+
+    name: ClassVar[str] = "condense"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        given = draft
+        for _ in range(_TRIES):
+            total = sum(segment.tokens for segment in draft.segments if segment.chapter)
+            room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED * goal.chapter_tokens)
+            if goal.is_last_resort and goal.ceiling:
+                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_LEAST * total)))
+            if total <= room:
+                break
+            draft = await self._condense(draft, goal, room / total)
+        # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
+        return draft if draft.tokens < given.tokens else given
+
+    async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
+        runs = list(_runs(draft.segments))
+        entries = [entry for run in runs for segment in run if segment.chapter for entry in segment.chapter.entries]
+        condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter))
+        done: list[Segment] = []
+        for run in runs:
+            await asyncio.sleep(0)
+            old = [entry for segment in run if segment.chapter for entry in segment.chapter.entries]
+            kept = [entry for entry in islice(condensed, len(old)) if entry is not None]
+            if not old or (len(run) == 1 and kept == old):
+                done.extend(run)
+            else:
+                done.append(fold(run, kept, goal, self.name))
+        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
+        return draft if same else draft.with_segments(done)
+
+
+def _are_long(entries: Sequence[DigestEntry]) -> bool:
+    """True if to rank what entries say would keep an event loop from its other tasks for long."""
+    return sum(len(fact.names) + len(fact.said) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
+
+
+def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Neighbouring chapters together, and neighbouring other segments together."""
+    for _, run in groupby(segments, key=lambda segment: segment.chapter is not None):
+        yield list(run)
+
+
+class DropChapters(Strategy):
+    """The oldest chapters go while all together outgrow their share, or the budget is at stake.
+
+    First they go but for the rules that people stated in them; where that is not enough, whole. A chapter within its
+    share is worth more than the tokens it takes. Originals stay in history.
+    """
+
+    name: ClassVar[str] = "drop"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        draft = self._drop(draft, goal, but_rules=True)
+        return self._drop(draft, goal, but_rules=False)
+
+    def _drop(self, draft: Draft, goal: Goal, *, but_rules: bool) -> Draft:
+        """Drop chapters, the oldest first, as long as they are too many; people's rules in them may stay."""
+        tokens = draft.tokens
+        chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
+        kept: list[Segment] = []
+        for segment in draft.segments:
+            crowded = chapters > goal.chapter_tokens or (goal.is_last_resort and tokens > goal.budget > 0)
+            left: Segment | None = segment
+            if segment.chapter and not segment.protected_because and crowded:
+                left = self._rules_of(segment, goal) if but_rules else None
+                freed = segment.tokens - (left.tokens if left else 0)
+                tokens -= freed
+                chapters -= freed
+            if left is not None:
+                kept.append(left)
+        same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
+        return draft if same else draft.with_segments(kept)
+
+    def _rules_of(self, segment: Segment, goal: Goal) -> Segment | None:
+        """Return the chapter with nothing but people's rules; None if it holds none."""
+        rules = only_rules(segment.chapter.entries if segment.chapter else (), goal.counter)
+        if not rules:
+            return None
+        folded = fold([segment], rules, goal, self.name)
+        return folded if folded.tokens < segment.tokens else segment
+
+
+def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
+    """Return the chapter that takes the place of neighbouring segments.
+
+    Args:
+        segments: rounds and earlier chapters, in the order of the draft, at least one.
+        entries: what the chapter says: one for each round it describes, in order. It counts the rounds without an entry
+            as left out.
+        goal: of the strategy; its counter measures the chapter.
+        rule: name of the strategy.
+    """
+    chapters = [segment.chapter for segment in segments if segment.chapter]
+    described = sum(len(segment.chapter.entries) if segment.chapter else 1 for segment in segments)
+    span = (min(segment.first for segment in segments), max(segment.last for segment in segments))
+    chapter, shown = chapter_of(
+        entries,
+        goal.counter,
+        left_out=sum(chapter.left_out for chapter in chapters) + described - len(entries),
+        original_tokens=sum(segment.original_tokens for segment in segments),
+        span=span,
+    )
+    turn = segments[0].turn
+    return Segment(*span, turn, (shown,), shown.tokens, chapter.original_tokens, "folded", rule, None, chapter)

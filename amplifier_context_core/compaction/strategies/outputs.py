@@ -1,0 +1,236 @@
+"""Strategies on what tools returned: the bulk of every agent's session, and the part least missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, cast
+
+from ...messages.parsing import Message, arguments_text, block_answers, calls_of, text_of
+from ...messages.tokens import TokenCounter
+from ...rendering.renderer import RenderedMessage
+from ...rendering.summaries import ResultSummaries
+from ...rendering.truncate import clip_text
+from ...transcript.transcript import Entry
+from ..checkpoint import Draft, Segment, State
+from .base import Goal, Strategy, at_least
+
+_CLEARED = "[output cleared, "
+_SUPERSEDED = "[superseded: "
+_REPLACED = (_CLEARED, _SUPERSEDED)  # what stands for an output already
+
+Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it, call id) -> text
+
+
+def output_texts(message: Message) -> Iterator[tuple[str, str]]:
+    """Call id and text of each tool output in a message."""
+    if message.get("role") == "tool" and message.get("tool_call_id"):
+        yield str(message.get("tool_call_id") or ""), text_of(message.get("content"))
+        return
+    content = message.get("content")
+    for block in cast("list[dict[str, Any]]", content) if isinstance(content, list) else []:
+        if block.get("type") == "tool_result":
+            yield block_answers(block), text_of(block.get("output", block.get("content")))
+
+
+def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
+    """The message with each tool output put through `shorten(text, call id)`; the same object if none changed."""
+    if message.get("role") == "tool" and message.get("tool_call_id"):
+        text = text_of(message.get("content"))
+        short = shorten(text, str(message.get("tool_call_id") or ""))
+        return message if short == text else {**message, "content": short}
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    changed = False
+    blocks: list[dict[str, Any]] = []
+    for block in cast("list[dict[str, Any]]", content):
+        if block.get("type") == "tool_result":
+            key = "output" if "output" in block else "content"
+            text = text_of(block.get(key))
+            short = shorten(text, block_answers(block))
+            if short != text:
+                block, changed = {**block, key: short}, True
+        blocks.append(block)
+    return {**message, "content": blocks} if changed else message
+
+
+def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Segment:
+    """A segment with its tool outputs shortened; the same object when that changes nothing or saves nothing."""
+    entries = {entry.seq: entry for entry in segment.round.entries} if segment.round else {}
+    shown: list[RenderedMessage] = []
+    changed = False
+    for rendered in segment.shown:
+        entry = entries.get(rendered.seq)
+        stored = rendered.answers
+
+        def shortened(text: str, call: str, entry: Entry | None = entry, stored: str = stored) -> str:
+            return shorten(text, entry, stored or call)
+
+        message = with_outputs(rendered.message, shortened)
+        if message is not rendered.message:
+            shorter = rendered.with_message(message, counter)
+            if shorter.tokens <= rendered.tokens:
+                rendered, changed = shorter, True
+        shown.append(rendered)
+    return segment.rendered_as(shown, state, rule) if changed else segment
+
+
+def holds_outputs(segment: Segment) -> bool:
+    """Is it a tool round that still shows something its tools returned?"""
+    return segment.round is not None and any(True for shown in segment.shown for _ in output_texts(shown.message))
+
+
+class _OutputStrategy(Strategy):
+    """Goes over tool rounds oldest first, sparing the newest, until the goal is met."""
+
+    state: ClassVar[State] = "clipped"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        spared = self._spared(draft.segments, goal)
+        segments = list(draft.segments)
+        tokens = draft.tokens
+
+        summaries = ResultSummaries(goal.summaries)
+
+        def shorten(text: str, entry: Entry | None, call: str) -> str:
+            return self.shorten(text, entry, summaries.of(entry, call) if entry else None)
+
+        for index, segment in enumerate(segments):
+            if tokens <= goal.target:
+                break
+            if index in spared or not goal.may_touch(segment) or not holds_outputs(segment):
+                continue
+            shorter = shorten_outputs(segment, goal.counter, self.state, self.name, shorten)
+            tokens += shorter.tokens - segment.tokens
+            segments[index] = shorter
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )
+
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
+        """Return what is shown of an output; `entry` holds it, `summary` is its short form."""
+        return text
+
+    def _spared(self, segments: Sequence[Segment], goal: Goal) -> set[int]:
+        keep = self.kept(goal)
+        rounds = [index for index, segment in enumerate(segments) if holds_outputs(segment)]
+        return set(rounds[len(rounds) - keep :]) if keep else set()
+
+    def kept(self, goal: Goal) -> int:
+        """How many of the newest tool rounds are spared."""
+        return goal.protected_results
+
+
+class ClipToolOutputs(_OutputStrategy):
+    """Older tool outputs become head and tail, or the short form the tool made of them (``compact_summary``).
+
+    Args:
+        max_chars: characters an output keeps.
+    """
+
+    name: ClassVar[str] = "clip"
+
+    def __init__(self, max_chars: int = 250) -> None:
+        self.max_chars = at_least(1, max_chars, "max_chars")
+
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
+        if summary is not None and len(summary) < len(text):
+            return clip_text(summary, self.max_chars, entry.mark if entry else None)
+        return clip_text(text, self.max_chars, entry.mark if entry else None)
+
+
+class ClearToolOutputs(_OutputStrategy):
+    """Older tool outputs are replaced by a line that says where they are.
+
+    Args:
+        keep_last: newest tool rounds whose outputs stay; None leaves that to the goal (``protected_tool_results``).
+    """
+
+    name: ClassVar[str] = "clear"
+    state: ClassVar[State] = "cleared"
+
+    def __init__(self, keep_last: int | None = None) -> None:
+        self.keep_last = None if keep_last is None else at_least(0, keep_last, "keep_last")
+
+    def kept(self, goal: Goal) -> int:
+        return goal.protected_results if self.keep_last is None else self.keep_last
+
+    def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
+        if summary is not None:
+            return summary if len(summary) < len(text) else text
+        if not text or text.startswith(_REPLACED):
+            return text
+        return f"{_CLEARED}{len(text):,} characters{f': {entry.mark}' if entry else ''}]"
+
+
+class TruncateToolOutputs(Strategy):
+    """Every tool output longer than `max_chars` is clipped in place, at any age. Idempotent.
+
+    Pinned rounds and the round of the task stay as they are.
+
+    Args:
+        max_chars: characters, at least 1.
+    """
+
+    name: ClassVar[str] = "truncate"
+
+    def __init__(self, max_chars: int) -> None:
+        self.max_chars = at_least(1, max_chars, "max_chars")
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        def shorten(text: str, entry: Entry | None, call: str) -> str:
+            return clip_text(text, self.max_chars, entry.mark if entry else None)
+
+        segments = [
+            segment
+            if segment.protected_because in ("pinned", "task")
+            else shorten_outputs(segment, goal.counter, "clipped", self.name, shorten)
+            for segment in draft.segments
+        ]
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )
+
+
+class SupersedeStaleReads(Strategy):
+    """Where the same call was made again later, only the latest result is kept: the older one is stale."""
+
+    name: ClassVar[str] = "supersede"
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
+        stale: dict[tuple[int, str], str] = {}  # (segment index, call id) -> mark of the later call
+        for index in range(len(draft.segments) - 1, -1, -1):
+            held = draft.segments[index].round
+            if held is None or not held.is_tool_round or held.unanswered:
+                continue
+            for entry in held.entries:
+                for call in calls_of(entry.message):
+                    key = f"{call.name}\0{arguments_text(call)}"
+                    later, mark = latest.setdefault(key, (index, entry.mark))
+                    if later != index:
+                        stale[index, call.id] = mark
+        segments = list(draft.segments)
+        tokens = draft.tokens
+        for index in sorted({index for index, _ in stale}):
+            segment = segments[index]
+            if tokens <= goal.target:
+                break
+            if not goal.may_touch(segment):
+                continue
+
+            def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
+                later = stale.get((index, call))
+                return f"{_SUPERSEDED}the same call was made again at {later}]" if later and text else text
+
+            segments[index] = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
+            tokens += segments[index].tokens - segment.tokens
+        return (
+            draft
+            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
+            else draft.with_segments(segments)
+        )

@@ -1,0 +1,1 @@
+"""The history: the only writer of a transcript and of its store."""

@@ -1,0 +1,499 @@
+"""The history of a session as its manager changes it: additions, echoes, edits, interrupts.
+
+One change at a time, in order, whatever thread or event loop it comes from; what a store refused is not part of the
+history. Reading never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from time import perf_counter
+from typing import Any, Literal, TypeVar, cast
+
+from ..compaction.checkpoint import content_hash
+from ..errors import InvalidMessage, NotErased, NotLoaded, StoreError
+from ..locks import Gate
+from ..messages.parsing import Message, read_message
+from ..messages.timestamps import utc_now
+from ..messages.tokens import TokenCounter, measure
+from ..plugins import Observers
+from ..stores import Extent, Store
+from ..transcript.alignment import Alignment, Incoming, timestamp_of
+from ..transcript.copying import lent
+from ..transcript.provenance import aligned, echoed, response_of, stamped
+from ..transcript.replay_detection import Replay
+from ..transcript.transcript import Entry, Response, Snapshot, Transcript, is_finished, same_entries
+from ..view.shared_cache import any_count, known_count
+from .append_queue import Addition, Additions, land
+from .redactions import Erasures, erasures_of
+from .stored import OnConflict, StoredTranscript
+
+log = logging.getLogger(__name__)
+
+OnInterrupt = Literal["keep", "discard", "repair"]
+_T = TypeVar("_T")
+_TURN = 0.0003  # seconds of drafting in one turn of the event loop
+_BREATHE = 500  # messages compared or read in between two breaths of the event loop
+
+
+class History:
+    """The transcript of one session, and the only place that changes it.
+
+    What comes in while the store is busy waits, and is then carried out together: one batch, one sync to disk. Whoever
+    is cancelled while it waits leaves work behind that is carried out all the same, so that history and store never
+    say different things.
+
+    Args:
+        session_id: identity of the session, in its store and in its entries.
+        store: where it is kept.
+        counter: gives the token counter; awaited once a message.
+        observers: plug-ins that watch this session.
+        on_interrupt: what a cancelled turn becomes.
+        on_conflict: what to do when another writer has the session: fail, or go on in a fork.
+        notify: told, in a word and a sentence, of what people should know.
+        clock: gives the time as `utc_now` does.
+        stamp: puts the time on a message that has none.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store,
+        counter: Callable[[], Awaitable[TokenCounter]],
+        observers: Observers,
+        *,
+        on_interrupt: OnInterrupt = "repair",
+        on_conflict: OnConflict = "error",
+        notify: Callable[[str, str], None] = lambda kind, text: None,
+        clock: Callable[[], str] = utc_now,
+        stamp: Callable[[Message, str], Message] = stamped,
+    ) -> None:
+        self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
+        self.erasures = Erasures()
+        self._kept = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
+        self._counter = counter
+        self._observers = observers
+        self._on_interrupt = on_interrupt
+        self._clock = clock
+        self._stamp = stamp
+        self._gate = Gate()
+        self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
+        self._work: set[asyncio.Task[Any]] = set()
+        self._replay = Replay(self.snapshot, self._kept.load)
+        self._cancelled = False
+        self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
+
+    # -- opening and loading ----------------------------------------------------------------------------------------
+
+    async def open(self) -> Extent:
+        """Claim the session in its store, or, where config says so, a fork of it that nobody else writes to."""
+        async with self._gate:
+            return await self._kept.open()
+
+    def resume(
+        self, transcript: Transcript, interrupted: frozenset[int] = frozenset(), shown: Iterable[Entry] = ()
+    ) -> None:
+        """Begin with what the store holds.
+
+        Args:
+            transcript: what was read of it, by place.
+            interrupted: turns whose open calls were stopped.
+            shown: entries that were read by seq, for the checkpoints show them.
+        """
+        self._kept.begin(transcript, shown)
+        self.erasures.are_known = not transcript.last_seq  # or a checkpoint says which they are
+        self.interrupted = interrupted
+        self._replay.end()
+        if len(transcript):
+            self._replay.resumed()
+        self._cancelled = False
+        self._settled_at = transcript.last_seq  # the turns of another process are over
+
+    async def load(self) -> None:
+        """Bring the whole history into memory."""
+        if self._transcript.gap:
+            async with self._gate:
+                await self._kept.load()
+
+    async def read(self, start: int, stop: int) -> list[Entry]:
+        """Entries from the store, by place, counted; with a word in the log every now and then when there are many."""
+        return await self._kept.read(start, stop)
+
+    async def find(self, seq: int) -> Entry | None:
+        """An entry by its seq, from memory or from the store."""
+        return await self._kept.find(seq)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The history as it is now."""
+        return self._transcript.snapshot()
+
+    def unchanged_since(self, revision: int) -> int:
+        """Entries at the start that are as they were at a revision."""
+        return self._transcript.unchanged_since(revision)
+
+    @property
+    def session_id(self) -> str:
+        """Identity of the session in its store."""
+        return self._kept.session_id
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._kept.transcript
+
+    @property
+    def revision(self) -> int:
+        """Rises with every change that is not an append."""
+        return self._transcript.revision
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq ever given."""
+        return self._transcript.last_seq
+
+    @property
+    def turn_count(self) -> int:
+        """Exchanges so far."""
+        return self._transcript.turn_count
+
+    # -- changing ---------------------------------------------------------------------------------------------------
+
+    async def add(self, raw: object, *, asked: str | None = None, heard: Response | None = None) -> Entry | None:
+        """Append a message.
+
+        Args:
+            raw: the message, of any shape KERNEL.md knows.
+            asked: when a response to it was asked for, for an assistant's message.
+            heard: what the provider reported of it.
+
+        Returns:
+            The new entry; None when it was the echo of one that is there.
+
+        Raises:
+            InvalidMessage: it cannot be stored; the field is named.
+            StoreError: the store refused it; it is not part of the history.
+        """
+        message, reading = read_message(raw)
+        tokens = await measure(message, await self._counter())
+        landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        return await self._additions.add(Addition(message, reading, tokens, asked, heard, landed))
+
+    async def set(self, messages: object) -> bool:
+        """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
+
+        Returns:
+            Whether the history changed.
+
+        Raises:
+            InvalidMessage: a message of the list cannot be stored; then nothing was.
+        """
+        if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+            raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
+        return await self.unbroken(self._set(cast("Sequence[object]", messages)))
+
+    async def clear(self) -> None:
+        """Forget everything; marks are not given again."""
+        await self.unbroken(self._clear())
+        self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
+
+    async def interrupt(self) -> list[Entry]:
+        """Take the unfinished current exchange out of the history; returns what was taken."""
+        return await self.unbroken(self._interrupt())
+
+    async def erase(
+        self, which: Callable[[Entry], bool], *, trace: bool = True
+    ) -> tuple[list[Entry], NotErased | None]:
+        """Erase what entries say, here and in the store, its archive included.
+
+        Args:
+            which: picks them, of the history and of the archive.
+            trace: keep what their echoes are recognised by without a timestamp, see `erasures`.
+
+        Returns:
+            What stayed behind, also of entries that were erased before; and why the store has not erased yet what
+            they said. The next call finishes that, whatever it picks.
+        """
+        return await self.unbroken(self._erase(which, trace))
+
+    async def finish(self) -> None:
+        """Wait for work that was begun and whose callers were cancelled."""
+        self._additions.bring_in_left()
+        ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
+        await asyncio.gather(*ours, return_exceptions=True)
+
+    def prompted(self) -> None:
+        """Note that a turn begins. Cancelled before its prompt is stored, it must not be taken for the turn before."""
+        if not self._cancelled:
+            self._settled_at = self._transcript.last_seq
+
+    def asked(self) -> None:
+        """Note that a request was made: whoever replays a history has done so by now."""
+        self._replay.end()
+
+    def cancelled(self) -> None:
+        """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
+        if self._transcript.last_seq != self._settled_at:
+            self._cancelled = True
+
+    async def settle(self) -> None:
+        """The turn is over: do to a cancelled one what the config says."""
+        if self._cancelled:
+            await self.unbroken(self._settled())
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def unbroken(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Carry work out to its end, whatever becomes of the caller: half a change would part history and store."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def _cut_off(self, ended: Sequence[Addition]) -> None:
+        """Their event loop ends while they are on their way in: those the history holds have landed."""
+        self._landed([addition for addition in ended if addition.entry and self._holds(addition.entry)])
+        land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
+
+    async def _add_all(self, batch: Sequence[Addition]) -> None:
+        await self._kept.rejoin()
+        drafted: list[Addition] = []
+        begun = perf_counter()
+        for addition in batch:
+            if perf_counter() - begun > _TURN:
+                await asyncio.sleep(0)
+                begun = perf_counter()
+            if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
+                if self._holds(addition.entry):
+                    self._landed((addition,))
+                    continue
+                addition.entry = None
+            if timestamp_of(addition.message) and (self._replay.is_expected or self.erasures):
+                await self._leave_erased(addition)
+            if self._replay.is_expected and await self._replay.has(addition.message, addition.reading):
+                land((addition,))
+                continue
+            if addition.reading.human and self._cancelled:
+                await self._append(drafted)
+                drafted = []
+                await self._settle()
+            if addition.reading.human:
+                self._replay.worked()
+            before = drafted[-1].entry if drafted else None
+            addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
+            drafted.append(addition)
+        await self._append(drafted)
+
+    def _draft(self, addition: Addition, turn: int) -> Entry:
+        message, reading = addition.message, addition.reading
+        now = self._clock()
+        created = timestamp_of(message) or now
+        asks = reading.role == "assistant"
+        return self._transcript.draft(
+            self._stamp(message, now),
+            reading,
+            addition.tokens,
+            created=min(addition.asked or created, created) if asks else created,
+            completed=created,
+            response=response_of(message, addition.heard) if asks else None,
+            turn=turn + 1 if reading.human else turn,
+        )
+
+    async def _append(self, drafted: Sequence[Addition]) -> None:
+        entries = [addition.entry for addition in drafted if addition.entry]
+        if not entries:
+            return
+        try:
+            await self._kept.append(entries, atomic=False)
+        except Exception:
+            for addition in drafted:
+                addition.entry = None
+            raise
+        self._landed(drafted)
+
+    def _landed(self, additions: Sequence[Addition]) -> None:
+        land(additions)
+        for addition in additions:
+            if addition.entry:
+                self._tell_appended(addition.entry)
+
+    def _holds(self, entry: Entry) -> bool:
+        try:
+            found = self._transcript.snapshot().find(entry.seq)
+        except NotLoaded:
+            return False
+        return found is not None and found.message == entry.message
+
+    async def _clear(self) -> None:
+        async with self._gate:
+            await self._kept.rejoin()
+            await self._kept.clear()
+            self._forget_turns()
+
+    async def _erase(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
+        counter = await self._counter()
+        async with self._gate:
+            await self._kept.rejoin()
+            await self._kept.load()
+            await self._any_erased()
+            everything = [*await self._kept.archived(), *self._transcript.snapshot()]
+            known = {entry.seq: entry for entry in everything if which(entry) or entry.seq in self.erasures.unfinished}
+            left = await self.erasures.erase(known.values(), counter, trace=trace)
+            problem = await self._kept.rewrite(left)
+            self.erasures.note(erasures_of([*everything, *left]))
+            self.erasures.unfinished = frozenset(known) if problem else frozenset()
+            return left, problem
+
+    async def _any_erased(self) -> bool:
+        """True if entries of this session were erased. What is not remembered of them is read from the store."""
+        if not self.erasures.are_known:
+            self.erasures.note(erasures_of([*await self._kept.archived(), *self._transcript.snapshot()]))
+            self.erasures.are_known = True
+        return bool(self.erasures)
+
+    async def _leave_erased(self, addition: Addition) -> None:
+        """If a message is added that was erased (a host replays its own transcript), leave it erased."""
+        if await self._any_erased():
+            item = (addition.message, addition.reading)
+            entries = () if self._transcript.gap else self._transcript.snapshot()
+            (left,) = await self.erasures.without_echoes([item], entries, by_text=False)
+            if left is not item:
+                addition.message, addition.reading = left
+                addition.tokens = await measure(addition.message, await self._counter())
+
+    async def _interrupt(self) -> list[Entry]:
+        async with self._gate:
+            await self._kept.rejoin()
+            return await self._take_out(finished_too=False)
+
+    async def _settled(self) -> None:
+        async with self._gate:
+            await self._kept.rejoin()
+            await self._settle()
+
+    async def _set(self, incoming: Sequence[object]) -> bool:
+        async with self._gate:
+            await self._kept.rejoin()
+            await self._kept.load()
+            stored = self._transcript.snapshot()
+            same, heard = await echoed(stored, incoming)
+            self._replay.listed()
+            if same == len(stored) and heard == len(incoming):
+                return False
+            rest = await self._read_all(incoming, heard)
+            left = stored[same:]
+            found = await aligned(left, rest)
+            new = [item for item in found.order if not isinstance(item, Entry)]
+            if new and await self._any_erased():
+                known = await self.erasures.without_echoes(new, stored)
+                instead = {id(item): other for item, other in zip(new, known, strict=True)}
+                rest = [instead.get(id(item), item) for item in rest]
+                found = await aligned(left, rest)
+            if not found.changed:
+                log.debug("set_messages brought what is there already; own history is kept")
+                return False
+            await self._edit(stored, same, found)
+            return True
+
+    async def _settle(self) -> None:
+        if not self._cancelled:
+            return
+        if self._on_interrupt == "discard":
+            await self._take_out(finished_too=True)
+        elif self._on_interrupt == "repair":
+            turn = await self._current_turn()
+            if turn:
+                self.interrupted |= {turn[0].turn}
+        self._cancelled = False
+        self._settled_at = self._transcript.last_seq
+
+    async def _take_out(self, *, finished_too: bool) -> list[Entry]:
+        turn = await self._current_turn()
+        if not turn or (is_finished(turn) and not finished_too):
+            return []
+        keep = len(self._transcript) - len(turn)
+        if keep <= self._transcript.gap.stop:
+            await self._kept.load()
+        await self._kept.replace(keep)
+        self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
+        return turn
+
+    async def _current_turn(self) -> list[Entry]:
+        try:
+            return self._transcript.current_turn()
+        except NotLoaded:
+            await self._kept.load()
+            return self._transcript.current_turn()
+
+    async def _read_all(self, incoming: Sequence[object], start: int) -> list[Incoming]:
+        read: list[Incoming] = []
+        for index in range(start, len(incoming)):
+            try:
+                read.append(read_message(incoming[index]))
+            except InvalidMessage as problem:
+                field, _, rest = str(problem).partition(": ")
+                raise InvalidMessage(
+                    f"messages[{index}].{field}", rest.removesuffix("; the message was not stored")
+                ) from None
+            if len(read) % _BREATHE == 0:
+                await asyncio.sleep(0)
+        return read
+
+    async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
+        order: list[Entry] = stored[:same]
+        fresh: list[Entry] = []
+        kept = 0
+        for number, item in enumerate(found.order):
+            if isinstance(item, Entry):
+                order.append(item)
+                kept += 1
+                continue
+            message, reading = item
+            turn = order[-1].turn if order else 0
+            now = self._clock()
+            entry = self._transcript.draft(
+                self._stamp(message, now),
+                reading,
+                await self._count(message),
+                created=timestamp_of(message) or now,
+                response=response_of(message, None) if reading.role == "assistant" else None,
+                turn=turn + 1 if reading.human else turn,
+            )
+            order.append(entry)
+            fresh.append(entry)
+            if number % _BREATHE == _BREATHE - 1:
+                await asyncio.sleep(0)
+        keep = same + same_entries(stored[same:], order[same:])
+        if keep == len(stored):  # nothing but additions at the end
+            await self._kept.append(fresh)
+        else:
+            log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
+            await self._kept.replace(keep, order[keep:])
+            if self.interrupted:
+                self.interrupted &= {entry.turn for entry in order}
+            if not order:
+                self._forget_turns()
+        for number, entry in enumerate(fresh, 1):
+            self._tell_appended(entry)
+            if number % _BREATHE == 0:
+                await asyncio.sleep(0)
+
+    async def _count(self, message: Message) -> int:
+        counter = await self._counter()
+        known = known_count(repr(counter), content_hash(message)) if any_count() else None
+        return await measure(message, counter) if known is None else known
+
+    def _tell_appended(self, entry: Entry) -> None:
+        if self._observers.watch("amplifier_context_appended"):
+            # Lent, for an observer watches: it may not rewrite history.
+            self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=lent(entry))
+
+    def _forget_turns(self) -> None:
+        self.interrupted = frozenset()
+        self._cancelled = False
+        self._replay.end()

@@ -1,0 +1,260 @@
+"""What is remembered of erased messages, so that a host that still has one cannot bring it back.
+
+A host keeps transcripts of its own, and hands them in as lists. In such a list an erased message is recognised by its
+role, the ids of its calls and results, and its timestamp. A host may strip timestamps; for these a *trace* is kept: the
+scrypt hash of what the message said, with a salt of the session's own. The text cannot be read from a trace, but it can
+be guessed: whoever reads the store may hash guesses. That is slow by design, and `forget --no-trace` keeps none.
+
+Hashing a text takes about a third of a second, and is done in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..futures import in_thread
+from ..messages.parsing import metadata_of, read_message
+from ..messages.tokens import TokenCounter
+from ..transcript.alignment import Incoming, said, timestamp_of
+from ..transcript.redaction import erased, erased_message, is_erased
+from ..transcript.transcript import Entry
+
+log = logging.getLogger(__name__)
+
+Kind = tuple[str, tuple[str, ...], tuple[str, ...]]  # role, ids of calls, ids of answers
+Cost = tuple[int, int, int]  # of scrypt: log2 N, r, p
+
+# One of the choices of equal strength in OWASP's Password Storage Cheat Sheet (the first is N=2^17, r=8, p=1); this one
+# takes 32 MiB. See docs/forgetting.md.
+COST: Cost = (15, 8, 3)
+_DEAREST: Cost = (17, 8, 10)  # a trace of a higher cost was not made here, and is not tried
+_SALT = 16  # bytes
+_HASH = 32  # bytes
+_TRACE = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([\w+/]{22})\$([\w+/]{43})")
+_TO_THE_MILLISECOND = re.compile(r"\.\d*[1-9]")  # a fraction of a second that is not zero
+_LONG_ID = 16  # characters; providers' own are longer, and short ones such as "call_0" are given again in every turn
+_MOST = 128  # texts compared with traces in one call: some 40 seconds of a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """One erased entry.
+
+    Attributes:
+        session_id: the session it came from; with `seq` its identity, in forks too.
+        seq: its seq there.
+        role: of its message.
+        calls: ids of the calls it made.
+        answers: ids of the calls it answered.
+        timestamp: of its message, ISO 8601; empty if it had none.
+        trace: hash of what it said, see `trace_of`; empty where none is kept.
+        shares_time: another entry of the same kind has the same timestamp.
+    """
+
+    session_id: str
+    seq: int
+    role: str
+    calls: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    timestamp: str = ""
+    trace: str = ""
+    shares_time: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with its echo, at least."""
+        return self.role, self.calls, self.answers
+
+
+def erasures_of(entries: Iterable[Entry]) -> list[Erasure]:
+    """Return what is remembered of the erased ones among all entries of a session, archived ones included.
+
+    Of entries of the same seq the last one counts.
+    """
+    known = {entry.seq: entry for entry in entries}.values()
+    if all(entry.erased is None for entry in known):
+        return []
+    times = Counter(_identity(entry) for entry in known)
+    found: list[Erasure] = []
+    for entry in known:
+        if entry.erased is not None:
+            kind, timestamp = _identity(entry)
+            shares_time = times[kind, timestamp] > 1
+            found.append(Erasure(entry.session_id, entry.seq, *kind, timestamp, entry.erased, shares_time))
+    return found
+
+
+class Erasures:
+    """All that were erased in one session.
+
+    Attributes:
+        are_known: whether all were noted that the session remembers.
+        unfinished: seqs of entries that read as erased, and whose former texts the store has not erased yet.
+    """
+
+    def __init__(self) -> None:
+        self.are_known = False
+        self.unfinished: frozenset[int] = frozenset()
+        self._by_identity: dict[tuple[str, int], Erasure] = {}
+        self._hashes: dict[tuple[bytes, str], str] = {}  # trace, by digest of the text and salt with cost
+
+    def __bool__(self) -> bool:
+        return bool(self._by_identity)
+
+    def all(self) -> tuple[Erasure, ...]:
+        """Return all that were noted."""
+        return tuple(self._by_identity.values())
+
+    def note(self, erasures: Iterable[Erasure]) -> None:
+        """Remember these; of the same entry the last one counts."""
+        self._by_identity.update(((one.session_id, one.seq), one) for one in erasures)
+
+    async def erase(self, entries: Collection[Entry], counter: TokenCounter, *, trace: bool) -> list[Entry]:
+        """Return what stays behind of entries. Note it once the store has it.
+
+        Args:
+            entries: what is erased; what was erased before stays as it is.
+            counter: text to tokens.
+            trace: keep traces, where ids alone do not identify an entry; without, those of these entries go.
+        """
+        texts = {
+            entry.seq: said(entry.message, entry.calls)
+            for entry in entries
+            if trace and entry.erased is None and not _is_named((entry.role, entry.calls, entry.answers))
+        }
+        known = next((found for one in self.all() if (found := settings_of(one.trace))), None)
+        salt = known[0] if known else secrets.token_bytes(_SALT)
+        traces = await in_thread(lambda: {text: trace_of(text, salt) for text in set(texts.values())})
+        left: list[Entry] = []
+        for entry in entries:
+            if entry.erased is None:
+                left.append(erased(entry, counter, traces.get(texts.get(entry.seq, b""), "")))
+            else:
+                left.append(entry if trace else entry._replace(erased=""))
+        return left
+
+    async def without_echoes(
+        self, items: Sequence[Incoming], entries: Sequence[Entry], *, by_text: bool = True
+    ) -> list[Incoming]:
+        """Return messages that match no entry, with what stays behind in place of those that are echoes.
+
+        Args:
+            items: the messages.
+            entries: the history.
+            by_text: compare the texts of messages, too, whose timestamp is of no erased entry.
+        """
+        echoes = await self.echoes(items, by_text=by_text)
+        if not echoes:
+            return list(items)
+        behind = {(entry.session_id, entry.seq): entry for entry in entries if entry.erased is not None}
+        left = list(items)
+        for place, echo in echoes.items():
+            message, reading = items[place]
+            entry = behind.get((echo.session_id, echo.seq))
+            if entry is not None:
+                message = entry.message
+            else:
+                message = erased_message(message, human=reading.human)
+                if echo.timestamp:
+                    message["metadata"] = {**metadata_of(message), "timestamp": echo.timestamp}
+            left[place] = read_message(message)
+        return left
+
+    async def echoes(self, items: Sequence[Incoming], *, by_text: bool) -> dict[int, Erasure]:
+        """Return which messages are echoes, by place, and of what; see `without_echoes`."""
+        remembered: dict[Kind, list[Erasure]] = {}
+        for one in self.all():
+            remembered.setdefault(one.kind, []).append(one)
+        alike: dict[tuple[Kind, str], list[int]] = {}
+        for place, (message, reading) in enumerate(items):
+            kind = (reading.role, reading.calls, reading.answers)
+            if kind in remembered and not is_erased(message):
+                alike.setdefault((kind, timestamp_of(message) or ""), []).append(place)
+        found: dict[int, Erasure] = {}
+        doubtful: list[tuple[int, list[Erasure]]] = []
+        for (kind, timestamp), places in alike.items():
+            by_ids = _is_named(kind)
+            named = [one for one in remembered[kind] if timestamp and one.timestamp == timestamp]
+            named = named or (remembered[kind] if by_ids else [])
+            traced = any(one.trace for one in named)
+            exact = by_ids or bool(_TO_THE_MILLISECOND.search(timestamp))
+            alone = len(places) <= len(named) and not any(one.shares_time for one in named)
+            if (exact and alone) or (named and not traced and (exact or by_text)):
+                found |= dict(zip(places, named, strict=False))
+            elif by_text or named:
+                doubtful += [(place, remembered[kind]) for place in places]
+        return found | await self._by_trace(items, [one for one in doubtful if one[0] not in found])
+
+    async def _by_trace(
+        self, items: Sequence[Incoming], doubtful: Sequence[tuple[int, list[Erasure]]]
+    ) -> dict[int, Erasure]:
+        """Of these messages, those that say what one of their candidates said."""
+        traced = [(place, some) for place, some in doubtful if any(one.trace for one in some)]
+        if len(traced) > _MOST:
+            left = len(traced) - _MOST
+            log.warning("%d new messages were not compared with what was erased: too many at once", left)
+        found: dict[int, Erasure] = {}
+        for place, candidates in traced[:_MOST]:
+            text = said(items[place][0], items[place][1].calls)
+            for one in candidates:
+                if text and await self._is_trace_of(one.trace, text):
+                    found[place] = one
+                    break
+        return found
+
+    async def _is_trace_of(self, trace: str, text: bytes) -> bool:
+        """True if a trace is that of a text. A text is hashed once, in a thread."""
+        settings = settings_of(trace)
+        if settings is None:
+            return False
+        key = (hashlib.blake2b(text, digest_size=16).digest(), trace.rpartition("$")[0])
+        if key not in self._hashes:
+            self._hashes[key] = await in_thread(trace_of, text, *settings)
+        return hmac.compare_digest(self._hashes[key], trace)
+
+
+def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
+    """Return the trace of a text, and in it what is needed to compare it with another text.
+
+    Empty for an empty text, and where Python was built without scrypt. Takes about a third of a second.
+    """
+    scrypt = getattr(hashlib, "scrypt", None)
+    if not text or scrypt is None:
+        return ""
+    power, size, lanes = cost or COST
+    room = 128 * size * ((1 << power) + lanes + 2)  # bytes, as OpenSSL reckons them
+    digest = scrypt(text, salt=salt, n=1 << power, r=size, p=lanes, maxmem=room, dklen=_HASH)
+    return f"$scrypt$ln={power},r={size},p={lanes}${_base64(salt)}${_base64(digest)}"
+
+
+def settings_of(trace: str) -> tuple[bytes, Cost] | None:
+    """Return salt and cost of a trace; None if it is none, or dearer than any of ours."""
+    found = _TRACE.fullmatch(trace)
+    if found is None:
+        return None
+    power, size, lanes = int(found[1]), int(found[2]), int(found[3])
+    if not (0 < power <= _DEAREST[0] and 0 < size <= _DEAREST[1] and 0 < lanes <= _DEAREST[2]):
+        return None
+    return b64decode(found[4] + "=="), (power, size, lanes)
+
+
+def _identity(entry: Entry) -> tuple[Kind, str]:
+    return (entry.role, entry.calls, entry.answers), timestamp_of(entry.message) or ""
+
+
+def _is_named(kind: Kind) -> bool:
+    """True if messages of a kind have ids, and no other message can have the same by chance."""
+    ids = (*kind[1], *kind[2])
+    return bool(ids) and min(map(len, ids)) >= _LONG_ID
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode().rstrip("=")

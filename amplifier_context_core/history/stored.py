@@ -1,0 +1,265 @@
+"""A transcript and the store that keeps it, changed together.
+
+Between two changes both hold the same entries. The store is changed first, and what it refused is not part of the
+transcript. Where they may differ (a change was broken off, the store lost entries), they are joined again before the
+next change, by seq: nothing that memory holds is given up, and what the store lost of it is written there again.
+
+One caller at a time: the history's gate is held around every method but `find` and `read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Literal
+
+from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
+from ..messages.parsing import Message
+from ..stores import UNCOUNTED, Extent, Repair, Store, slices
+from ..stores.checks import named_after
+from ..transcript.transcript import Entry, Transcript
+from .reconcile import Change, joined
+
+log = logging.getLogger(__name__)
+
+OnConflict = Literal["error", "fork"]
+_PROGRESS = 50_000  # messages loaded between two lines in the log
+_TRIES = 3  # readings of a store that loses entries while it is read
+_BREATHE = 500  # messages counted between two turns of the event loop
+
+
+class StoredTranscript:
+    """The transcript of one session, in memory and in its store.
+
+    Args:
+        session_id: identity of the session in the store; another one after a conflict that became a fork.
+        store: where it is kept.
+        count: gives the tokens of a message.
+        on_conflict: what to do when another writer has the session: fail, or go on in a fork.
+        notify: called with a kind and a sentence for people.
+
+    Attributes:
+        transcript: what memory holds.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store,
+        count: Callable[[Message], Awaitable[int]],
+        *,
+        on_conflict: OnConflict,
+        notify: Callable[[str, str], None],
+    ) -> None:
+        self.session_id = session_id
+        self.transcript = Transcript(session_id)
+        self._single: dict[int, Entry] = {}  # by seq, of the transcript's gap
+        self._store = store
+        self._count = count
+        self._on_conflict = on_conflict
+        self._notify = notify
+        self._open_change: Change | None = None  # given to the store; neither acknowledged nor refused
+        self._may_lack = False  # the store reported a loss, or holds less than memory
+        self._reported = 0  # entries that it reported as lost and that memory has not missed yet
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Extent:
+        """Claim the session, or, where config says so, a fork of it that no other writer has."""
+        try:
+            return await self._store.open(self.session_id, self._repaired)
+        except (SessionInUse, SessionLost) as problem:
+            extent = await self._store.extent(self.session_id)
+            return await self._fork_away(problem, extent.length, None)
+
+    def begin(self, transcript: Transcript, single: Iterable[Entry] = ()) -> None:
+        """Go on with what was read from the store: a transcript, and perhaps single entries of its gap."""
+        self.transcript = transcript
+        self._single = {entry.seq: entry for entry in single} if transcript.gap else {}
+        self._open_change, self._may_lack, self._reported = None, False, 0
+
+    async def read(self, start: int, stop: int) -> list[Entry]:
+        """Return entries of the store by place, counted; the log tells the progress of a long reading."""
+        entries: list[Entry] = []
+        async for part in slices(self._store, self.session_id, start, stop):
+            entries.extend(part)
+            if len(entries) % _PROGRESS < len(part):
+                log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
+        return await self._counted(entries)
+
+    async def find(self, seq: int) -> Entry | None:
+        """Return an entry by its seq, from memory or from the store."""
+        try:
+            return self.transcript.snapshot().find(seq)
+        except NotLoaded:
+            return next(iter(await self._store.find(self.session_id, (seq,))), None)
+
+    async def archived(self) -> list[Entry]:
+        """Return what edits and interrupts took out, as far as the store keeps it."""
+        return await self._store.archived(self.session_id)
+
+    async def load(self) -> None:
+        """Bring the whole history into memory."""
+        gap, length = self.transcript.gap, len(self.transcript)
+        if not gap:
+            return
+        # One entry on either side, too: that these are the ones in memory shows that no place has moved.
+        first, last = max(0, gap.start - 1), min(length, gap.stop + 1)
+        entries = await self.read(first, last)
+        inner = entries[gap.start - first : len(entries) - (last - gap.stop)]
+        held = self.transcript.snapshot()
+        outer = [*held[first : gap.start], *held[gap.stop : last]]
+        around = [*entries[: gap.start - first], *entries[len(entries) - (last - gap.stop) :]]
+        extent = await self._store.extent(self.session_id)
+        if _seqs(around) == _seqs(outer) and len(inner) == len(gap) and extent.length == length:
+            self.transcript.fill(inner)
+            self._single = {}
+        else:
+            _, unstored = await self._join()
+            self._may_lack = self._may_lack or unstored > 0
+
+    # -- changing ---------------------------------------------------------------------------------------------------
+
+    async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        """Add drafted entries at the end."""
+        change = Change(len(self.transcript), entries)
+        await self._make(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
+        self.transcript.extend(entries)
+        self._open_change = None
+
+    async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
+        """Keep the first `keep` entries, and go on with these."""
+        await self._make(Change(keep, entries), lambda: self._store.replace(self.session_id, keep, entries))
+        self.transcript.replace(keep, entries)
+        self._open_change = None
+
+    async def clear(self) -> None:
+        """Take out everything; no seq is given again."""
+        await self._make(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
+        self.transcript.clear()
+        self._open_change = None
+
+    async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
+        """Put these in place of the entries of the same seqs, archived ones too. All of the history must be loaded.
+
+        Returns:
+            Why the store, which holds them now, has not erased yet what they replace. None if it has.
+        """
+        new = {entry.seq: entry for entry in entries}
+        change = Change(len(self.transcript), rewritten=frozenset(new))
+        problem: NotErased | None = None
+        try:
+            await self._make(change, lambda: self._store.rewrite(self.session_id, list(new.values())))
+        except NotErased as raised:
+            problem = raised
+        self.transcript.reload([new.get(entry.seq, entry) for entry in self.transcript.snapshot()])
+        self._open_change = None
+        return problem
+
+    async def rejoin(self) -> None:
+        """Make memory and store hold the same, where they may not.
+
+        Raises:
+            StoreError: what the store lost cannot be written there again; memory still holds it.
+        """
+        if self._open_change is None and not self._may_lack:
+            return
+        self._may_lack = False
+        try:
+            common, unstored = await self._join()
+            rest = self.transcript.snapshot()[common:]
+            if rest:
+                await self._make(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
+                self._open_change = None
+        except BaseException:
+            self._may_lack = True
+            raise
+        if unstored:
+            which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
+            self._notify("repair", f"{which} that the store had lost and memory held: written to the store again")
+
+    async def _make(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
+        """Give a change to the store. The caller makes it in memory next, without a wait in between.
+
+        An end that is not known leaves the change open: a loop may be closed in the middle of it.
+        """
+        self._open_change = change
+        try:
+            try:
+                await give()
+            except (SessionInUse, SessionLost) as problem:
+                last = self.transcript.last
+                await self._fork_away(problem, len(self.transcript), last.seq if last else None)
+                await give()
+        except ContextError:  # refused: nothing was done
+            self._open_change = None
+            raise
+
+    async def _join(self) -> tuple[int, int]:
+        """Take over what only the store holds, keep what only memory holds, and report what neither does.
+
+        Returns:
+            Entries at the beginning that both hold, and entries that only memory holds.
+        """
+        stored: list[Entry] = []
+        for _ in range(_TRIES):
+            before = await self._store.extent(self.session_id)
+            stored = await self.read(0, before.length)
+            if before == await self._store.extent(self.session_id) and len(stored) == before.length:
+                break
+        found = joined(self.transcript.snapshot(), stored, self._open_change, self._single)
+        self.transcript.reload(found.entries)
+        self._open_change, self._single = None, {}
+        reported = max(0, self._reported - found.unstored)
+        if found.missing > reported:
+            lost = Repair(
+                self.session_id,
+                f"the store holds less of session {self.session_id!r} than it did; what memory holds is kept",
+                found.missing,
+            )
+            self._notify("repair", lost.told)
+        self._reported = max(0, reported - found.missing)
+        return found.common, found.unstored
+
+    async def _fork_away(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
+        """Another writer has the session: go on in a fork of what we know of it, if config says so."""
+        if self._on_conflict != "fork":
+            raise problem
+        fork = named_after(self.session_id, f"-fork-{secrets.token_hex(4)}")
+        if (await self._store.extent(self.session_id)).length < length:  # deleted: all that is left is in memory
+            if self.transcript.gap:
+                raise problem
+            await self._store.append(fork, self.transcript.snapshot()[:])
+        elif length:
+            await self._store.fork(self.session_id, fork, length)
+        last = await self._store.read(fork, max(0, length - 1), length)
+        if last_seq is not None and [entry.seq for entry in last] != [last_seq]:
+            await self._store.delete(fork)  # the other writer has edited what we rely on
+            raise problem
+        extent = await self._store.open(fork, self._repaired)
+        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
+        self.session_id = self.transcript.session_id = fork
+        return extent
+
+    async def _counted(self, entries: list[Entry]) -> list[Entry]:
+        """Return entries with their tokens: those another program wrote come uncounted, and are counted once."""
+        new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
+        for number, place in enumerate(new, 1):
+            entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
+            if number % _BREATHE == 0:
+                await asyncio.sleep(0)
+        if new:
+            await self._store.rewrite(self.session_id, [entries[place] for place in new])
+        return entries
+
+    def _repaired(self, repair: Repair) -> None:
+        if repair.lost > 0:
+            self._may_lack = True
+            self._reported += repair.lost
+        self._notify("repair", repair.told)
+
+
+def _seqs(entries: Sequence[Entry]) -> list[int]:
+    return [entry.seq for entry in entries]

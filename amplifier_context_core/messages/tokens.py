@@ -1,0 +1,330 @@
+"""How many tokens a message costs, before a provider says so.
+
+A `TokenCounter` is any callable from text to tokens. Two are here: the heuristic, which needs nothing, and the exact
+one for OpenAI's vocabularies, which works on a closed network. `count_message_tokens` decides *what* of a message is
+counted: what is sent, each call once, media by size. What the provider reports afterwards corrects these figures (see
+meter.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
+
+from ..failures import Report, failure
+from ..futures import in_thread, in_thread_if
+from .media import MEDIA_BLOCKS, media_tokens
+from .parsing import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
+
+TokenCounter = Callable[[str], int]
+
+log = logging.getLogger(__name__)
+
+PER_MESSAGE_OVERHEAD = 4  # tokens; role and delimiters (OpenAI's cookbook: 3 a message, and one for safety)
+TOKENS_PER_MEDIA = 600  # tokens; an image whose size is unknown
+
+_PIECE = 20_000  # characters counted in one go: at 8-20 MB/s, which hold the GIL, a millisecond or two
+_CUT_WITHIN = 200  # characters before a piece's end searched for white space, where a cut costs no token
+_OFF_LOOP = 60_000  # characters; more than that is counted, or rendered, in a thread
+_ITEM = 8  # characters of a number, or of a key and what joins it to its value, about
+_SEALED_CHARS_PER_TOKEN = 5.5  # base64 of sealed reasoning: three bytes in four characters, about four bytes a token
+_VOCABULARY_SECONDS = 10.0  # how long tiktoken may try to download its vocabulary
+
+
+class HeuristicTokenCounter:
+    """``ceil(length / chars_per_token)``, with the length in UTF-8 bytes.
+
+    For plain ASCII that is characters. Counting bytes keeps Chinese, Japanese and Korean text, three bytes a character
+    and nearly a token each, from being counted at a quarter of what it costs.
+
+    Args:
+        chars_per_token: above 0; 4.0 is the usual average for English prose and code.
+    """
+
+    exact = False
+
+    def __init__(self, chars_per_token: float = 4.0) -> None:
+        if not (math.isfinite(chars_per_token) and chars_per_token > 0):
+            raise ValueError(f"chars_per_token must be above 0, got {chars_per_token}")
+        self.chars_per_token = chars_per_token
+
+    def __call__(self, text: str) -> int:
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return math.ceil(size / self.chars_per_token)
+
+    def __repr__(self) -> str:
+        return f"HeuristicTokenCounter(chars_per_token={self.chars_per_token})"
+
+
+approx_token_counter: TokenCounter = HeuristicTokenCounter()
+
+
+class _Encoding(Protocol):
+    def encode_ordinary(self, text: str) -> Any: ...
+
+
+class VocabularyTokenCounter:
+    """Counts with a BPE vocabulary, in pieces, so that no text is too long and no other thread waits long."""
+
+    exact = True
+
+    def __init__(self, encoding: _Encoding, name: str) -> None:
+        self._encode = encoding.encode_ordinary
+        self.name = name
+
+    def __call__(self, text: str) -> int:
+        if len(text) <= _PIECE:
+            return self._count(text)
+        total = 0
+        for piece in _pieces(text):
+            total += self._count(piece)
+            time.sleep(0)  # gives up the GIL at once: an event loop that waits for it need not ask for 5 ms
+        return total
+
+    def _count(self, text: str) -> int:
+        try:
+            return len(self._encode(text))
+        except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot hold
+            return len(self._encode(text.encode("utf-8", "replace").decode("utf-8")))
+
+    def __repr__(self) -> str:
+        return f"VocabularyTokenCounter({self.name!r})"
+
+
+class GuardedTokenCounter:
+    """A counter of other people's: where it fails, or returns no count, the heuristic counts instead.
+
+    Args:
+        counter: text to tokens.
+        report: called with a line for each fault.
+    """
+
+    def __init__(self, counter: Callable[[str], object], report: Report) -> None:
+        self.exact = bool(getattr(counter, "exact", False))
+        self._counter = counter
+        self._report = report
+
+    def __call__(self, text: str) -> int:
+        try:
+            tokens = self._counter(text)
+        except Exception as problem:  # noqa: BLE001 - other people's code: reported
+            fault = failure(problem, self._counter)
+        else:
+            if type(tokens) is int and tokens >= 0:
+                return tokens
+            fault = f"returned {tokens}" if type(tokens) is int else f"returned a {type(tokens).__name__}"
+        self._report(f"token counter {self._counter!r} {fault}; 4 characters a token are assumed")
+        return approx_token_counter(text)
+
+    def __repr__(self) -> str:
+        return repr(self._counter)
+
+
+def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
+    """Return a counter that cannot fail: the counter itself if it is one of core's."""
+    return counter if type(counter) in _CORES else GuardedTokenCounter(counter, report)
+
+
+_CORES = (HeuristicTokenCounter, VocabularyTokenCounter)
+_loaded: dict[str, TokenCounter] = {}
+_loading = threading.Lock()
+
+
+def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
+    """The exact counter of an OpenAI vocabulary, or the heuristic, with one warning, where none can be had.
+
+    ``bpe-openai`` (the extra `amplifier-context-core[exact]`) carries its vocabularies in the wheel; without it
+    tiktoken is asked, which downloads at first use and is given ten seconds for that. Blocking on the first call;
+    use `load_counter` on an event loop.
+    """
+    with _loading:
+        counter = _loaded.get(encoding)
+        if counter is None:
+            counter = _loaded[encoding] = _from_wheel(encoding) or _from_tiktoken(encoding) or _degrade(encoding)
+        return counter
+
+
+async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
+    """`exact_token_counter` off the event loop; immediate once loaded in this process."""
+    return _loaded.get(encoding) or await in_thread(exact_token_counter, encoding)
+
+
+def _from_wheel(encoding: str) -> TokenCounter | None:
+    try:
+        with warnings.catch_warnings():
+            # bpe-openai reads its data by a deprecated function; where warnings are errors that must cost no exactness.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import bpe_openai
+
+            return VocabularyTokenCounter(cast(_Encoding, bpe_openai.get_encoding(encoding)), encoding)
+    except ImportError:
+        return None
+    except Exception as problem:  # noqa: BLE001 - whatever its trouble, there are other ways to count
+        log.debug("bpe-openai has no vocabulary %s: %s", encoding, problem)
+        return None
+
+
+def _from_tiktoken(encoding: str) -> TokenCounter | None:
+    found: list[Any] = []
+
+    def load() -> None:
+        with contextlib.suppress(Exception):  # no network, no cache, no such encoding: all mean "not to be had"
+            import tiktoken
+
+            found.append(tiktoken.get_encoding(encoding))
+
+    # A daemon thread, because a download on a network that swallows packets cannot be cancelled.
+    thread = threading.Thread(target=load, name="tiktoken-vocabulary", daemon=True)
+    thread.start()
+    thread.join(_VOCABULARY_SECONDS)
+    return VocabularyTokenCounter(cast(_Encoding, found[0]), encoding) if found else None
+
+
+def _degrade(encoding: str) -> TokenCounter:
+    log.warning(
+        "no vocabulary %s to be had: token counts are estimates of 4 characters a token; "
+        "`pip install 'amplifier-context-core[exact]'` counts exactly without a network",
+        encoding,
+    )
+    return approx_token_counter
+
+
+def _pieces(text: str) -> Iterable[str]:
+    start = 0
+    while start < len(text):
+        end = start + _PIECE
+        if end < len(text):
+            cut = max(text.rfind("\n", end - _CUT_WITHIN, end), text.rfind(" ", end - _CUT_WITHIN, end))
+            end = cut if cut > start else end
+        yield text[start:end]
+        start = end
+
+
+def count_message_tokens(
+    message: Message,
+    counter: TokenCounter = approx_token_counter,
+    *,
+    per_message_overhead: int = PER_MESSAGE_OVERHEAD,
+    tokens_per_media: int = TOKENS_PER_MEDIA,
+) -> int:
+    """Tokens one message contributes to a request: its text, its calls (each once), its media, its framing.
+
+    Args:
+        message: a message of any shape KERNEL.md knows.
+        counter: text to tokens.
+        per_message_overhead: tokens of framing added once.
+        tokens_per_media: tokens of an image, audio or file whose size its header does not tell.
+    """
+    content = message.get("content")
+    total = per_message_overhead
+    if isinstance(content, str):
+        total += counter(content) if content else 0
+    elif content is not None:
+        total += _count_blocks(blocks_of(message), counter, tokens_per_media)
+    if message.get("tool_calls") or content.__class__ is list:
+        for call in calls_of(message):
+            total += counter(call.name) if call.name else 0
+            arguments = arguments_text(call)
+            total += counter(arguments) if arguments else 0
+    return total
+
+
+def count_tokens(
+    messages: Iterable[Message],
+    counter: TokenCounter = approx_token_counter,
+    *,
+    per_message_overhead: int = PER_MESSAGE_OVERHEAD,
+    tokens_per_media: int = TOKENS_PER_MEDIA,
+) -> int:
+    """Tokens of a list of messages: the sum over its messages."""
+    return sum(
+        count_message_tokens(
+            message, counter, per_message_overhead=per_message_overhead, tokens_per_media=tokens_per_media
+        )
+        for message in messages
+    )
+
+
+async def measure(message: Message, counter: TokenCounter) -> int:
+    """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
+    long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
+    return await in_thread_if(long, count_message_tokens, message, counter)
+
+
+def _is_plain(message: Message) -> bool:
+    """Is it nothing but a text in ASCII, of which the heuristic takes the length?"""
+    content = message.get("content")
+    return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
+
+
+def are_large(messages: Iterable[Message]) -> bool:
+    """True if to count or to render these messages would keep an event loop from its other tasks for long."""
+    left = _OFF_LOOP
+    for message in messages:
+        left -= size_of(message, left)
+        if left <= 0:
+            return True
+    return False
+
+
+def size_of(value: object, enough: int) -> int:
+    """Characters of JSON data, about; stops adding up once there are `enough`."""
+    total = 0
+    left: list[Any] = [(value,)]
+    while left:
+        inside = left.pop()
+        for item in inside.values() if inside.__class__ is dict else inside:
+            kind = item.__class__
+            total += len(item) + _ITEM if kind is str else _ITEM
+            if total >= enough:
+                return total
+            if kind is dict or kind is list:
+                left.append(item)
+    return total
+
+
+def _count_blocks(blocks: list[dict[str, Any]], counter: TokenCounter, tokens_per_media: int) -> int:
+    total = 0
+    for block in blocks:
+        kind = block.get("type")
+        if kind in MEDIA_BLOCKS:
+            total += media_tokens(block, tokens_per_media)
+        elif kind in CALL_BLOCKS:
+            continue  # counted as calls, once
+        elif kind == "tool_result":
+            nested = block.get("output", block.get("content"))
+            if isinstance(nested, list) and all(isinstance(item, dict) for item in cast("list[object]", nested)):
+                total += _count_blocks(cast("list[dict[str, Any]]", nested), counter, tokens_per_media)
+            elif nested:
+                total += counter(nested if isinstance(nested, str) else json_text(cast(object, nested)))
+        else:
+            total += _count_texts(block, counter)
+    return total
+
+
+def _count_texts(block: dict[str, Any], counter: TokenCounter) -> int:
+    """Text, thinking, reasoning and unknown blocks: all they hold, sealed parts by their size."""
+    total = 0
+    for key, value in block.items():
+        if key in ("type", "visibility", "cache_control"):
+            continue
+        if key in ("signature", "data", "encrypted_content") and isinstance(value, str):
+            total += math.ceil(len(value) / _SEALED_CHARS_PER_TOKEN)
+        elif isinstance(value, str):
+            total += counter(value) if value else 0
+        elif block.get("type") == "thinking" and key == "content" and isinstance(value, list):
+            # OpenAI's sealed reasoning: [encrypted_content, reasoning id]
+            total += sum(
+                math.ceil(len(item) / _SEALED_CHARS_PER_TOKEN)
+                for item in cast("list[object]", value)
+                if isinstance(item, str)
+            )
+        elif value not in (None, [], {}):
+            total += counter(json_text(value))
+    return total

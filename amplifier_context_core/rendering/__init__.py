@@ -1,0 +1,1 @@
+"""Rendering: entries become messages that every provider accepts. Nothing here performs I/O."""

@@ -1,0 +1,158 @@
+"""Shapes: content blocks and tool calls as hosts stored them, in the form the kernel and the providers take.
+
+A block or call that fits already is given back as it is, the same object; the rest is translated (Anthropic's and
+OpenAI's forms), completed, or put in words.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..messages.media import split_data_uri
+from ..messages.parsing import (
+    CALL_BLOCKS,
+    THINKING_BLOCKS,
+    Call,
+    arguments_of,
+    arguments_text,
+    copy_json,
+    is_object_text,
+    json_text,
+)
+from .provider_limits import safe_tool_name
+from .truncate import clip_text
+
+_VISIBILITIES = ("internal", "developer", "user", None)  # what the kernel's blocks allow
+_UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
+
+
+def kernel_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
+    """A content block as the kernel's `Message` takes it; None when nothing of it can be shown."""
+    kind = block.get("type")
+    if block.get("visibility") not in _VISIBILITIES:
+        block = {key: value for key, value in block.items() if key != "visibility"}
+    if kind == "text":
+        text = block.get("text")
+        if isinstance(text, str) and text.strip():
+            return block
+        return None
+    if kind in THINKING_BLOCKS:
+        return _thinking(block) if role == "assistant" else None
+    if kind in CALL_BLOCKS:
+        return block if role == "assistant" else None  # see `sent_block`
+    if kind == "image_url":
+        block = _image(block)
+    if block.get("type") == "image" and role in ("user", "tool", "function") and _has_source(block.get("source")):
+        return block
+    return _as_text(block) if block.get("type") != "text" else block
+
+
+def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
+    kind = block["type"]
+    if kind == "thinking":
+        whole = isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str | None)
+        return block if whole and isinstance(block.get("content"), list | None) else None
+    if kind == "redacted_thinking":
+        return block if isinstance(block.get("data"), str) else None
+    lists = {key: block[key] for key in ("content", "summary") if isinstance(block.get(key), list)}
+    return block if len(lists) == 2 else {**block, "content": [], "summary": [], **lists}
+
+
+def _has_source(source: object) -> bool:
+    """Does an image say where its data is?"""
+    if not isinstance(source, dict):
+        return False
+    source = cast("dict[str, Any]", source)
+    needed = {"base64": ("media_type", "data"), "url": ("url",)}.get(str(source.get("type")), ())
+    return bool(source) and all(isinstance(source.get(key), str) and source[key].strip() for key in needed)
+
+
+def _image(block: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's ``image_url`` as the kernel's ``image``."""
+    reference = block.get("image_url")
+    url = cast("dict[str, Any]", reference).get("url") if isinstance(reference, dict) else reference
+    if not isinstance(url, str) or not url:
+        return _as_text(block)
+    data = split_data_uri(url)
+    if data:
+        return {"type": "image", "source": {"type": "base64", "media_type": data[0], "data": data[1]}}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _as_text(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of a type the kernel does not know, in words; carried data by its size only."""
+    shown = json_text(_without_data(block))
+    return {"type": "text", "text": clip_text(f"[{block.get('type')}] {shown}", _UNKNOWN_BLOCK_CHARS)}
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_data(item) for key, item in cast("dict[str, Any]", value).items() if key != "type"}
+    if isinstance(value, list):
+        return [_without_data(item) for item in cast("list[Any]", value)]
+    if isinstance(value, str) and len(value) > 500 and " " not in value[:500]:
+        return f"({len(value):,} characters of data)"
+    return value
+
+
+def sent_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+    """Return a content block that states a call in the kernel's shape; the same object when it has that already.
+
+    Args:
+        block: the block as stored.
+        call: the call it states, which `tool_calls` may state as well.
+        wire: the id the call is sent under.
+    """
+    kept = {key: value for key, value in block.items() if key not in ("tool", "arguments")}
+    return _with(kept, block, {"type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)})
+
+
+def sent_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+    """Return an item of `tool_calls` in the shape it has; the same object when nothing of it has to change.
+
+    Args:
+        item: the item as stored.
+        call: the call it states.
+        wire: the id the call is sent under.
+    """
+    function = item.get("function")
+    if not isinstance(function, dict):
+        kept = {key: value for key, value in item.items() if key != "input"}
+        name = _sent_name(call)
+        named = {"name": name} if "name" in item else {}
+        return _with(kept, item, {"id": wire, "tool": name, **named, "arguments": arguments_of(call)})
+    function = cast("dict[str, Any]", function)
+    given = function.get("arguments")
+    arguments = given if is_object_text(given) else json_text(arguments_of(call))
+    function = _with(function, function, {"name": _sent_name(call), "arguments": arguments})
+    return _with(item, item, {"id": wire, "type": "function", "function": function})
+
+
+def kernel_call(call: Call, wire: str) -> dict[str, Any]:
+    """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block states."""
+    return {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
+
+
+def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of an object with these values in it; the stored object itself when it is equal."""
+    changed = {**kept, **sent}
+    same = changed.keys() == stored.keys() and all(_same_json(stored[key], value) for key, value in sent.items())
+    return stored if same else changed
+
+
+def _same_json(one: object, other: object) -> bool:
+    """True if two values are the same JSON; Python takes 1, 1.0 and true for equal."""
+    return one is other or (one == other and json_text(one) == json_text(other))
+
+
+def _sent_name(call: Call) -> str:
+    return safe_tool_name(call.name) if call.name else "unknown"
+
+
+def calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:
+    words = "\n".join(f"[called {call.name or 'unknown'}({arguments_text(call)})]" for call in calls)
+    if isinstance(content, str):
+        return f"{content}\n{words}" if content else words
+    return [*content, {"type": "text", "text": words}]

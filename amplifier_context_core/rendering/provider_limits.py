@@ -1,0 +1,134 @@
+"""Provider limits: which call ids and names providers accept, and the form in which a view sends the others.
+
+A view must be valid for every provider, because a session may go on with another one. So an id or name that any of them
+refuses is sent in a form that all of them accept; history keeps the original. The form follows from the original alone:
+resumes and forks send the same bytes. Ids and names that all accept are sent as they are.
+
+Mistral's rule for call ids is stricter than all others: exactly nine letters or digits. A form that met it would
+replace nearly every id that other providers issue. So only requests to a model of Mistral's have such ids, see
+`with_short_ids`. They follow from the ids of the view, so that the prefix of these requests is stable as well.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from ..messages.parsing import CALL_BLOCKS, Message, blocks_of
+
+
+class Limit(NamedTuple):
+    """What one provider accepts in one place, as a pattern for the whole text."""
+
+    provider: str
+    pattern: str
+    source: str
+
+
+CALL_IDS = (
+    Limit("Anthropic", r"[a-zA-Z0-9_-]+", "error 400: tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"),
+    Limit("Amazon Bedrock", r"[a-zA-Z0-9_-]{1,64}", "API reference, ToolUseBlock.toolUseId"),
+    Limit("OpenAI Responses", r"[\s\S]{1,64}", "error 400: input[].call_id: expected maximum length 64"),
+    Limit(
+        "OpenAI Chat Completions", r"[\s\S]{1,40}", "error 400: messages[].tool_calls[].id: expected maximum length 40"
+    ),
+)
+SHORT_CALL_ID = Limit("Mistral", r"[a-zA-Z0-9]{9}", "mistral-common, MistralRequestValidatorV3")
+TOOL_NAMES = (
+    Limit("Anthropic", r"[a-zA-Z0-9_-]{1,64}", "API reference, Tool.name; of late error 400 states {1,128}"),
+    Limit("Amazon Bedrock", r"[a-zA-Z0-9_-]{1,64}", "API reference, ToolUseBlock.name"),
+    Limit("OpenAI", r"[a-zA-Z0-9_-]{1,64}", "API reference, FunctionObject.name"),
+    Limit("Google Gemini", r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}", "error 400: must start with a letter or an underscore"),
+    Limit("Google Gemini, older", r"[a-zA-Z0-9_-]{1,64}", "API reference, generativelanguage v1beta FunctionCall.name"),
+    Limit("Mistral", r"[a-zA-Z0-9_-]{1,64}", "mistral-common, MistralRequestValidator"),
+)
+SPEAKER_NAMES = (
+    Limit(
+        "OpenAI", r"[a-zA-Z0-9_-]{1,64}", "error 400: messages[].name: pattern '^[a-zA-Z0-9_-]+$'; API reference: 64"
+    ),
+)
+
+# What all of them accept; a test holds these against the tables.
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+_SPEAKER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SHORT_CALL_ID = re.compile(SHORT_CALL_ID.pattern)
+
+_REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
+_DIGEST_BYTES = 5  # of the original, ten hexadecimal digits: what keeps two originals apart that are cut alike
+_LETTERS = string.digits + string.ascii_letters
+_OF_MISTRAL = re.compile(r"(mi|mini|code|dev|magi)stral|mixtral|pixtral", re.I)
+
+
+def safe_call_id(call_id: str) -> str:
+    """Return the id under which a call is sent: itself where every provider accepts it."""
+    return call_id if _CALL_ID.fullmatch(call_id) else _safe_form(call_id, 40)
+
+
+def safe_tool_name(name: str) -> str:
+    """Return the name under which a tool is sent: itself where every provider accepts it."""
+    if _TOOL_NAME.fullmatch(name):
+        return name
+    form = _safe_form(name, 63)
+    return form if _TOOL_NAME.fullmatch(form) else f"_{form}"
+
+
+def safe_speaker_name(name: str) -> str:
+    """Return the `name` with which a message is sent: itself where every provider accepts it."""
+    return name if _SPEAKER_NAME.fullmatch(name) else _safe_form(name, 64)
+
+
+def wants_short_ids(provider: str, model: str) -> bool:
+    """True if a request goes to a model of Mistral's, as far as the names of provider and model tell."""
+    return _OF_MISTRAL.search(f"{provider} {model}") is not None
+
+
+def with_short_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of a view with call ids that Mistral accepts; messages without any are the same objects."""
+    short: dict[str, str] = {}
+    taken: set[str] = set()
+
+    def shortened(call_id: str) -> str:
+        if call_id not in short:
+            found, tries = call_id, 0
+            while not _SHORT_CALL_ID.fullmatch(found) or found in taken:
+                found, tries = _short_form(f"{call_id}\0{tries}"), tries + 1
+            short[call_id] = found
+            taken.add(found)
+        return short[call_id]
+
+    def sent(message: Message) -> Message:
+        changed: Message = {}
+        if message.get("tool_calls"):
+            items = cast("list[dict[str, Any]]", message["tool_calls"])
+            changed["tool_calls"] = [{**item, "id": shortened(item["id"])} for item in items]
+        if message["role"] == "tool":
+            changed["tool_call_id"] = shortened(message["tool_call_id"])
+        if any(block.get("type") in CALL_BLOCKS for block in blocks_of(message)):
+            changed["content"] = [
+                {**block, "id": shortened(block["id"])} if block.get("type") in CALL_BLOCKS else block
+                for block in blocks_of(message)
+            ]
+        return {**message, **changed} if changed else message
+
+    return [sent(message) for message in messages]
+
+
+def _safe_form(text: str, most: int) -> str:
+    """Return a legible form of a text, at most `most` characters: what is refused replaced, then a digest of all."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{_REFUSED.sub('_', text)[: most - len(digest) - 1]}_{digest}"
+
+
+def _short_form(text: str) -> str:
+    number = int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    digits: list[str] = []
+    for _ in range(9):
+        number, digit = divmod(number, len(_LETTERS))
+        digits.append(_LETTERS[digit])
+    return "".join(digits)

@@ -1,0 +1,481 @@
+"""RenderedRound: the messages a round is shown as, valid for every provider.
+
+History holds what hosts stored; providers accept far less. Everything between the two happens here, by rules that are
+deterministic and idempotent and that say what they did (`RenderedRound.mends`):
+
+- a call without a result gets one that says so; a result without its call becomes a quoted note;
+- ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id); ids and names that a provider
+  refuses are sent in a form that all accept (provider_limits.py), calls, results and blocks alike;
+- empty texts go or get a placeholder, shapes the kernel's `Message` refuses become shapes it takes;
+- calls on a user message (seen in real data) become words, for only an assistant can call;
+- what a tool says without a call, or beside its results, is quoted: only roles that providers take leave;
+- a tool output above the limit is clipped, at any age, so that one giant cannot evict everything else.
+
+What needs no mending is shown exactly as it is stored, less the bookkeeping that is not for providers.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, cast
+
+import orjson
+
+from ..messages.parsing import (
+    CALL_BLOCKS,
+    Call,
+    Message,
+    Result,
+    blocks_of,
+    calls_of,
+    json_text,
+    metadata_of,
+    text_of,
+)
+from ..messages.tokens import TokenCounter, count_message_tokens
+from ..transcript.transcript import Entry
+from .json_tables import LONGEST, as_table
+from .normalize import calls_in_words, kernel_block, kernel_call, sent_block, sent_item
+from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
+from .quoting import one_line, quoted, well_formed
+from .rounds import Results, Round
+from .summaries import ResultSummaries, Summaries
+from .thinking import only_thinking, thinking_in_place
+from .truncate import clip_text
+
+NO_RESULT = "[no result: the call was not answered]"
+INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
+NO_OUTPUT = "(no output)"
+EMPTY_MESSAGE = "(empty message)"
+OPENING: Message = {"role": "user", "content": "(The conversation begins with the following.)"}
+NOTE_METADATA = {"source": "context-compaction"}  # a mark that no human wrote it (KERNEL.md)
+
+INSTRUCTION = "amplifier:instruction"  # KERNEL.md: rows of newer hosts; providers refuse retired ones
+_RENAMED = "an id or a name that a provider refuses is sent in another form"
+_TABLE = 4  # outputs above this part of their limit are large enough for a table
+_RETIRED = frozenset({"retired", "anchor_pruned"})
+_TOOL_ROLES = frozenset({"tool", "function"})  # of the kernel's; function is one that providers do not take
+_REFERENCE_ONLY = "amplifier_public_reference_only"
+_NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
+RESPONSE_ID = "openai:response_id"  # KERNEL.md: makes the server continue from what it still holds
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedMessage:
+    """One message of a view.
+
+    Attributes:
+        message: what is sent. Shared between views: copied before it is handed out.
+        tokens: its cost.
+        seq: the entry it shows; 0 for text no entry holds (a chapter, the opening line).
+        provider: who wrote it, where known: thinking is kept for that provider only.
+        answers: of a result whose call is sent under another id than it is stored under, the stored one; else empty.
+    """
+
+    message: Message
+    tokens: int
+    seq: int = 0
+    provider: str | None = None
+    answers: str = ""
+
+    def without_response_id(self) -> RenderedMessage:
+        """Return it without the handle of what the server still holds; the same object when it has none."""
+        message = without_response_id(self.message)
+        return self if message is self.message else replace(self, message=message)
+
+    def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
+        """Return this place of the view with another message in it, counted."""
+        return replace(self, message=message, tokens=count_message_tokens(message, counter))
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedRound:
+    """What a round is shown as, and what had to be mended for that."""
+
+    messages: tuple[RenderedMessage, ...]
+    mends: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its messages."""
+        return sum(shown.tokens for shown in self.messages)
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Renders rounds of one view; knows which call ids are taken in it.
+
+    Attributes:
+        counter: text to tokens, for what is not shown as stored.
+        output_limit: tokens above which a single tool output is clipped.
+        output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
+        tables: show large outputs in JSON as tables.
+        interrupted: turns that were interrupted, whose open calls say so.
+        summaries: short forms registered for tool results.
+        compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
+    """
+
+    counter: TokenCounter
+    output_limit: int
+    output_bytes: int = 131_072
+    interrupted: frozenset[int] = frozenset()
+    summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
+    compacted_at: int = 0
+    tables: bool = False
+    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
+
+    def claim(self, entry: Entry) -> None:
+        """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
+        if entry.role == "assistant":
+            for index, call in enumerate(entry.calls):
+                for name in _names(entry, index, call):
+                    if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
+                        break
+
+    def claim_shown(self, messages: Iterable[RenderedMessage]) -> None:
+        """Take note of the ids under which calls are sent already, so that they keep them whatever is shown beside."""
+        for shown in messages:
+            if shown.message["role"] == "assistant":
+                for index, call in enumerate(calls_of(shown.message)):
+                    self._owners[call.id] = (shown.seq, index)
+
+    def render(self, held: Round) -> RenderedRound:
+        """The messages of a round, valid next to any other rendered round."""
+        mends: list[str] = []
+        shown: list[RenderedMessage] = []
+        if held.is_tool_round and is_left_out(held.head.message):  # with its results, not with a person's words there
+            people = (entry for entry in held.entries if entry.human and not is_left_out(entry.message))
+            return RenderedRound(tuple(words for entry in people for words in self._said(entry, mends)), tuple(mends))
+        entries = [entry for entry in held.entries if not is_left_out(entry.message)]
+        results = Results(entries)
+        short_forms = ResultSummaries(self.summaries)
+        for entry in entries:
+            if entry.role == "assistant" and entry.calls:
+                shown.extend(self._calls(entry, results, short_forms, mends))
+            elif not entry.answers:
+                shown.extend(self._said(entry, mends))
+        for entry, result in results.left():  # not taken by a call of this round: orphans
+            mends.append(f"{entry.mark}: a result without its call is shown as a note")
+            shown.append(self._orphan(entry, result))
+        for entry in entries:
+            own = entry.role == "tool" and entry.message.get("tool_call_id")
+            if entry.answers and not own and not (entry.role == "assistant" and entry.calls):
+                shown.extend(self._said(entry, mends))
+        return RenderedRound(tuple(shown), tuple(mends))
+
+    # -- calls and results ------------------------------------------------------------------------------------------
+
+    def _calls(
+        self, entry: Entry, results: Results, short_forms: ResultSummaries, mends: list[str]
+    ) -> list[RenderedMessage]:
+        calls = list(calls_of(entry.message))
+        wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
+        if any(wire != safe_call_id(call.id) for wire, call in zip(wire_ids, calls, strict=True)):
+            mends.append(f"{entry.mark}: a reused call id got a name of its own")
+        if any(_is_refused(call) for call in calls):
+            mends.append(f"{entry.mark}: {_RENAMED}")
+        answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
+        for wire, call in zip(wire_ids, calls, strict=True):
+            found = results.take(call.id)
+            if found is None:
+                mends.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
+            answers.append((wire, call, found))
+        answers.sort(key=lambda answer: results_order(answer[2]))
+        shown = [self._assistant(entry, calls, wire_ids)]
+        for wire, call, found in answers:
+            result = self._result(found, wire, call, short_forms, mends) if found else self._stand_in(entry, wire, call)
+            shown.append(result if wire == call.id else replace(result, answers=well_formed(call.id)))
+        return shown
+
+    def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> RenderedMessage:
+        source = entry.message
+        message = sendable(source)
+        if any(wire != call.id for wire, call in zip(wire_ids, calls, strict=True)):
+            message = without_response_id(message)  # the server holds these calls under other ids
+        stored = source.get("content")
+        stated = _with_calls_sent(blocks_of(source), calls, wire_ids) if isinstance(stored, list) else stored
+        content, changed = self._content(stated, "assistant")
+        changed = changed or stated is not stored
+        content, moved = thinking_in_place(content, calls=True)
+        message["content"], changed = content, changed or moved
+        listed = cast("list[dict[str, Any]]", source.get("tool_calls") or [])
+        items = [sent_item(item, call, wire) for item, call, wire in zip(listed, calls, wire_ids, strict=False)]
+        beside = [
+            kernel_call(call, wire) for call, wire in zip(calls[len(items) :], wire_ids[len(items) :], strict=True)
+        ]
+        message["tool_calls"] = items + beside
+        changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
+        return self._rendered(message, entry, changed)
+
+    def _stand_in(self, entry: Entry, wire: str, call: Call) -> RenderedMessage:
+        text = INTERRUPTED if entry.turn in self.interrupted else NO_RESULT
+        message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
+        if call.name:
+            message["name"] = safe_tool_name(call.name)
+        return self._rendered(message, entry, True)
+
+    def _result(
+        self,
+        found: tuple[Entry, Result],
+        wire: str,
+        call: Call,
+        short_forms: ResultSummaries,
+        mends: list[str],
+    ) -> RenderedMessage:
+        entry, result = found
+        content, changed = self._content(result.content, "tool")
+        if isinstance(content, str) and not content.strip():
+            content, changed = NO_OUTPUT, True
+        if entry.role == "tool" and entry.message.get("tool_call_id"):
+            message: Message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
+            changed = changed or result.content is not entry.message.get("content")  # it was one block of several
+            if "tool_calls" in message:  # only an assistant can call
+                del message["tool_calls"]
+                changed = True
+        else:
+            message = {"role": "tool", "tool_call_id": wire, "content": content}
+            changed = True
+        table = self._tabled(message, entry)
+        if table is not None:
+            mends.append(f"{entry.mark}: an output in JSON is shown as a table")
+            if table.tokens <= self.output_limit:
+                return table
+            message, changed = table.message, True
+        clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
+        if clipped is not None:
+            mends.append(f"{entry.mark}: an output larger than its share is clipped")
+            return clipped
+        return self._rendered(message, entry, changed)
+
+    def _tabled(self, message: Message, entry: Entry) -> RenderedMessage | None:
+        """A large tool output in JSON as a table; None if it is not large, or no JSON in one line."""
+        content = cast(object, message["content"])
+        if (
+            not self.tables
+            or not isinstance(content, str)
+            or _TABLE * self._weight(content, entry) <= self.output_limit
+        ):
+            return None
+        table = as_table(content, max(LONGEST, self.output_bytes))
+        return self._rendered({**message, "content": table}, entry, True) if table is not None else None
+
+    def _clipped(
+        self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None
+    ) -> RenderedMessage | None:
+        """A tool output above the limit, cut to it; None when it is within. `tokens` where they have been counted."""
+        text = text_of(cast(object, message["content"]))
+        size = utf8_size(text)
+        tokens = self._weight(text, entry) if tokens is None else tokens
+        if tokens <= self.output_limit and size <= self.output_bytes:
+            return None
+        share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
+        room = max(200, int(len(text) * share * 0.95))
+        return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
+
+    def _weight(self, text: str, entry: Entry) -> int:
+        """Tokens of a result. A message with several is measured as a whole: each has its share of that, about."""
+        if len(entry.answers) <= 1:
+            return entry.tokens
+        if entry.seq not in self._sizes:
+            self._sizes[entry.seq] = utf8_size(text_of(entry.message.get("content")))
+        size, whole = utf8_size(text), self._sizes[entry.seq]
+        return entry.tokens if whole <= size else entry.tokens * size // whole
+
+    def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
+        content, _ = self._content(result.content, "tool")
+        of = f" of {one_line(result.name)[:80]}" if result.name else ""
+        return self._quoted(entry, f"A tool result{of} whose call is not part of this conversation", content)
+
+    def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
+        me = (entry.seq, index)
+        return next(name for name in _names(entry, index, call_id) if self._owners.get(name, me) == me)
+
+    # -- everything else --------------------------------------------------------------------------------------------
+
+    def _said(self, entry: Entry, mends: list[str]) -> list[RenderedMessage]:
+        """Show what a message says besides results: in its own role, or quoted if a tool or a function says it."""
+        by_tool = entry.role in _TOOL_ROLES
+        content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
+        message = sendable(entry.message)
+        message.pop("tool_calls", None)
+        if "name" in message and message["name"] != entry.message["name"] and not by_tool:
+            mends.append(f"{entry.mark}: {_RENAMED}")
+        if entry.calls:  # an assistant's would have been rendered as calls
+            mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
+            content, changed = calls_in_words(content, list(calls_of(entry.message))), True
+        content, moved = thinking_in_place(content, calls=False)
+        changed = changed or moved
+        if only_thinking(content):
+            content = ""
+        if not content and entry.answers:
+            return []  # nothing but results
+        if by_tool:
+            mends.append(f"{entry.mark}: what a tool says is shown as a note")
+            return [self._quoted(entry, "Output of a tool beside its results", content)]
+        if not content:
+            mends.append(f"{entry.mark}: an empty message is " + ("left out" if entry.role != "user" else "named so"))
+            if entry.role != "user":
+                return []
+            content, changed = EMPTY_MESSAGE, True
+        return [self._rendered({**message, "content": content}, entry, changed)]
+
+    def _quoted(self, entry: Entry, what: str, content: str | list[dict[str, Any]]) -> RenderedMessage:
+        """Show what a tool said in the role of the user: fenced and labelled, so that it cannot pose as a person."""
+        room = max(200, min(self.output_bytes, self.output_limit * 3))
+        text = clip_text(text_of(cast(object, content)), room, entry.mark)
+        body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {what}", text if text.strip() else NO_OUTPUT)
+        media = [block for block in content if block.get("type") == "image"] if isinstance(content, list) else []
+        if media:
+            body = [{"type": "text", "text": body}, *media]
+        message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
+        return self._rendered(message, entry, True)
+
+    def _content(self, content: object, role: str) -> tuple[str | list[dict[str, Any]], bool]:
+        """Content the kernel's `Message` and the providers take, and whether it differs from what was stored."""
+        if isinstance(content, str):
+            return (content, False) if content.strip() else ("", content != "")
+        if content is None:
+            return "", False  # costs the same
+        if not isinstance(content, list):
+            return json_text(content), True
+        blocks: list[dict[str, Any]] = []
+        changed = False
+        for item in cast("list[object]", content):
+            block = (
+                cast("dict[str, Any]", item) if isinstance(item, dict) else {"type": "text", "text": json_text(item)}
+            )
+            if block.get("type") == "tool_result" and role != "tool":
+                changed = True  # rendered as a message of its own
+                continue
+            mended = kernel_block(block, role)
+            changed = changed or mended is not item
+            if mended is not None:
+                blocks.append(mended)
+        return (blocks, changed) if blocks else ("", True)
+
+    def _rendered(self, message: Message, entry: Entry, changed: bool) -> RenderedMessage:
+        safe = scrub(message)
+        tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
+        if entry.seq <= self.compacted_at:
+            safe = without_response_id(safe)
+        return RenderedMessage(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
+
+
+def _with_calls_sent(
+    blocks: list[dict[str, Any]], calls: Sequence[Call], wire_ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the blocks with the calls in them as they are sent; the same list when none of them changes.
+
+    A block that states a call once more than `tool_calls` does is left out.
+    """
+    waiting: dict[str, deque[tuple[Call, str]]] = {}
+    for call, wire in zip(calls, wire_ids, strict=True):
+        waiting.setdefault(call.id, deque()).append((call, wire))
+    stated: list[dict[str, Any]] = []
+    for block in blocks:
+        if block.get("type") not in CALL_BLOCKS:
+            stated.append(block)
+        elif waiting[block["id"]]:
+            stated.append(sent_block(block, *waiting[block["id"]].popleft()))
+    same = len(stated) == len(blocks) and all(a is b for a, b in zip(stated, blocks, strict=True))
+    return blocks if same else stated
+
+
+def utf8_size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def results_order(found: tuple[Entry, Result] | None) -> int:
+    """Results in the order they came; stand-ins after them."""
+    return found[0].seq if found else 1 << 62
+
+
+def sendable(message: Message) -> Message:
+    """A shallow copy without what is kept for history's sake only (timestamps, hosts' own originals)."""
+    sent = {key: value for key, value in message.items() if key != "timestamp"}
+    metadata = sent.get("metadata")
+    if isinstance(metadata, dict):
+        kept = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key not in _NOT_SENT}
+        if kept:
+            sent["metadata"] = kept
+        else:
+            del sent["metadata"]
+    elif "metadata" in sent:
+        del sent["metadata"]
+    for key in ("name", "tool_call_id"):
+        if key in sent and not isinstance(sent[key], str):
+            del sent[key]
+    if "name" in sent:
+        name = sent.pop("name")
+        if name.strip():
+            sent["name"] = safe_tool_name(name) if sent["role"] == "tool" else safe_speaker_name(name)
+    return sent
+
+
+def _is_refused(call: Call) -> bool:
+    return call.id != safe_call_id(call.id) or (call.name != "" and call.name != safe_tool_name(call.name))
+
+
+def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
+    """Yield the ids a call may be sent under: its own, and where that is taken those that name its message."""
+    yield safe_call_id(call_id)
+    other = f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
+    yield safe_call_id(other)
+    for number in count(2):
+        yield safe_call_id(f"{other}_{number}")
+
+
+def is_left_out(message: Message) -> bool:
+    """Rows that are history, never request: retired instructions, reference-only originals (KERNEL.md)."""
+    metadata = metadata_of(message)
+    if not metadata:
+        return False
+    instruction = metadata.get(INSTRUCTION)
+    retired = isinstance(instruction, dict) and (
+        cast("dict[str, Any]", instruction).get("disposition") in _RETIRED
+        or cast("dict[str, Any]", instruction).get("retired") is True
+    )
+    return retired or metadata.get(_REFERENCE_ONLY) is True
+
+
+def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, short_forms: ResultSummaries) -> Message:
+    """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
+    summary = short_forms.of(entry, call_id)
+    text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
+    return {**message, "content": text if text.strip() else NO_OUTPUT}
+
+
+def without_response_id(message: Message) -> Message:
+    """Return the message without the handle of what the server still holds, for it shows the server something else."""
+    metadata = metadata_of(message)
+    if RESPONSE_ID not in metadata:
+        return message
+    kept = {key: value for key, value in metadata.items() if key != RESPONSE_ID}
+    rest = {key: value for key, value in message.items() if key != "metadata"}
+    return {**rest, "metadata": kept} if kept else rest
+
+
+def scrub(message: Message) -> Message:
+    """The message without lone surrogates, which no provider can be sent; the same object when it has none."""
+    try:
+        orjson.dumps(message)
+        return message
+    except (orjson.JSONEncodeError, UnicodeError, ValueError):
+        return cast(Message, _scrubbed(message))
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {_scrubbed(key): _scrubbed(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_scrubbed(item) for item in cast("list[Any]", value)]
+    return value

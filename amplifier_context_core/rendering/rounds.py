@@ -1,0 +1,277 @@
+"""Rounds: what must stay together.
+
+A round is an assistant message with its tool calls and *their* results, parallel calls included, or one other
+message. Strategies are given rounds, never a flat list, so none of them can part a call from its result.
+
+Pairing is by position, then id: a result answers the newest call of that id that is still unanswered, because real
+sessions reuse ids. A result that finds no such call is an orphan, and a round of its own. A result may come late, with
+other messages in between; it still belongs to its call's round.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
+from ..transcript.transcript import Entry
+
+_PATIENCE = 32  # rounds a call is waited for: far more than any loop starts before it has all results of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Entries that stay together, in the order of history.
+
+    Attributes:
+        entries: the message, then, for calls, the results that came for them.
+        unanswered: ids of calls without a result, in order.
+    """
+
+    entries: tuple[Entry, ...]
+    unanswered: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> Entry:
+        """The first entry, which gives the round its place and its mark."""
+        return self.entries[0]
+
+    @property
+    def first(self) -> int:
+        """Lowest seq."""
+        return min(entry.seq for entry in self.entries)
+
+    @property
+    def last(self) -> int:
+        """Highest seq."""
+        return max(entry.seq for entry in self.entries)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its messages as they stand in history."""
+        return sum(entry.tokens for entry in self.entries)
+
+    @property
+    def is_tool_round(self) -> bool:
+        """Does it make tool calls (as an assistant)?"""
+        return self.head.role == "assistant" and bool(self.head.calls)
+
+    @property
+    def is_human(self) -> bool:
+        """Did a human write any of it?"""
+        return any(entry.human for entry in self.entries)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Does a message ask to survive (``metadata.pinned: true``)?"""
+        return any(metadata_of(entry.message).get("pinned") is True for entry in self.entries)
+
+    @property
+    def holds_loaded_tools(self) -> bool:
+        """Does a message carry loaded-tool state, without which tools vanish for the model (KERNEL.md)?"""
+        return any(LOADED_TOOLS in metadata_of(entry.message) for entry in self.entries)
+
+
+class Results:
+    """The results of a round, in order. A call takes the first of its id that no other call has taken; O(1) a call.
+
+    Args:
+        entries: of the round.
+    """
+
+    __slots__ = ("_by_call", "_left")
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        found = ((entry, result) for entry in entries for result in results_of(entry.message))
+        self._left = dict(enumerate(found))
+        self._by_call: dict[str, deque[int]] = {}
+        for number, (_, result) in self._left.items():
+            self._by_call.setdefault(result.call_id, deque()).append(number)
+
+    def take(self, call_id: str) -> tuple[Entry, Result] | None:
+        """Return the first result of a call that is left, with its entry; None when there is none."""
+        numbers = self._by_call.get(call_id)
+        return self._left.pop(numbers.popleft()) if numbers else None
+
+    def left(self) -> Iterator[tuple[Entry, Result]]:
+        """Yield the results that no call has taken, with their entries."""
+        yield from self._left.values()
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A round while results join it. A `Round` is made of it when the list is read, not for each of them.
+
+    Attributes:
+        entries: of the round.
+        waiting: ids of calls, in order.
+        answered: how many of the first calls of each id have their result.
+        open: how many calls have none.
+    """
+
+    entries: list[Entry]
+    waiting: list[str]
+    answered: Counter[str] = field(default_factory=Counter[str])
+    open: int = 0
+
+    def made(self) -> Round:
+        return Round(tuple(self.entries), _without(self.waiting, self.answered))
+
+
+class RoundList:
+    """Rounds of a growing list of entries, kept up as entries come; O(1) an entry.
+
+    A call is waited for until a newer human message has itself been answered by an assistant, or for many rounds:
+    so long no compaction may cover its round, but a call that nobody answers must not stop compactions for ever. A
+    result that comes later still finds its call.
+    """
+
+    __slots__ = ("_asked", "_at", "_growing", "_open", "_rounds", "_settled")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._rounds: list[Round] = []
+        self._growing: dict[int, _Growing] = {}  # by index, the rounds that results joined since the list was read
+        self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
+        self._at: set[int] = set()  # indices of rounds with open calls
+        self._asked = 0  # rounds before this index are older than the newest human message
+        self._settled = 0  # rounds before this index can receive no result any more
+        for entry in entries:
+            self.add(entry)
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds, in order. A round that nothing joined is the same object as before."""
+        for index, growing in self._growing.items():
+            self._rounds[index] = growing.made()
+        self._growing.clear()
+        return self._rounds
+
+    def add(self, entry: Entry) -> int:
+        """Put the next entry in its round; returns the lowest index of a round that is new or changed."""
+        changed = len(self._rounds)
+        homes = self._homes(entry)
+        waiting = _waiting(entry, homes)
+        if homes:
+            changed = self._join(entry, homes, waiting)
+        else:
+            self._rounds.append(Round((entry,), waiting))
+        if waiting:
+            self._at.add(changed)
+            for call in waiting:
+                self._open.setdefault(call, []).append(changed)
+        if entry.human:
+            self._asked = changed
+        elif entry.role == "assistant":
+            self._settle(max(self._asked, len(self._rounds) - _PATIENCE))
+        return changed
+
+    @property
+    def closed(self) -> int:
+        """How many leading rounds can change no more: those before the oldest round whose calls are still open."""
+        return min(self._at, default=len(self._rounds))
+
+    def _homes(self, entry: Entry) -> list[tuple[int, str]]:
+        homes: list[tuple[int, str]] = []
+        for call in entry.answers:
+            waiting = self._open.get(call)
+            if waiting:
+                homes.append((waiting.pop(), call))
+                if not waiting:
+                    del self._open[call]
+        return homes
+
+    def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
+        indices = sorted({index for index, _ in homes})
+        if len(indices) > 1:
+            return self._merge(entry, homes, waiting, indices)
+        (target,) = indices
+        growing = self._growing.get(target)
+        if growing is None:
+            held = self._rounds[target]
+            growing = _Growing(list(held.entries), list(held.unanswered), open=len(held.unanswered))
+            self._growing[target] = growing
+        growing.entries.append(entry)
+        growing.waiting.extend(waiting)
+        growing.answered.update(call for _, call in homes)
+        growing.open += len(waiting) - len(homes)
+        if not growing.open:
+            self._at.discard(target)
+        return target
+
+    def _merge(
+        self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
+    ) -> int:
+        """Make one round of several: one message may answer calls of each (Anthropic's form)."""
+        rounds = self.rounds
+        answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
+        for index, call in homes:
+            answered[index][call] += 1
+        target = indices[0]
+        members = [member for index in indices for member in rounds[index].entries]
+        left_open = [call for index in indices for call in _without(rounds[index].unanswered, answered[index])]
+        rounds[target] = Round((*members, entry), (*left_open, *waiting))
+        self._drop(indices[1:], target)
+        if not rounds[target].unanswered:
+            self._at.discard(target)
+        return target
+
+    def _drop(self, merged: Sequence[int], target: int) -> None:
+        """Take merged rounds out of the list; everything behind the first of them moves up."""
+        moved: dict[int, int] = {}
+        kept: list[Round] = []
+        gone = frozenset(merged)
+        for index in range(merged[0], len(self._rounds)):
+            moved[index] = target if index in gone else merged[0] + len(kept)
+            if index not in gone:
+                kept.append(self._rounds[index])
+        self._rounds[merged[0] :] = kept
+        for waiting in self._open.values():
+            waiting[:] = sorted(moved.get(index, index) for index in waiting)
+        self._at = {moved.get(index, index) for index in self._at}
+        self._asked = moved.get(self._asked, self._asked)
+        self._settled = moved.get(self._settled, self._settled)
+
+    def _settle(self, before: int) -> None:
+        """Rounds before this index wait no longer: no compaction has to spare them. A result may still come."""
+        if before > self._settled:
+            self._at = {index for index in self._at if index >= before}
+            self._settled = before
+
+
+def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
+    """The calls an assistant's message leaves open: those it does not answer itself."""
+    if not entry.calls or entry.role != "assistant":
+        return ()
+    own = Counter(entry.answers)
+    own.subtract(call for _, call in homes)
+    return _without(entry.calls, own)
+
+
+def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
+    """Return the ids of calls, less so many of the first of each id as are answered."""
+    if not answered:
+        return tuple(calls)
+    left = Counter(answered)
+    kept: list[str] = []
+    for call in calls:
+        if left[call] > 0:
+            left[call] -= 1
+        else:
+            kept.append(call)
+    return tuple(kept)
+
+
+def rounds_of(entries: Iterable[Entry]) -> list[Round]:
+    """The rounds of a finished list of entries."""
+    return RoundList(entries).rounds
+
+
+def task_of(rounds: Sequence[Round]) -> Round | None:
+    """The task: the round of the first human message."""
+    return next((held for held in rounds if held.is_human), None)

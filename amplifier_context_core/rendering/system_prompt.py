@@ -1,0 +1,52 @@
+"""The system prompt of a view: leading system and developer messages, or what a factory gives in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ..errors import ContextError
+from ..messages.parsing import INSTRUCTING, metadata_of
+from ..messages.tokens import TokenCounter, count_message_tokens
+from ..transcript.transcript import Snapshot
+from .renderer import RenderedMessage, Renderer, scrub
+from .rounds import Round
+
+PromptFactory = Callable[[], Awaitable[str]]
+
+
+class SystemPrompt:
+    """Makes it.
+
+    Attributes:
+        factory: gives the text on every request; None for what is stored.
+    """
+
+    def __init__(self) -> None:
+        self.factory: PromptFactory | None = None
+        self._made: RenderedMessage | None = None
+
+    async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:
+        """The messages a view begins with. What a hook brought stays, whatever the factory gives.
+
+        Raises:
+            ContextError: the factory failed.
+        """
+        stored: list[RenderedMessage] = []
+        for entry in history:
+            if entry.role not in INSTRUCTING:
+                break
+            replaced = self.factory and entry.role == "system" and metadata_of(entry.message).get("source") != "hook"
+            if not replaced:
+                stored.extend(Renderer(counter, output_limit=entry.tokens).render(Round((entry,))).messages)
+        if self.factory is None:
+            return stored
+        try:
+            text = await self.factory()
+        except Exception as problem:
+            raise ContextError(f"the system prompt factory failed: {type(problem).__name__}") from problem
+        if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            return stored
+        if self._made is None or self._made.message["content"] != text:
+            message = scrub({"role": "system", "content": text})
+            self._made = RenderedMessage(message, count_message_tokens(message, counter))
+        return [self._made, *stored]

@@ -1,0 +1,209 @@
+"""Lining up a list of messages a host hands in with the history that is stored.
+
+Hosts save transcripts, filter them (no system messages, no thinking, no null keys), mend them, and hand them back. What
+is ours already must not come twice, and what they changed must not be lost: a message keeps its entry, and with it its
+seq and its tokens, wherever it matches; the rest is an edit.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..messages.parsing import (
+    INSTRUCTING,
+    Call,
+    Message,
+    Reading,
+    arguments_of,
+    blocks_of,
+    calls_of,
+    json_text,
+    metadata_of,
+    text_of,
+)
+from .transcript import Entry
+
+_EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
+_SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
+# Metadata that decides how a message is shown: a host that changes it means an edit.
+_TELLING = (
+    "pinned",
+    "ephemeral",
+    "source",
+    "compact_summary",
+    "amplifier:instruction",
+    "amplifier_public_reference_only",
+)
+
+Key = tuple[object, ...]
+Incoming = tuple[Message, Reading]
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How a list that came in relates to what is stored.
+
+    Attributes:
+        order: the new history: stored entries that stay, and what is new.
+        changed: is it anything but what is stored?
+    """
+
+    order: list[Entry | Incoming]
+    changed: bool
+
+
+def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
+    """Line up messages with entries by role, call ids and normalised content, in order.
+
+    Stored system and developer messages that a filter left out stay where they are, unless nothing else matches or,
+    for those that lead the history, the list brings its own.
+    """
+    if not stored:
+        return Alignment(list(incoming), bool(incoming))
+    pairs = _pairs(stored, incoming)
+    partner = dict(pairs)
+    spoken = [index for index, entry in enumerate(stored) if entry.role not in INSTRUCTING]
+    filtered = not spoken or any(index in partner for index in spoken)
+    leading = 0
+    while leading < len(stored) and stored[leading].role in INSTRUCTING:
+        leading += 1
+    taken = {theirs for _, theirs in pairs}
+    own_lead = False
+    for index, (_, reading) in enumerate(incoming):
+        if reading.role not in INSTRUCTING:
+            break
+        own_lead = own_lead or index not in taken
+    order: list[Entry | Incoming] = []
+    position = 0
+    for index, entry in enumerate(stored):
+        if index in partner:
+            order.extend(incoming[position : partner[index]])
+            order.append(entry)
+            position = partner[index] + 1
+        elif entry.role in INSTRUCTING and filtered and incoming and not (index < leading and own_lead):
+            order.append(entry)
+    order.extend(incoming[position:])
+    changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
+    return Alignment(order, changed)
+
+
+def same_message(entry: Entry, message: Message, reading: Reading) -> bool:
+    """Is it the same message, as far as a host's filters leave that visible?"""
+    if entry.message == message:
+        return True
+    return _key(entry.message, entry.role, entry.calls, entry.answers) == _key_in((message, reading))
+
+
+def timestamp_of(message: Message) -> str | None:
+    """When it was made, as it says itself: in its metadata, or at the top (an older module's place)."""
+    stamp = metadata_of(message).get("timestamp")
+    if not isinstance(stamp, str) or not stamp:
+        stamp = message.get("timestamp")
+    return stamp if isinstance(stamp, str) and stamp else None
+
+
+def said(message: Message, calls: tuple[str, ...]) -> bytes:
+    """Return what a message says, whatever a host's filters leave out: text, arguments of calls, other blocks.
+
+    Args:
+        message: the message.
+        calls: ids of the calls it makes.
+
+    Returns:
+        JSON; empty if it says nothing.
+    """
+    parts = _content(message, calls)
+    return json_text(parts).encode() if any(parts) else b""
+
+
+def _key_in(item: Incoming) -> Key:
+    message, reading = item
+    return _key(message, reading.role, reading.calls, reading.answers)
+
+
+def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
+    metadata = metadata_of(message)
+    return (
+        role,
+        calls,
+        answers,
+        *_content(message, calls),
+        tuple((name, json_text(metadata[name])) for name in _TELLING if metadata.get(name) is not None),
+    )
+
+
+def _content(message: Message, calls: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
+    other = [block for block in blocks_of(message) if block.get("type") not in _SILENT_BLOCKS]
+    return (
+        text_of(message.get("content")).strip(),
+        tuple(_arguments(call) for call in calls_of(message)) if calls else (),
+        json_text(_without_nulls(other)) if other else "",
+    )
+
+
+def _arguments(call: Call) -> str:
+    given = call.arguments
+    return given if isinstance(given, str) else json_text(_without_nulls(arguments_of(call)))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _without_nulls(item) for key, item in items if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _pairs(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> list[tuple[int, int]]:
+    """Pairs of the same message, rising on both sides: first those of the same time, between them those of any."""
+    ours = [_key(entry.message, entry.role, entry.calls, entry.answers) for entry in stored]
+    theirs = [_key_in(item) for item in incoming]
+    anchors = _matches(
+        [(*key, timestamp_of(entry.message)) for key, entry in zip(ours, stored, strict=True)],
+        [(*key, timestamp_of(item[0])) for key, item in zip(theirs, incoming, strict=True)],
+    )
+    pairs: list[tuple[int, int]] = []
+    mine = other = 0
+    for a, b in [*anchors, (len(ours), len(theirs))]:
+        if a > mine and b > other:
+            pairs.extend((mine + i, other + j) for i, j in _matches(ours[mine:a], theirs[other:b]))
+        pairs.append((a, b))
+        mine, other = a + 1, b + 1
+    return pairs[:-1]
+
+
+def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
+    """Pairs of equal keys, rising on both sides."""
+    start = 0
+    while start < len(ours) and start < len(theirs) and ours[start] == theirs[start]:
+        start += 1
+    end = 0
+    while end < min(len(ours), len(theirs)) - start and ours[-1 - end] == theirs[-1 - end]:
+        end += 1
+    middle_ours = ours[start : len(ours) - end]
+    middle_theirs = theirs[start : len(theirs) - end]
+    pairs = [(index, index) for index in range(start)]
+    if len(middle_ours) * len(middle_theirs) <= _EXHAUSTIVE:
+        matcher = difflib.SequenceMatcher(None, middle_ours, middle_theirs, autojunk=False)
+        for block in matcher.get_matching_blocks():
+            pairs.extend((start + block.a + k, start + block.b + k) for k in range(block.size))
+    else:
+        places: dict[Key, list[int]] = {}
+        for index in range(len(middle_ours) - 1, -1, -1):
+            places.setdefault(middle_ours[index], []).append(index)
+        floor = -1
+        for index, key in enumerate(middle_theirs):
+            waiting = places.get(key, [])
+            while waiting and waiting[-1] <= floor:
+                waiting.pop()
+            if waiting:
+                floor = waiting.pop()
+                pairs.append((start + floor, start + index))
+    pairs.extend((len(ours) - end + k, len(theirs) - end + k) for k in range(end))
+    return pairs

@@ -1,0 +1,101 @@
+"""Erasing: what is left of a message whose text must go everywhere, a pasted secret for instance.
+
+Its place, its role and the ids that tie calls to results stay, so that the history around it stays valid; whatever it
+said, called with, or carried as metadata does not.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, read_message, results_of
+from ..messages.tokens import TokenCounter, count_message_tokens
+from .alignment import timestamp_of
+from .transcript import Entry
+
+ERASED = "(erased)"
+
+_TELLING = ("source", "ephemeral")  # metadata that says whether a human wrote it
+_NOT_HUMAN = "hook"  # the source of what stood in the user's role without being written by one
+
+
+def erased(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
+    """The entry as it stays behind, with the same seq, turn and times.
+
+    Args:
+        entry: what is erased.
+        counter: text to tokens, for what is left.
+        trace: what an echo of it is recognised by (see `erasures`); empty for none.
+    """
+    message, reading = read_message(erased_message(entry.message, human=entry.human))
+    return entry._replace(
+        erased=trace,
+        message=message,
+        human=reading.human,
+        calls=reading.calls,
+        answers=reading.answers,
+        tokens=count_message_tokens(message, counter),
+        response=replace(entry.response, error=None) if entry.response else None,
+    )
+
+
+def is_erased(message: Message) -> bool:
+    """True if a message says only that it was erased."""
+    content = message.get("content")
+    if isinstance(content, list):
+        blocks = blocks_of(message)
+        return bool(blocks) and all(ERASED in (block.get("content"), block.get("text")) for block in blocks)
+    return content == ERASED
+
+
+def erased_message(message: Message, *, human: bool) -> Message:
+    """Return what stays behind of a message; `human` says that a human wrote it."""
+    role = message["role"]
+    left: dict[str, Any] = {"role": role}
+    calls, results = list(calls_of(message)), list(results_of(message))
+    if role in ("tool", "function") and isinstance(message.get("tool_call_id"), str):
+        left |= {"tool_call_id": message["tool_call_id"], "content": ERASED}
+        if isinstance(message.get("name"), str):
+            left["name"] = message["name"]
+    elif results:
+        left["content"] = [
+            {"type": "tool_result", "tool_use_id": result.call_id, "content": ERASED} for result in results
+        ]
+        if human:
+            left["content"].append({"type": "text", "text": ERASED})
+    else:
+        left["content"] = ERASED
+    if calls:
+        left["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": {}} for call in calls]
+    metadata = {key: value for key, value in metadata_of(message).items() if key in _TELLING}
+    if role == "user" and not human and not results:
+        metadata.setdefault("source", _NOT_HUMAN)
+    stamp = timestamp_of(message)
+    if stamp is not None:
+        metadata["timestamp"] = stamp
+    if metadata:
+        left["metadata"] = metadata
+    return left
+
+
+def forms_of(text: str) -> frozenset[str]:
+    """A text, and how it stands in JSON that was written into a text: once, or in JSON once more."""
+    forms = {text}
+    for _ in range(2):
+        forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
+    return frozenset(forms)
+
+
+def holds(value: object, forms: Collection[str]) -> bool:
+    """True if any string in JSON data holds one of these."""
+    if isinstance(value, str):
+        return any(form in value for form in forms)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return any(holds(key, forms) or holds(item, forms) for key, item in items)
+    return isinstance(value, list) and any(holds(item, forms) for item in cast("list[object]", value))

@@ -1,0 +1,471 @@
+"""History: entries are only ever appended.
+
+An `Entry` is one message with what was measured of it. Its identity is its `seq`, given once and never given again,
+whatever happens to the history around it; printed, it is the mark `m12`. Order is position in the list. What looks
+like a change (an interrupt, an edit by the host) makes a new list of the same immutable entries, so a `Snapshot`
+taken before still shows what it showed, and no mark ever points at another message than it did.
+
+Pure: no I/O, no clock, no lock. Appending to one transcript from several threads needs the manager's lock; reading
+snapshots needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast, overload
+
+from ..errors import NotLoaded
+from ..messages.parsing import INSTRUCTING, Message, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one response as its provider reported them.
+
+    Attributes:
+        input_tokens: all input, cache reads included.
+        output_tokens: what the model wrote.
+        cache_read_tokens: part of the input that came from the prompt cache.
+        cache_write_tokens: input written to the prompt cache (Anthropic: not part of `input_tokens`).
+    """
+
+    input_tokens: int
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Where an assistant message came from, as far as the message or the last ``llm:response`` tells."""
+
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+class Entry(NamedTuple):
+    """One message in history. Immutable; `message` must never be mutated.
+
+    Attributes:
+        seq: identity inside the session, from 1, never reused.
+        message: the message as it was given, with a timestamp.
+        role: its role.
+        turn: number of the exchange it belongs to; 0 before the first human message.
+        human: a human wrote it, so it begins the exchange.
+        calls: ids of the tool calls it makes.
+        answers: ids of the tool calls it answers.
+        tokens: what it costs in a request, counted once, when it came in.
+        session_id: the session it was first added to.
+        created: ISO 8601, UTC: when the message was made (for a response: when it was asked for, where known).
+        completed: ISO 8601, UTC: when it was whole.
+        response: model, provider, usage and outcome of an assistant message.
+        erased: None but for an erased entry; then the trace of what it said, empty where none is kept.
+    """
+
+    seq: int
+    message: Message
+    role: str
+    turn: int
+    human: bool
+    calls: tuple[str, ...]
+    answers: tuple[str, ...]
+    tokens: int
+    session_id: str
+    created: str
+    completed: str
+    response: Response | None = None
+    erased: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """How the entry is named in views, reports and commands: ``m12``."""
+        return f"m{self.seq}"
+
+    @property
+    def id(self) -> str:
+        """The same mark; the identity of the message inside its session."""
+        return f"m{self.seq}"
+
+    @property
+    def turn_id(self) -> str:
+        """``u3`` for the human message that begins exchange 3, ``a3`` for all that follows it."""
+        return f"{'u' if self.human else 'a'}{self.turn}"
+
+
+def seq_of(mark: str) -> int:
+    """The seq a mark such as ``m12`` names.
+
+    Raises:
+        ValueError: it is no mark.
+    """
+    digits = mark[1:] if mark[:1] == "m" else ""
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise ValueError(f"{mark[:40]!r} is no mark: a message is named like m12")
+    return int(digits)
+
+
+def seqs_of(marks: object) -> list[int]:
+    """Return the seqs that marks name: a list of marks, or one mark as text.
+
+    Raises:
+        ValueError: it is neither, or one of them is no mark.
+    """
+    given: object = [marks] if isinstance(marks, str) else marks
+    if isinstance(given, (list, tuple, set, frozenset)):
+        listed = list(cast("Iterable[object]", given))
+        if all(isinstance(mark, str) for mark in listed):
+            return [seq_of(cast("str", mark)) for mark in listed]
+    raise ValueError(f"needs a list of marks such as ['m12'], got {type(marks).__name__}")
+
+
+def leading(entries: Sequence[Entry], length: int) -> int:
+    """How many instructions (system, developer) lead a list: the system prompt, which stands outside every view."""
+    count = 0
+    while count < length and entries[count].role in INSTRUCTING:
+        count += 1
+    return count
+
+
+class Snapshot(Sequence[Entry]):
+    """The history as it was at one moment. O(1) to take; never changes.
+
+    Of a resumed session it may hold the newest entries only. Reaching for one of the others (`gap`, their places)
+    raises `NotLoaded`.
+    """
+
+    __slots__ = ("_entries", "_held", "_length", "gap", "revision")
+
+    def __init__(self, entries: list[Entry], held: int, revision: int, gap: range = range(0)) -> None:
+        self._entries = entries  # without those of the gap
+        self._held = held  # how many of them
+        self._length = held + len(gap)
+        self.revision = revision
+        self.gap = gap
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if isinstance(index, slice):
+            places = range(*index.indices(self._length))
+            if places.step != 1:
+                return [self[place] for place in places]
+            if self.gap and places and places.start < self.gap.stop and places.stop > self.gap.start:
+                raise NotLoaded(max(places.start, self.gap.start))
+            moved = len(self.gap) if self.gap and places.start >= self.gap.stop else 0
+            return self._entries[places.start - moved : places.stop - moved]
+        if not -self._length <= index < self._length:
+            raise IndexError("snapshot index out of range")
+        place = index if index >= 0 else index + self._length
+        if self.gap:
+            if place in self.gap:
+                raise NotLoaded(place)
+            place -= len(self.gap) if place >= self.gap.stop else 0
+        return self._entries[place]
+
+    def __iter__(self) -> Iterator[Entry]:
+        entries = self._entries
+        for index in range(self.gap.start if self.gap else self._length):
+            yield entries[index]
+        if self.gap:
+            raise NotLoaded(self.gap.start)
+
+    def find(self, seq: int) -> Entry | None:
+        """The entry with this seq, or None. A few comparisons: seqs rise except where a host inserted messages."""
+        low, high = self.gap.start if self.gap else 0, self._held
+        while low < high:
+            middle = (low + high) // 2
+            if self._entries[middle].seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self._held and self._entries[low].seq == seq:
+            return self._entries[low]
+        found = next((place for place in range(self._held) if self._entries[place].seq == seq), None)
+        if found is None and self.gap:
+            raise NotLoaded(self.gap.start)
+        return None if found is None else self._entries[found]
+
+    @property
+    def leading(self) -> int:
+        """Instructions (system, developer) before the first other message."""
+        return leading(self._entries, self._held)
+
+    @property
+    def turn_count(self) -> int:
+        """Exchanges: a human message and what follows it count as one."""
+        return sum(1 for entry in self if entry.human)
+
+
+class Transcript:
+    """The history of one session.
+
+    Attributes:
+        session_id: written into new entries.
+        turn_count: exchanges so far.
+    """
+
+    __slots__ = ("_borrowed", "_edits", "_live", "_next_seq", "_turn", "session_id", "turn_count")
+
+    def __init__(self, session_id: str = "") -> None:
+        self.session_id = session_id
+        self.turn_count = 0
+        # Entries, how many of them are the history, the revision, and the places that are in the store only (their
+        # entries are not in the list): one tuple, so that a reader in another thread never sees the one of before a
+        # change with the other of after it.
+        self._live: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
+        self._borrowed = False  # the list belongs to the transcript this one was forked from
+        self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
+        self._next_seq = 1
+        self._turn = 0
+
+    @classmethod
+    def resumed(
+        cls,
+        session_id: str,
+        head: Sequence[Entry],
+        tail: Sequence[Entry],
+        *,
+        length: int,
+        last_seq: int,
+        turns_before: int = 0,
+    ) -> Transcript:
+        """A transcript of which the beginning and the end are loaded, and what lies between them is not.
+
+        Args:
+            session_id: written into new entries.
+            head: its first entries; when anything is left out, at least the leading instructions and one more.
+            tail: its last ones.
+            length: entries of all of it.
+            last_seq: the highest seq ever given.
+            turns_before: exchanges that begin before the tail.
+        """
+        made = cls(session_id)
+        gap = range(len(head), length - len(tail))
+        made._live = ([*head, *tail], len(head) + len(tail), 0, gap)
+        made._next_seq = last_seq + 1
+        made._turn = max((entry.turn for entry in (*head, *tail)), default=0)
+        made.turn_count = turns_before + sum(1 for entry in tail if entry.human)
+        return made
+
+    def fill(self, entries: Sequence[Entry]) -> None:
+        """Put loaded entries into the gap, all of them; nothing else changes."""
+        held, length, revision, gap = self._live
+        if len(entries) != len(gap):
+            raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
+        whole = [*held[: gap.start], *entries, *held[gap.start : length]]
+        self._live = (whole, len(whole), revision, range(0))
+        self._borrowed = False
+
+    def __len__(self) -> int:
+        return self._live[1] + len(self._live[3])
+
+    @property
+    def gap(self) -> range:
+        """Places whose entries are in the store only."""
+        return self._live[3]
+
+    @property
+    def turn(self) -> int:
+        """Number of the current exchange; 0 before the first."""
+        return self._turn
+
+    @property
+    def revision(self) -> int:
+        """Rises with every change that is not an append."""
+        return self._live[2]
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        entries, length, _, _ = self._live
+        return entries[length - 1] if length else None
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq ever given, also to entries that are gone; 0 before the first."""
+        return self._next_seq - 1
+
+    def snapshot(self) -> Snapshot:
+        """The history as it is now."""
+        return Snapshot(*self._live)
+
+    def draft(
+        self,
+        message: Message,
+        reading: Reading,
+        tokens: int,
+        *,
+        created: str,
+        completed: str | None = None,
+        response: Response | None = None,
+        turn: int | None = None,
+    ) -> Entry:
+        """A new entry with the next seq, not yet part of the history.
+
+        Args:
+            message: a checked copy, from now on owned by the transcript.
+            reading: what `read_message` said of it.
+            tokens: its cost in a request.
+            created: ISO 8601, UTC.
+            completed: ISO 8601, UTC; `created` when not given.
+            response: provenance of an assistant message.
+            turn: the exchange it belongs to; by default the current one, or the next for a human message.
+        """
+        if turn is None:
+            turn = self._turn + 1 if reading.human else self._turn
+        entry = Entry(
+            self._next_seq,
+            message,
+            reading.role,
+            turn,
+            reading.human,
+            reading.calls,
+            reading.answers,
+            tokens,
+            self.session_id,
+            created,
+            completed or created,
+            response,
+        )
+        self._next_seq += 1
+        return entry
+
+    def append(self, entry: Entry) -> None:
+        """Make a drafted entry the newest of the history."""
+        self.extend((entry,))
+
+    def extend(self, added: Sequence[Entry]) -> None:
+        """Make drafted entries the newest of the history, in their order."""
+        entries, length, revision, gap = self._live
+        if self._borrowed:
+            entries, self._borrowed = entries[:length], False
+        entries.extend(added)
+        self._live = (entries, length + len(added), revision, gap)
+        turns = [entry.turn for entry in added if entry.human]
+        self.turn_count += len(turns)
+        self._turn = max((self._turn, *turns))
+
+    def fork(self, session_id: str = "") -> Transcript:
+        """A transcript that begins with this history and goes its own way; the prefix is shared, not copied."""
+        child = Transcript(session_id or self.session_id)
+        child._live = self._live
+        child._borrowed = True
+        child._next_seq = self._next_seq
+        child._turn = self._turn
+        child.turn_count = self.turn_count
+        return child
+
+    def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
+        """Keep the first `keep` entries and go on with these (old ones and drafted ones).
+
+        Snapshots keep showing the old history.
+
+        Raises:
+            NotLoaded: what is replaced is in the store only.
+        """
+        before, length, revision, gap = self._live
+        if gap and keep <= gap.stop:
+            raise NotLoaded(keep)
+        keep -= len(gap)
+        after = [*before[:keep], *entries]
+        start = leading(before, length)
+        if leading(after, len(after)) == start <= keep:
+            same = keep - start + len(gap) + same_entries(before[keep:length], entries)
+        else:
+            same = same_entries(before[start:length], after[leading(after, len(after)) :])
+        gone = sum(1 for entry in before[keep:length] if entry.human)
+        self._borrowed = False
+        self._edits = [*self._edits[-63:], (revision + 1, same)]
+        self._live = (after, len(after), revision + 1, gap)
+        self.turn_count += sum(1 for entry in entries if entry.human) - gone
+        if after:
+            self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
+
+    def reload(self, entries: Sequence[Entry]) -> None:
+        """Make these the history, after it was compared with what the store holds.
+
+        Entries that are in memory and stay where they are do not count as changed.
+        """
+        before, length, revision, gap = self._live
+        if len(entries) == len(self) and same_entries(before, [*entries[: gap.start], *entries[gap.stop :]]) == length:
+            self.fill(entries[gap.start : gap.stop])
+            return
+        start = leading(entries, len(entries))
+        self._edits = [
+            *self._edits[-63:],
+            (revision + 1, same_entries(before[leading(before, length) : length], entries[start:])),
+        ]
+        self._live = (list(entries), len(entries), revision + 1, range(0))
+        self._borrowed = False
+        self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
+        self._turn = max((entry.turn for entry in entries), default=0)
+        self.turn_count = sum(1 for entry in entries if entry.human)
+
+    def unchanged_since(self, revision: int) -> int:
+        """How many entries after the leading instructions are the same ones, in order, as they were at a revision."""
+        if revision == self.revision:
+            return len(self)
+        if not self._edits or revision < self._edits[0][0] - 1:
+            return 0
+        return min(same for edit, same in self._edits if edit > revision)
+
+    def clear(self) -> None:
+        """Forget the history; seqs go on where they were."""
+        revision = self.revision + 1
+        self._edits = [*self._edits[-63:], (revision, 0)]
+        self._live = ([], 0, revision, range(0))
+        self._borrowed = False
+        self._turn = self.turn_count = 0
+
+    def current_turn(self) -> list[Entry]:
+        """The entries of the newest exchange: its human message and all that follows.
+
+        Before the first human message that is everything but the leading instructions (system, developer).
+        """
+        history = self.snapshot()
+        start = len(history)
+        while start > 0 and not history[start - 1].human:
+            start -= 1
+        if start > 0:
+            return history[start - 1 :]
+        while start < len(history) and history[start].role in INSTRUCTING:
+            start += 1
+        return history[start:]
+
+    def interrupt(self, *, finished_too: bool = False) -> list[Entry]:
+        """Take the current exchange out of the history if it is unfinished; returns what was taken.
+
+        It is finished when its newest message is an assistant's without tool calls.
+
+        Args:
+            finished_too: take it also when finished (a cancelled loop may still add a closing answer, see KERNEL.md).
+        """
+        turn = self.current_turn()
+        if not turn or (is_finished(turn) and not finished_too):
+            return []
+        self.replace(len(self) - len(turn))
+        return turn
+
+
+def is_finished(turn: Sequence[Entry]) -> bool:
+    """Does an exchange end with an answer: an assistant's message that calls no tool?"""
+    return turn[-1].role == "assistant" and not turn[-1].calls
+
+
+def same_entries(before: Sequence[Entry], after: Sequence[Entry]) -> int:
+    """How many entries at the beginning of both are the same ones."""
+    same = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new:
+            break
+        same += 1
+    return same

@@ -1,0 +1,149 @@
+"""The budget of one request, and why it is what it is.
+
+Explicit `token_budget`, else the provider's window less what its answer needs, else `max_tokens`; always capped by a
+`max_tokens` the user set. Providers lack, raise and return nonsense: then the next source answers (KERNEL.md).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..errors import ConfigError
+
+_LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Tokens one request may hold.
+
+    Attributes:
+        tokens: the figure, at least 1.
+        source: ``token_budget``, ``provider`` or ``max_tokens``.
+        capped_from: the larger figure that `max_tokens` capped; None when it capped nothing.
+    """
+
+    tokens: int
+    source: str
+    capped_from: int | None = None
+
+
+def request_budget(
+    *,
+    token_budget: int | None,
+    provider: object,
+    max_tokens: int,
+    max_tokens_set: bool,
+    output_reserve_fraction: float,
+    safety_margin: int,
+) -> Budget:
+    """The budget of a request.
+
+    Args:
+        token_budget: what the caller of the request asked for; None to derive it.
+        provider: the kernel's provider, asked for its window; may be None or anything.
+        max_tokens: the configured figure.
+        max_tokens_set: did the user set it (then it always caps)?
+        output_reserve_fraction: share of the provider's longest answer kept free.
+        safety_margin: tokens kept free besides.
+
+    Raises:
+        ConfigError: `token_budget` is not a whole number of at least 1 token.
+    """
+    if token_budget is not None:
+        if isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("token_budget", f"must be at least 1 token, got {token_budget!r}")
+        tokens, source = token_budget, "token_budget"
+    else:
+        window = provider_window(provider, output_reserve_fraction, safety_margin)
+        tokens, source = (window, "provider") if window else (max_tokens, "max_tokens")
+    if max_tokens_set and tokens > max_tokens:
+        return Budget(max_tokens, source, capped_from=tokens)
+    return Budget(tokens, source)
+
+
+def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:
+    """Input tokens the provider's model takes; None when it does not say so in a way that makes sense."""
+    claimed = _claimed(provider)
+    if claimed is None:
+        return None
+    window, answer = claimed
+    room = int(window - output_reserve_fraction * answer - safety_margin)
+    # A small model whose longest answer is its whole window: half for each is the usual split.
+    return room if room > 0 else max(1, window // 2)
+
+
+def context_window(provider: object) -> int | None:
+    """The whole window of the provider's model, answer included; None when it does not say so as above."""
+    claimed = _claimed(provider)
+    return claimed[0] if claimed else None
+
+
+def model_of(provider: object) -> str | None:
+    """The model a provider will ask by default, where it says so."""
+    for source in (_defaults(provider), {"model": _attribute(provider, "default_model")}):
+        model = source.get("model") or source.get("default_model")
+        if isinstance(model, str) and model:
+            return model
+    return None
+
+
+def name_of(provider: object) -> str:
+    """What a provider calls itself; empty where it does not say so."""
+    name = _attribute(provider, "name")
+    return name if isinstance(name, str) else ""
+
+
+def _claimed(provider: object) -> tuple[int, int] | None:
+    """What the provider says of its model: window and longest answer, 0 where it does not say that one."""
+    if provider is None:
+        return None
+    for claims in (_model_info(provider), _defaults(provider)):
+        if window := _tokens(claims.get("context_window")):
+            return window, _tokens(claims.get("max_output_tokens")) or 0
+    return None
+
+
+def _defaults(provider: object) -> Mapping[str, Any]:
+    defaults = _attribute(_call(provider, "get_info"), "defaults")
+    return cast("Mapping[str, Any]", defaults) if isinstance(defaults, Mapping) else {}
+
+
+def _model_info(provider: object) -> Mapping[str, Any]:
+    info = _call(provider, "get_model_info")
+    if isinstance(info, Mapping):
+        return cast("Mapping[str, Any]", info)
+    return {key: _attribute(info, key) for key in ("context_window", "max_output_tokens")} if info else {}
+
+
+def _attribute(thing: object, name: str) -> Any:
+    """An attribute; None where there is none, or where reading it raises."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
+        return None
+
+
+def _call(provider: object, method: str) -> object:
+    function = _attribute(provider, method)
+    if not callable(function):
+        return None
+    try:
+        answer = function()
+    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
+        return None
+    if inspect.iscoroutine(answer):
+        answer.close()
+        return None
+    return answer
+
+
+def _tokens(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not 0 < value <= _LARGEST_WINDOW:  # not true of NaN either
+        return None
+    return int(value)

@@ -1,0 +1,478 @@
+"""Views: what the model is sent, and the compactions that keep it within its budget.
+
+One task at a time works on the lines (`_gate`); no gate and no lock is held while handlers are told. A compaction in
+flight is waited for, not repeated; a handler that asks for a view gets the one there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..compaction.checkpoint import Checkpoint, Segment, chain, content_hash
+from ..compaction.ladder import Climb, climb
+from ..compaction.protected import floor_tokens, mark_protected
+from ..compaction.strategies import Goal, Strategy
+from ..config import Config
+from ..errors import ContextOverflow, PinRefused
+from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
+from ..futures import in_thread_if
+from ..history.history import History
+from ..locks import Gate
+from ..messages.tokens import TokenCounter, are_large
+from ..plugins import Observers
+from ..rendering.renderer import RenderedMessage
+from ..transcript.transcript import Snapshot
+from .cache import Limits, Shelf
+from .figures import announcement, clipped_floor, outcome, overflow
+from .meter import Key, Meter
+from .session_state import Saved
+from .session_warnings import Notices
+from .shared_cache import remember_checkpoint, remember_count
+from .short_forms import ShortForms
+from .view import Attempt, Line, round_of
+
+log = logging.getLogger(__name__)
+
+_CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
+_BREATHE = 500  # entries hashed in between two breaths of the event loop
+
+
+@dataclass(slots=True)
+class View:
+    """What was handed out last, for the meter, for events and for reports."""
+
+    limits: Limits
+    key: Key
+    system: list[RenderedMessage]
+    messages: list[RenderedMessage]
+    counted: int
+    prefix: int
+    line: Line
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A compaction that is about to happen."""
+
+    reason: str
+    source: Line
+    focus: str | None = None
+    protect: frozenset[int] = field(default_factory=frozenset[int])
+
+
+class Views:
+    """The views of one session.
+
+    Attributes:
+        last: the view handed out last; None before the first.
+        compactions: accepted so far.
+        saved_tokens: that they freed together.
+        pins: seqs pinned by command.
+        short_forms: short forms of tool results.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        config: Config,
+        ladder: Sequence[Strategy],
+        meter: Meter,
+        observers: Observers,
+        hooks: Hooks | None,
+        notices: Notices,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.last: View | None = None
+        self.compactions = 0
+        self.saved_tokens = 0
+        self.pins: set[int] = set()
+        self.short_forms = ShortForms()
+        self.focus: str | None = None
+        self._history = history
+        self._config = config
+        self._ladder = ladder
+        self._meter = meter
+        self._observers = observers
+        self._hooks = hooks
+        self._notices = notices
+        self._save = save
+        self.gate = Gate()
+        self.shelf = Shelf(history, config, ladder, self.pins, self.short_forms)
+        self._in_flight: Future[None] | None = None
+        self._last_climb: Climb | None = None
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        budget: int,
+        system: Sequence[RenderedMessage],
+        key: Key,
+        counter: TokenCounter,
+        *,
+        protect: frozenset[int] = frozenset(),
+        compact: bool = True,
+    ) -> View:
+        """The view for one request.
+
+        Args:
+            budget: tokens, as the provider counts them.
+            system: the system prompt, sent before the view.
+            key: provider and model.
+            counter: text to tokens.
+            protect: seqs that must stay verbatim in this view.
+            compact: may it be compacted for this? False only looks.
+
+        Raises:
+            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """
+        limits = self.limits(budget, key)
+        system_tokens = sum(shown.tokens for shown in system)
+        while True:
+            async with self.gate:
+                history = self._history.snapshot()
+                line, reason = await self.shelf.choose(history, limits, system_tokens, counter)
+                tokens = system_tokens + line.tokens
+                if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
+                    view = await self._hand_out(line, limits, key, system)
+                    break
+                plan = _Plan(reason, line, protect=protect)
+                handling = inside_handler(self)
+                flight, first = self._in_flight, self._in_flight is None
+                if flight is None:
+                    flight = self._in_flight = Future[None]()
+            if (
+                handling and not first
+            ):  # a handler of the compaction in flight asks, over the hard limit: no asking again
+                await self._carried_out(plan, limits, system_tokens, counter)
+                continue
+            if not first:
+                await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
+                continue
+            try:
+                await self._announced(plan, limits, system_tokens, counter)
+            finally:
+                self._in_flight = None
+                flight.set_result(None)
+        await self._notices.tell(self)
+        return view
+
+    def limits(self, budget: int, key: Key) -> Limits:
+        """The figures for a budget, as the meter sees them now."""
+        room = self._meter.room(budget, key)
+        config = self._config
+        trigger = int(room * config.compact_threshold) if config.auto_compact else room
+        clear = config.clear_at_least if config.clear_at_least is not None else int(room * _CLEAR_SHARE)
+        target = max(1, int(room * config.target_usage))
+        accepted = self._meter.accepted(budget, key)
+        return Limits(budget, accepted, self._meter.units(key), room, max(1, trigger), target, clear)
+
+    async def compact_now(
+        self, focus: str | None, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
+        if inside_handler(self):
+            return None  # a handler of a compaction asks for another: there would be no end to it
+        while (flight := self._in_flight) is not None:
+            await asyncio.shield(asyncio.wrap_future(flight))
+        flight = self._in_flight = Future[None]()
+        try:
+            async with self.gate:
+                history = self._history.snapshot()
+                line, _ = await self.shelf.choose(history, limits, system_tokens, counter)
+            return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
+        finally:
+            self._in_flight = None
+            flight.set_result(None)
+
+    async def reveal(self, seqs: Collection[int]) -> None:
+        """Bring entries that were folded, clipped or dropped back into the view, verbatim.
+
+        Raises:
+            PinRefused: the history has no such entry.
+        """
+        async with self.gate:
+            history = self._history.snapshot()
+            for seq in seqs:
+                if history.find(seq) is None:
+                    raise PinRefused(f"m{seq}: the history has no such message")
+            await self.shelf.reveal(seqs)
+
+    def drop_lines(self) -> None:
+        """Forget every rendering; the next view is made from the history."""
+        self.shelf.clear()
+        self.last = None
+
+    def forget(self) -> None:
+        """The history was cleared: forget everything derived from it."""
+        self.drop_lines()
+        self.pins.clear()
+        self.short_forms.clear()
+        self._notices.forget()
+        self.focus = None
+
+    def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
+        """Tokens of the rounds that hold these entries, each round once: what stays together is pinned together."""
+        rounds = {held.first: held.tokens for seq in seqs if (held := round_of(seq, history))}
+        return sum(rounds.values())
+
+    # -- kept beside the history -----------------------------------------------------------------------------------
+
+    def saved(self, counter: TokenCounter) -> Saved:
+        """What a resumed session goes on from."""
+        return replace(
+            self.shelf.saved(counter),
+            corrections=tuple((*key, replace(known)) for key, known in self._meter.corrections.items()),
+            pins=tuple(sorted(self.pins)),
+            summaries=tuple((seq, dict(short)) for seq, short in self.short_forms.known.items()),
+            at_once=tuple((seq, dict(short)) for seq, short in self.short_forms.at_once.items()),
+            interrupted=tuple(sorted(self._history.interrupted)),
+            focus=self.focus,
+            compactions=self.compactions,
+            tokens_saved=self.saved_tokens,
+            warned=tuple(sorted(self._notices.kinds)),
+        )
+
+    def restore_figures(self, saved: Saved) -> None:
+        """Of what was saved, all but the checkpoints."""
+        for provider, model, known in saved.corrections:
+            self._meter.corrections[provider, model] = known
+        self.shelf.restore_starts(saved)
+        self.pins.update(saved.pins)
+        self.short_forms.restore(saved.summaries, saved.at_once)
+        self.focus = saved.focus
+        self.compactions, self.saved_tokens = saved.compactions, saved.tokens_saved
+        self._notices.kinds.update(saved.warned)
+
+    # -- compaction -------------------------------------------------------------------------------------------------
+
+    async def _announced(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Tell handlers, compact if none objects, tell them what came of it."""
+        line = plan.source
+        tokens = system_tokens + line.tokens
+        answer = await emit(self._hooks, self, PRE_COMPACT, self._figures(plan, limits, system_tokens))
+        if answer.denied and tokens <= limits.room:
+            self._not_worth_it(line, system_tokens, limits)
+            log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
+            return None
+        plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
+        return await self._carried_out(plan, limits, system_tokens, counter)
+
+    def _figures(self, plan: _Plan, limits: Limits, system_tokens: int) -> dict[str, Any]:
+        """What a compaction is about to work on, for handlers."""
+        line = plan.source
+        due, target = self.shelf.due(line, limits, system_tokens), self._target(plan, limits, system_tokens)
+        tokens = system_tokens + line.tokens
+        return announcement(plan.reason, len(line.view()), tokens, limits, due=due, target=target)
+
+    def _target(self, plan: _Plan, limits: Limits, system_tokens: int) -> int:
+        if plan.reason == "manual":
+            return limits.target  # whoever asks twice gets the same
+        return self.shelf.target(plan.source, limits, system_tokens)
+
+    async def _carried_out(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+    ) -> dict[str, Any] | None:
+        """Compact, and tell handlers what came of it; the report, or None when nothing was gained."""
+        started = time.monotonic()
+        async with self.gate:
+            history = self._history.snapshot()
+            # It may have become needless, or another line may serve, while handlers were told.
+            current, reason = await self.shelf.choose(history, limits, system_tokens, counter)
+            if plan.reason != "manual":
+                if reason is None:
+                    return None
+                plan.reason = reason
+            plan.source = current
+            report = self._figures(plan, limits, system_tokens)
+            before = system_tokens + current.tokens
+            accepted = await self._compact(plan, limits, system_tokens, counter, history)
+            done = self._last_climb
+            serving = self.shelf.book.source(limits.budget) or current
+            after = system_tokens + serving.tokens
+            report["before_messages"] = report["message_count"]
+            report["message_count"] = report["after_messages"] = len(serving.view())
+
+        report |= outcome(before, after, accepted, done, limits.units)
+        report |= {
+            "target_tokens": report["target"],
+            "duration_ms": round((time.monotonic() - started) * 1000, 3),
+        }
+        if accepted is not None:
+            self.compactions += 1
+            self.saved_tokens += report["before_tokens"] - report["after_tokens"]
+            await self._save()
+            self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
+            await emit(self._hooks, self, COMPACTION, report)
+        await emit(self._hooks, self, POST_COMPACT, report)
+        await self._note_floor(done, limits, system_tokens)
+        return report if accepted is not None else None
+
+    async def _compact(
+        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter, history: Snapshot
+    ) -> int | None:
+        """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
+        line = plan.source
+        draft, later, cost = await line.draft(system_tokens, limits.room)
+        covered = line.coverable
+        self._last_climb = None
+        if not draft.segments or not covered:
+            return self._not_worth_it(line, system_tokens, limits)
+        target = self._target(plan, limits, system_tokens)
+        goal = Goal(
+            target,
+            limits.room,
+            counter,
+            human_tokens=int(target * self._config.protected_human),
+            protected_results=self._config.protected_tool_results,
+            chapter_tokens=int(limits.room * self._config.chapter_share),
+            summaries=self.short_forms.known,
+            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, plan.focus) if text)) or None,
+        )
+        done = self._last_climb = await climb(
+            draft,
+            goal,
+            self._ladder,
+            trigger=limits.trigger,
+            pins=self.pins,
+            required=plan.protect,
+            pin_tokens=int(limits.room * self._config.pin_share),
+            recent_tokens=int(target * self._config.protected_recent),
+            later=later,
+        )
+        for name, why in done.skipped:
+            self._notices.fault(f"strategy {name} {why}; it is skipped")
+        freed = cost - sum(segment.tokens for segment in done.draft.segments)
+        if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
+            return self._not_worth_it(line, system_tokens, limits)
+        from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or plan.protect)
+        checkpoint = await self._checkpoint(line, done, covered, history, limits, counter, from_content=from_content)
+        new = self.shelf.line(checkpoint, limits, counter)
+        await new.take_in(history, len(history), self._history.interrupted)
+        self._attempted(new, system_tokens, limits, stuck=floor_tokens(done.draft) > limits.room)
+        given_up = _given_up(line.view(), new.view())
+        if line.budget == limits.budget:
+            self.shelf.book.replace(line, new)
+        self.shelf.book.serve(limits.budget, new)
+        return given_up
+
+    def _not_worth_it(self, line: Line, system_tokens: int, limits: Limits) -> None:
+        """Nothing to gain: the line serves on, and is left alone until it has grown."""
+        self._attempted(line, system_tokens, limits, stuck=False)
+        self.shelf.book.serve(limits.budget, line)
+
+    def _attempted(self, line: Line, system_tokens: int, limits: Limits, *, stuck: bool) -> None:
+        """No other attempt until the view has grown by what an attempt must free."""
+        until = system_tokens + line.tokens + max(1, limits.clear)
+        line.attempt = Attempt(limits.room, until, line.coverable, stuck)
+
+    async def _checkpoint(
+        self,
+        line: Line,
+        done: Climb,
+        covered: int,
+        history: Snapshot,
+        limits: Limits,
+        counter: TokenCounter,
+        *,
+        from_content: bool,
+    ) -> Checkpoint:
+        base = line.checkpoint
+        name = repr(counter)
+        digest = base.digest if base else b""
+        body = history.leading
+        for index in range(body + (base.covered if base else 0), body + covered):
+            entry = history[index]
+            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+            digest = chain(digest, entry.seq, content)
+            remember_count(name, content, entry.tokens)
+            if index % _BREATHE == _BREATHE - 1:
+                await asyncio.sleep(0)
+        checkpoint = Checkpoint(
+            covered,
+            base.upto if base and base.covered == covered else history[body + covered - 1].seq,
+            digest,
+            done.draft.segments,
+            sum(segment.tokens for segment in done.draft.segments),
+            self._history.last_seq,
+            limits.budget,
+            from_content and (base is None or base.from_content),
+        )
+        remember_checkpoint(self.shelf.kind(counter), checkpoint)
+        return checkpoint
+
+    # -- handing out ------------------------------------------------------------------------------------------------
+
+    async def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[RenderedMessage]) -> View:
+        system_tokens = sum(shown.tokens for shown in system)
+        messages, counted = await _fitted(line, limits, system_tokens)
+        if counted > limits.room:
+            text, members = overflow(line.segments(), limits, system_tokens, counted)
+            if self._config.strict:
+                raise ContextOverflow(text)
+            self._notices.once("overflow", text, budget=limits.budget, members=members)
+        limits = replace(limits, trigger=self.shelf.due(line, limits, system_tokens))
+        view = View(limits, key, list(system), messages, counted, 0, line)
+        if self.last is not None:
+            view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])
+        self.last = view
+        return view
+
+    async def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
+        """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
+        if done is None or not (done.clipped_floor or done.refused_pins or system_tokens > limits.trigger):
+            return
+        line = self.shelf.book.source(limits.budget)
+        if line is not None and (await _fitted(line, limits, system_tokens))[1] > limits.room:
+            return  # the view that is handed out above its budget will be reported
+        pin_tokens = int(limits.room * self._config.pin_share)
+        text, members = clipped_floor(done, limits, system_tokens, pin_tokens)
+        self._notices.once("floor", text, budget=limits.budget, members=members)
+
+    # -- reports ----------------------------------------------------------------------------------------------------
+
+    def segments(self) -> list[Segment]:
+        """What the last view shows, segment by segment, each with the reason it must stay."""
+        if self.last is None:
+            return []
+        room = self.last.limits.room
+        segments, _ = mark_protected(
+            self.last.line.segments(),
+            self.pins,
+            pin_tokens=int(room * self._config.pin_share),
+        )
+        return segments
+
+    def mends(self) -> Mapping[int, tuple[str, ...]]:
+        """What was mended in the tail of the last view, by lowest seq of the round."""
+        return self.last.line.mends if self.last else {}
+
+
+async def _fitted(line: Line, limits: Limits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+    """Return the messages of a line as far as they can be made to fit, and their tokens with the system prompt's."""
+    if system_tokens + line.tokens <= limits.room:
+        return line.view(), system_tokens + line.tokens
+    messages, tokens = await line.fitted(limits.room - system_tokens)
+    return messages, system_tokens + tokens
+
+
+def _shared(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
+    """Tokens of the messages at the start that are byte-identical."""
+    shared = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old.message != new.message:
+            break
+        shared += new.tokens
+    return shared
+
+
+def _given_up(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
+    return sum(shown.tokens for shown in before) - _shared(before, after)

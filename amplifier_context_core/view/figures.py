@@ -1,0 +1,143 @@
+"""Figures of requests and compactions as people and event handlers read them: in the provider's tokens.
+
+Everything else counts tokens with this package's counter. The conversion is made here and in `explain`, once for each
+figure, with the `Units` that the request's limits were made with. So figures of one report agree with one another.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..compaction.checkpoint import Segment
+from ..compaction.ladder import Climb
+from .cache import Limits
+from .meter import Units
+
+_NAMED = 10  # marks that a notice names at most
+_LARGEST = 3  # members of what must be kept that a notice gives the size of
+_LEARNED = "learned from reported usage"
+
+Member = dict[str, Any]
+"""A mark, its tokens, and why it must stay."""
+
+
+def announcement(reason: str, messages: int, tokens: int, limits: Limits, *, due: int, target: int) -> dict[str, Any]:
+    """Return what handlers are given before a compaction.
+
+    Args:
+        reason: ``trigger``, ``hard limit`` or ``manual``.
+        messages: in the view.
+        tokens: of the view with its system prompt, counted.
+        limits: of the request.
+        due: counted tokens above which the view is compacted.
+        target: counted tokens the compaction aims at.
+    """
+    size, threshold = limits.units.request(tokens), limits.reported(due)
+    because = {
+        "manual": "asked for",
+        "hard limit": f"{size:,} tokens are above the budget of {limits.accepted:,}",
+    }.get(reason, f"{size:,} tokens are above the threshold of {threshold:,}")
+    return {
+        "message_count": messages,
+        "token_count": size,
+        "budget": limits.budget,
+        "trigger": reason,
+        "threshold": threshold,
+        "target": limits.reported(target),
+        "reason": because,
+    }
+
+
+def outcome(before: int, after: int, given_up: int | None, climb: Climb | None, units: Units) -> dict[str, Any]:
+    """Return what handlers are given after a compaction, besides the announcement.
+
+    Args:
+        before: tokens of the view with its system prompt, counted.
+        after: the same afterwards.
+        given_up: counted tokens of the prefix that was given up; None when nothing was gained.
+        climb: what the strategies did; None when there was nothing for them to work on.
+        units: the conversion to the provider's tokens.
+    """
+    freed: list[dict[str, Any]] = []
+    left = before
+    for name, tokens in climb.freed if climb else ():
+        # Differences of sizes, so that what each strategy freed adds up to what all did.
+        freed.append({"name": name, "freed": units.request(left) - units.request(left - tokens)})
+        left -= tokens
+    return {
+        "token_count": units.request(after),
+        "before_tokens": units.request(before),
+        "after_tokens": units.request(after),
+        "accepted": given_up is not None,
+        "strategies": freed,
+        "strategy_level": len(freed),
+        "skipped": [{"name": name, "why": why} for name, why in (climb.skipped if climb else ())],
+        "floor_tokens": units.request(climb.floor_tokens) if climb else 0,
+        "prefix_given_up_tokens": units.part(given_up or 0),
+    }
+
+
+def beside_conversation(system_tokens: int, units: Units) -> list[Member]:
+    """Return what every request holds besides its rounds, as far as there is any: tool definitions, system prompt."""
+    members: list[Member] = []
+    if units.measured and units.overhead:
+        members.append({"mark": "tool definitions", "tokens": units.overhead, "why": _LEARNED})
+    if system_tokens:
+        members.append({"mark": "system prompt", "tokens": units.part(system_tokens), "why": "system prompt"})
+    return members
+
+
+def overflow(segments: Sequence[Segment], limits: Limits, system_tokens: int, counted: int) -> tuple[str, list[Member]]:
+    """Return the text about a view above its budget, and its members with their sizes.
+
+    Args:
+        segments: of the view.
+        limits: of the request.
+        system_tokens: of the system prompt, counted.
+        counted: tokens of the view with its system prompt.
+    """
+    units = limits.units
+    largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_LARGEST]
+    members = beside_conversation(system_tokens, units)
+    members += [{"mark": segment.mark, "tokens": units.part(segment.tokens), "why": ""} for segment in largest]
+    text = f"what must be kept needs {units.request(counted):,} tokens, the budget is {limits.accepted:,}: "
+    return text + _sizes(members), members
+
+
+def clipped_floor(climb: Climb, limits: Limits, system_tokens: int, pin_tokens: int) -> tuple[str, list[Member]]:
+    """Return the text about what must be kept and was clipped, or pins that found no room, and the members.
+
+    Args:
+        climb: what the strategies did.
+        limits: of the request.
+        system_tokens: of the system prompt, counted.
+        pin_tokens: that pins may fill, counted.
+    """
+    units = limits.units
+    parts: list[str] = []
+    if climb.clipped_floor or system_tokens > limits.trigger:
+        size = units.request(climb.floor_tokens)
+        parts.append(f"what must be kept has {size:,} tokens, the budget is {limits.accepted:,}")
+        if size <= limits.accepted:
+            parts.append(f"views above {limits.reported(limits.trigger):,} are compacted")
+    if climb.clipped_floor:
+        parts.append(f"clipped: {', '.join(climb.clipped_floor[:_NAMED])}")
+    if climb.refused_pins:
+        marks = ", ".join(climb.refused_pins[:_NAMED])
+        parts.append(f"pins without room in their share of {units.part(pin_tokens):,} tokens: {marks}")
+    members = beside_conversation(system_tokens, units) + [
+        {"mark": segment.mark, "tokens": units.part(segment.original_tokens), "why": segment.protected_because}
+        for segment in sorted(climb.draft.segments, key=lambda segment: segment.original_tokens, reverse=True)
+        if segment.protected_because
+    ]
+    return f"{'; '.join(parts)}; largest: {_sizes(members[: _LARGEST + 1])}", members[: _LARGEST + 2]
+
+
+def _sizes(members: Sequence[Member]) -> str:
+    return ", ".join(
+        f"{member['mark']} {member['tokens']:,}{f' ({_LEARNED})' if member['why'] == _LEARNED else ''}"
+        for member in members
+    )

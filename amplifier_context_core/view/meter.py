@@ -1,0 +1,193 @@
+"""The meter: token counts before a request, corrected by the usage the provider reports after it.
+
+Per (provider, model) it learns an offset (tools, instructions: what is sent beside the messages) and a ratio (another
+tokenizer than ours). Both are bounded, so that one odd report cannot lead it astray. A refused request ("too long")
+teaches it a smaller window.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..transcript.transcript import Usage
+
+Key = tuple[str, str]  # (provider, model); empty where unknown
+
+LEAST_RATIO = 0.5  # provider's tokens for one of ours, at the least
+_RATIO_BOUNDS = (LEAST_RATIO, 3.0)
+_OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
+_OFFSET_OF_BUDGET = 0.9  # and of a budget: one odd report must not leave a view without room
+_STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
+_LEARNING = 0.5  # weight of a new ratio against the old one
+_PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same text; corrected by the first report
+_REFUSED_SHARE = 0.9  # of a refused request's size: what the next one may be
+_LEAST_WINDOW = 256  # tokens; refusals cannot teach a smaller one
+_OPENAI = ("openai", "azure", "gpt", "copilot")
+_ROUNDING = 1e-6  # tokens; what floating point may add to a sum of whole tokens
+
+
+@dataclass(slots=True)
+class Correction:
+    """What was learned of one (provider, model).
+
+    Attributes:
+        offset: tokens sent beside the messages.
+        ratio: provider's tokens for one of ours.
+        reports: usage reports learned from.
+        window: largest input, in the provider's tokens, that a refusal left believable; None before any.
+        last: tokens counted and tokens measured of the newest report.
+    """
+
+    offset: float = 0.0
+    ratio: float = 1.0
+    reports: int = 0
+    window: int | None = None
+    last: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Converts tokens as this package counts them to tokens as a provider reports them, as known at one moment.
+
+    Every figure that a person or an event reads goes through here, once. A size is rounded up and a limit down, so
+    that what is above a limit as counted is above it as reported, too.
+
+    Attributes:
+        offset: reported tokens that are sent beside the messages, such as tool definitions.
+        ratio: reported tokens for one counted token.
+        measured: the provider has reported usage; otherwise both are assumptions.
+    """
+
+    offset: float = 0.0
+    ratio: float = 1.0
+    measured: bool = False
+
+    def request(self, counted: int) -> int:
+        """Return the reported size of a whole request whose messages have so many counted tokens."""
+        return math.ceil(self.offset + self.ratio * counted - _ROUNDING)
+
+    def limit(self, counted: int) -> int:
+        """Return what a limit on the counted tokens of a request's messages is as a limit on its reported size."""
+        return math.floor(self.offset + self.ratio * counted + _ROUNDING)
+
+    def part(self, counted: int) -> int:
+        """Return the reported size of some messages of a request."""
+        return round(self.ratio * counted)
+
+    @property
+    def overhead(self) -> int:
+        """Reported tokens that are sent beside the messages."""
+        return self.request(0)
+
+
+class Meter:
+    """Estimates what a view will cost at its provider.
+
+    Attributes:
+        learn: take reported usage into account.
+        corrections: what was learned.
+    """
+
+    def __init__(self, *, learn: bool = True) -> None:
+        self.learn = learn
+        self.corrections: dict[Key, Correction] = {}
+
+    def correction(self, key: Key) -> Correction:
+        """What is known of this provider and model; the nearest thing known when that is nothing."""
+        found = self.corrections.get(key)
+        if found is None:
+            name = " ".join(key).lower()
+            prior = 1.0 if not key[0] or any(part in name for part in _OPENAI) or not self.learn else _PRIOR_RATIO
+            same = [c for (provider, _), c in self.corrections.items() if provider == key[0] and c.reports]
+            found = Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
+            if len(self.corrections) < 256:
+                self.corrections[key] = found
+        return found
+
+    def units(self, key: Key) -> Units:
+        """Return the conversion to this provider's tokens, as known now."""
+        known = self.correction(key)
+        return Units(known.offset, known.ratio, known.reports > 0)
+
+    def estimate(self, counted: int, key: Key) -> int:
+        """Tokens the provider will report for a view we counted."""
+        return self.units(key).request(counted)
+
+    def accepted(self, budget: int, key: Key) -> int:
+        """Return the reported tokens a request may have: `budget`, or less where the provider refused a smaller one."""
+        window = self.correction(key).window
+        return budget if window is None else min(budget, window)
+
+    def room(self, budget: int, key: Key) -> int:
+        """Tokens, as we count them, that a view may hold to stay within `budget` of the provider's."""
+        known = self.correction(key)
+        budget = self.accepted(budget, key)
+        return max(1, int((budget - min(known.offset, _OFFSET_OF_BUDGET * budget)) / known.ratio))
+
+    def report(self, counted: int, usage: Usage, key: Key) -> None:
+        """Learn from what the provider reported for a view we counted.
+
+        Args:
+            counted: tokens of the view as we counted them.
+            usage: the provider's report for that view.
+            key: who reported.
+        """
+        size = measured(usage)
+        if not self.learn or counted < 1 or size < 1:
+            return
+        known = self.correction(key)
+        last, known.last = known.last, (counted, size)
+        if last and abs(counted - last[0]) >= _STEP:
+            seen = (size - last[1]) / (counted - last[0])
+            if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:
+                known.ratio += _LEARNING * (seen - known.ratio)
+        elif known.reports == 0:
+            known.ratio = 1.0  # the prior was for want of a report; the offset below takes up the difference
+        if size < known.ratio * counted:  # we count too much: there is no negative offset
+            known.ratio = max(_RATIO_BOUNDS[0], size / counted)
+        # A short first prompt says nothing of the ratio: beside it tools and instructions may be nearly all there is.
+        bound = _OFFSET_BOUND if counted >= _STEP else 1.0
+        known.offset = min(max(0.0, size - known.ratio * counted), bound * size)
+        if size > (known.offset + known.ratio * counted):
+            known.ratio = min(_RATIO_BOUNDS[1], (size - known.offset) / counted)
+        known.reports += 1
+        if known.window is not None and size > known.window:
+            known.window = size  # it was accepted after all
+
+    def refused(self, counted: int, key: Key) -> int:
+        """Learn that a view was too long for its provider; returns the window believed now (provider's tokens)."""
+        known = self.correction(key)
+        size = self.estimate(counted, key)
+        smaller = int(size * _REFUSED_SHARE)
+        known.window = max(_LEAST_WINDOW, min(smaller, known.window or smaller))
+        return known.window
+
+
+def measured(usage: Usage) -> int:
+    """Tokens of the whole input: cache reads are inside the gross figure, Anthropic's cache writes are not."""
+    return usage.input_tokens + usage.cache_write_tokens
+
+
+def usage_of(data: object) -> Usage | None:
+    """Usage out of an event's or message's dict; names of older providers are understood. None when there is none."""
+    if not isinstance(data, dict):
+        return None
+    figures: dict[str, int] = {}
+    names = {
+        "input_tokens": ("input_tokens", "input", "prompt_tokens"),
+        "output_tokens": ("output_tokens", "output", "completion_tokens"),
+        "cache_read_tokens": ("cache_read_tokens", "cache_read_input_tokens", "cache_read"),
+        "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens", "cache_write"),
+    }
+    for figure, spellings in names.items():
+        for spelling in spellings:
+            value = data.get(spelling)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                figures[figure] = value
+                break
+    if "input_tokens" not in figures:
+        return None
+    return Usage(**figures)

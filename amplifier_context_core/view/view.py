@@ -1,0 +1,451 @@
+"""Lines: a checkpoint and what came after it, kept up as history grows.
+
+A view is a checkpoint and every entry since. A `Line` holds one such pair, rendered, and takes in new entries at the
+cost of those entries only. Between two checkpoints it only grows at its end. A few lines are kept, one for each budget
+in use, so that a side call with a small window does not disturb the long view, and going back to the larger budget
+finds the old prefix unchanged.
+
+Not locked: the manager lets one task in at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
+from ..compaction.digest import without_round
+from ..compaction.distant import distant_end, fold_distant
+from ..compaction.protected import clip_floor
+from ..compaction.strategies.base import with_protection
+from ..futures import in_thread_if
+from ..messages.parsing import INSTRUCTING
+from ..messages.tokens import TokenCounter, are_large, count_message_tokens
+from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
+from ..rendering.rounds import Round, RoundList
+from ..rendering.summaries import Summaries
+from ..transcript.transcript import Entry, Snapshot
+
+_BREATHE = 500  # entries taken in between two breaths of the event loop
+_KEPT = 4  # lines
+_SAME_ROOM = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
+_SERVED = 32  # budgets whose line is remembered
+NEAR = 0.8  # of a budget: a line made for at least that much may serve it
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to compact a line, so that it is not made again before something changed.
+
+    Attributes:
+        room: tokens the view could hold then.
+        until: tokens the view must have grown to before another attempt is worth it.
+        coverable: entries a checkpoint could stand for then.
+        stuck: what must stay does not fit the room: more attempts would not help.
+    """
+
+    room: int
+    until: int
+    coverable: int
+    stuck: bool
+
+    def speaks_for(self, room: int) -> bool:
+        """Does it say anything about a request with this room? (The meter moves room a little all the time.)"""
+        return abs(room - self.room) <= _SAME_ROOM * self.room
+
+
+class Line:
+    """One checkpoint (or none) and the rendered rounds since.
+
+    Attributes:
+        checkpoint: what stands for the beginning of the history; None when all of it is shown.
+        budget: tokens of the requests it was made for.
+        attempt: the last attempt to compact it; None before any.
+        asked: answers of the model since the checkpoint.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint | None,
+        budget: int,
+        counter: TokenCounter,
+        *,
+        output_limit: int,
+        output_bytes: int,
+        summaries: Summaries,
+        keep: Collection[int],
+        revision: int = -1,
+        tables: bool = False,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.budget = budget
+        self.attempt: Attempt | None = None
+        self._keep = keep
+        self._counter = counter
+        self._output_limit = output_limit
+        self._output_bytes = output_bytes
+        self._tables = tables
+        self._summaries = summaries
+        self._opening = RenderedMessage(OPENING, count_message_tokens(OPENING, counter))
+        self._revision = revision
+        self._interrupted: frozenset[int] = frozenset()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the rounds since the checkpoint; they are taken in again."""
+        self._renderer = Renderer(
+            self._counter,
+            self._output_limit,
+            self._output_bytes,
+            self._interrupted,
+            self._summaries,
+            self.checkpoint.made_at if self.checkpoint else 0,
+            self._tables,
+        )
+        self._start = 0  # entries before the first round: distant history, folded at once
+        self._position = self.checkpoint.covered if self.checkpoint else 0
+        self._distant: list[Segment] = []  # of a history too long to look at as a whole: what stands for its beginning
+        self._rounds = RoundList()
+        self._places: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
+        self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
+        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds that find their place
+        self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
+        self._tokens = 0
+        self.asked = 0  # answers of the model since the checkpoint
+        if self.checkpoint:
+            self._renderer.claim_shown(self.checkpoint.shown)
+
+    async def take_in(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
+        """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.
+
+        Args:
+            history: what is stored now.
+            unchanged: entries after the leading instructions that are as they were when the line last looked.
+            interrupted: turns whose open calls were stopped.
+        """
+        if self._revision not in (-1, history.revision):
+            if self.checkpoint and unchanged < self.checkpoint.covered:
+                return False
+            if unchanged < self._position:
+                self._reset()
+        if interrupted != self._interrupted:
+            self._interrupted = interrupted
+            self._reset()
+        self._revision = history.revision
+        body = history.leading  # positions count from here: the system prompt stands outside
+        if self._position == 0:
+            await self._fold_distant(history, body)
+        while self._position < len(history) - body:
+            start = body + self._position
+            for place, entry in enumerate(history[start : start + _BREATHE], self._position):
+                self._add(entry, place)
+            self._position = min(self._position + _BREATHE, len(history) - body)
+            if self._position < len(history) - body:
+                await asyncio.sleep(0)
+        await self._render()
+        return True
+
+    async def _fold_distant(self, history: Snapshot, body: int) -> None:
+        end = await distant_end(history, body, self.budget, self._renderer)
+        if end > body:
+            self._distant = await fold_distant(history, body, end, self._keep, self._renderer, self._counter)
+            self._position = self._start = end - body
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the view without the system prompt."""
+        before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
+        return before + self._tokens + (self._opening.tokens if self._opening_index() is not None else 0)
+
+    @property
+    def grown(self) -> int:
+        """Tokens that came since the checkpoint."""
+        return self._tokens
+
+    def view(self) -> list[RenderedMessage]:
+        """The messages of the view without the system prompt."""
+        shown: list[RenderedMessage] = list(self.checkpoint.shown) if self.checkpoint else []
+        shown.extend(message for segment in self._distant for message in segment.shown)
+        for _, rendered in self._shown:
+            shown.extend(rendered.messages)
+        if (opening := self._opening_index()) is not None:
+            shown.insert(opening, self._opening)
+        return shown
+
+    @property
+    def covered(self) -> int:
+        """Entries after the system prompt that the checkpoint, or chapters of distant history, stand for."""
+        return self.checkpoint.covered if self.checkpoint else self._start
+
+    @property
+    def coverable(self) -> int:
+        """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
+        return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
+
+    async def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
+        """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
+
+        It may not work on rounds still open: their mends must not be frozen.
+
+        Args:
+            system_tokens: of the system prompt.
+            room: tokens the view may hold. Open rounds count for at most half of it: beyond that they are clipped when
+                the view is handed out, and nothing else must suffer for what will be over in a moment.
+        """
+        cut = self._cut()
+        old = list(self.checkpoint.segments) if self.checkpoint else self._distant
+        fresh = [_segment(held, rendering) for held, rendering in self._shown[:cut] if rendering.messages]
+        segments = [*(await self._afresh(old)), *fresh]
+        later = [_segment(held, rendering) for held, rendering in self._shown[cut:] if rendering.messages]
+        opening = self._opening.tokens if self._opening_index() is not None else 0
+        waiting = min(sum(segment.tokens for segment in later), room // 2)
+        cost = sum(segment.tokens for segment in (*old, *fresh))
+        return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
+
+    async def _afresh(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Give segments that were clipped for want of room at another time another chance."""
+        clipped = [segment.round for segment in segments if segment.rule == "floor" and segment.round is not None]
+        again = {id(round_): shown for round_, shown in zip(clipped, await self._rendered(clipped), strict=True)}
+        return [
+            _segment(segment.round, again[id(segment.round)])
+            if segment.round is not None and id(segment.round) in again
+            else segment
+            for segment in segments
+        ]
+
+    async def fitted(self, room: int) -> tuple[list[RenderedMessage], int]:
+        """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
+
+        Only for the one that is handed out now: the line itself stays as it is.
+        """
+        cut = self._cut()
+        head = list(self.checkpoint.shown) if self.checkpoint else []
+        head.extend(message for segment in self._distant for message in segment.shown)
+        head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
+        opening = self._opening_index()
+        before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
+        rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
+        # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
+        for aim in (1.0, 0.9, 0.7, 0.5):
+            rest = await in_thread_if(
+                are_large(rest.messages), clip_floor, rest, int(max(0, room - before) * aim), self._counter
+            )
+            if before + rest.tokens <= room:
+                break
+        fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
+        if opening is not None:
+            fitted.insert(opening, self._opening)
+        return fitted, before + rest.tokens
+
+    def mentions(self, seq: int) -> bool:
+        """True if the view shows this entry, clipped or as it was stored."""
+        return any(message.seq == seq for message in self.view())
+
+    def shows(self, seq: int) -> bool:
+        """Is this entry in the view as it was stored?"""
+        for segment in self.checkpoint.segments if self.checkpoint else ():
+            if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
+                return False
+        return self.mentions(seq)
+
+    async def reveal(self, seq: int, history: Snapshot) -> None:
+        """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
+
+        A chapter that stood for the round does not any more: no two segments begin with the same entry.
+        """
+        if seq in self._places or self.shows(seq):
+            return
+        # Of what the checkpoint covers only: a late result behind it is in the view already.
+        held = round_of(seq, history[history.leading : history.leading + self.covered])
+        if held is None:
+            return
+        for entry in held.entries:
+            self._renderer.claim(entry)
+        (rendered,) = await self._rendered((held,))
+        fresh = _segment(held, rendered)
+        segments: list[Segment] = []
+        for segment in self.checkpoint.segments if self.checkpoint else self._distant:
+            if segment.chapter and segment.first <= held.first <= segment.last:
+                segments.extend(without_round(segment, held, self._counter))
+            elif segment.first != held.first:
+                segments.append(segment)
+        behind = (index for index, segment in enumerate(segments) if segment.first > held.first)
+        segments.insert(next(behind, len(segments)), fresh)
+        if self.checkpoint is None:
+            self._distant = segments
+            return
+        self.checkpoint = replace(
+            self.checkpoint,
+            segments=tuple(segments),
+            tokens=sum(segment.tokens for segment in segments),
+            from_content=False,
+        )
+
+    def segments(self) -> list[Segment]:
+        """Everything the view shows, segment by segment, for reports."""
+        segments = list(self.checkpoint.segments) if self.checkpoint else list(self._distant)
+        segments.extend(_segment(held, rendering) for held, rendering in self._shown if rendering.messages)
+        return segments
+
+    @property
+    def output_limit(self) -> int:
+        """Tokens above which a single tool output is clipped."""
+        return self._output_limit
+
+    @property
+    def revision(self) -> int:
+        """The history's revision it was last brought up to."""
+        return self._revision
+
+    @property
+    def mends(self) -> dict[int, tuple[str, ...]]:
+        """What was mended, by the lowest seq of the round."""
+        return {held.first: rendering.mends for held, rendering in self._shown if rendering.mends}
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry, place: int) -> None:
+        self._places[entry.seq] = place
+        self._renderer.claim(entry)
+        self.asked += entry.role == "assistant"
+        self._stale = min(self._stale, self._rounds.add(entry))
+
+    async def _render(self) -> None:
+        """Render the rounds that are new or changed.
+
+        A round is immutable: an entry that joins it makes a new one, and one that joins two moves all behind them. So
+        what was rendered is found by the identity of its round, never by its index. Where this is cancelled, the next
+        call goes on.
+        """
+        for round_, rendered in self._shown[self._stale :]:
+            self._known[id(round_)] = (round_, rendered)
+            self._tokens -= rendered.tokens
+        del self._shown[self._stale :]
+        rounds = self._rounds.rounds
+        while self._stale < len(rounds):
+            batch = rounds[self._stale : self._stale + _BREATHE]
+            new = [round_ for round_ in batch if id(round_) not in self._known]
+            for round_, rendered in zip(new, await self._rendered(new), strict=True):
+                self._known[id(round_)] = (round_, rendered)
+            shown = [self._known.pop(id(round_)) for round_ in batch]
+            self._tokens += sum(rendered.tokens for _, rendered in shown)
+            self._shown.extend(shown)
+            self._stale = len(self._shown)
+            if self._stale < len(rounds):
+                await asyncio.sleep(0)
+        self._known.clear()
+
+    async def _rendered(self, rounds: Sequence[Round]) -> list[RenderedRound]:
+        """Return rounds as they are shown; large ones are rendered in a thread.
+
+        A renderer only reads while it renders, so that nothing is lost where the caller is cancelled meanwhile.
+        """
+
+        def render() -> list[RenderedRound]:
+            return [self._renderer.render(round_) for round_ in rounds]
+
+        return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
+
+    def _cut(self) -> int:
+        """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
+        first = self.covered
+        cut = ends = 0
+        furthest = first - 1
+        for index, held in enumerate(self._rounds.rounds[: self._rounds.closed]):
+            furthest = max(furthest, *(self._places[entry.seq] for entry in held.entries))
+            ends += len(held.entries)
+            if furthest == first + ends - 1:
+                cut = index + 1
+        return cut
+
+    def _opening_index(self) -> int | None:
+        """Index in the view where the opening line is due; None when it is not.
+
+        It stands right before the first message that is no instruction, unless that is a user's. Instructions that
+        were sent before that message came keep their place.
+        """
+        before = (segment.shown for segment in (self.checkpoint.segments if self.checkpoint else self._distant))
+        shown = chain.from_iterable(chain(before, (rendered.messages for _, rendered in self._shown)))
+        for index, message in enumerate(shown):
+            if message.message["role"] not in INSTRUCTING:
+                return index if message.message["role"] != "user" else None
+        return None
+
+
+class LineBook:
+    """The lines in use."""
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []  # least recently used first
+        self._serving: dict[int, Line] = {}  # budget -> the line that served it last
+
+    def candidates(self, budget: int) -> list[Line]:
+        """Lines that may serve a budget, the one that served it last first, then those that hold most."""
+        last = self._serving.get(budget)
+        near = [line for line in self._lines if line.budget >= NEAR * budget and line is not last]
+        near.sort(key=lambda line: line.tokens, reverse=True)
+        return [last, *near] if last else near
+
+    def source(self, budget: int) -> Line | None:
+        """The line a new checkpoint for this budget is made from: its own, else the smallest that is larger."""
+        last = self._serving.get(budget)
+        if last:
+            return last
+        larger = [line for line in self._lines if line.budget >= NEAR * budget]
+        return min(larger, key=lambda line: line.budget, default=None)
+
+    def serve(self, budget: int, line: Line) -> None:
+        """Note that a line serves a budget now."""
+        if line in self._lines:
+            self._lines.remove(line)
+        self._lines.append(line)
+        self._serving.pop(budget, None)
+        self._serving[budget] = line
+        if len(self._serving) > _SERVED:
+            del self._serving[next(iter(self._serving))]
+        if len(self._lines) > _KEPT:
+            self.drop(self._lines[0])
+
+    @property
+    def serving(self) -> Collection[tuple[int, Line]]:
+        """Budgets, and the line that served each last."""
+        return tuple(self._serving.items())
+
+    def replace(self, old: Line, new: Line) -> None:
+        """A line goes on from a new checkpoint, for all budgets it served."""
+        self._serving = {budget: new if line is old else line for budget, line in self._serving.items()}
+        if old in self._lines:
+            self._lines.remove(old)
+
+    def drop(self, line: Line) -> None:
+        """Forget a line."""
+        if line in self._lines:
+            self._lines.remove(line)
+        self._serving = {budget: kept for budget, kept in self._serving.items() if kept is not line}
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._lines.clear()
+        self._serving.clear()
+
+    @property
+    def lines(self) -> Collection[Line]:
+        """All lines."""
+        return tuple(self._lines)
+
+
+def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) -> Round | None:
+    """The round of an entry; its call or results are looked for within `reach` entries."""
+    place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
+    if place is None:
+        return None
+    for held in RoundList(history[max(0, place - reach) : place + reach]).rounds:
+        if any(entry.seq == seq for entry in held.entries):
+            return held
+    return None
+
+
+def _segment(held: Round, rendering: RenderedRound) -> Segment:
+    return segment_of(held, rendering.messages, rendering.mends)
