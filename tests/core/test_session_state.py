@@ -1,0 +1,160 @@
+"""The form of the saved state: its keys on disk stay when a field is renamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from amplifier_context_core.compaction.checkpoint import Chapter, Checkpoint, DigestEntry, Fact, Segment
+from amplifier_context_core.compaction.speech import Sentence
+from amplifier_context_core.history.redactions import Erasure
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.view.meter import Correction
+from amplifier_context_core.view.session_state import Saved, SavedLine, SavedStart, dump, load
+from amplifier_context_core.view.view import Attempt
+
+# Values by position: a field may get another name, its key may not.
+FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
+ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
+CHAPTER = Chapter((ENTRY,), 40, 1, "summary")
+SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1")
+SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
+CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
+ATTEMPT = Attempt(800, 700, 4, True)
+LINE = SavedLine(1_000, 400, "00ff", CHECKPOINT, (((2, 3), ("c9",)),), ATTEMPT)
+CORRECTION = Correction(300.0, 1.5, 2, 4_000, (10, 20))
+ERASURE = Erasure("s", 7, "user", ("c1",), ("c2",), "2026-01-01T00:00:00.000+00:00", "$scrypt$", True)
+SAVED = Saved(
+    "a counter",
+    "a kind",
+    1,
+    2,
+    3,
+    4,
+    (LINE,),
+    ((1_000, 0),),
+    (("anthropic", "model", CORRECTION),),
+    (5,),
+    ((6, {"c1": "short"}),),
+    {"c2": "to come"},
+    (7,),
+    "focus",
+    8,
+    9,
+    ("repair",),
+    (ERASURE,),
+    1,
+    (SavedStart(500, 600, 300, ATTEMPT),),
+    ((6, {"c1": "at once"}),),
+)
+
+KEPT_FACT: dict[str, Any] = {
+    "head": "m2 user",
+    "outcome": "ok",
+    "names": ["a.py"],
+    "worth": [0.5],
+    "speaker": "person",
+    "said": [["Never push.", 1.0]],
+}
+KEPT_CHAPTER: dict[str, Any] = {
+    "lines": [{"first": 2, "last": 3, "turn": "u1", "facts": [KEPT_FACT], "tokens": 7, "before": 40}],
+    "before": 40,
+    "left_out": 1,
+    "author": "summary",
+}
+KEPT_SEGMENT: dict[str, Any] = {
+    "first": 2,
+    "last": 5,
+    "turn": "u1",
+    "shown": [
+        {
+            "message": {"role": "user", "content": "x"},
+            "tokens": 3,
+            "seq": 5,
+            "provider": "anthropic",
+            "answers": "c1",
+        }
+    ],
+    "tokens": 3,
+    "before": 9,
+    "state": "folded",
+    "rule": "fold",
+    "round": None,
+    "chapter": KEPT_CHAPTER,
+    "floor": "pinned",
+}
+KEPT_CHECKPOINT: dict[str, Any] = {
+    "covered": 4,
+    "upto": 5,
+    "digest": "",
+    "pieces": [KEPT_SEGMENT],
+    "tokens": 3,
+    "made_at": 6,
+    "budget": 900,
+    "from_content": True,
+}
+KEPT_ATTEMPT: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
+KEPT_ERASURE: dict[str, Any] = {
+    "session_id": "s",
+    "seq": 7,
+    "role": "user",
+    "calls": ["c1"],
+    "answers": ["c2"],
+    "timestamp": "2026-01-01T00:00:00.000+00:00",
+    "trace": "$scrypt$",
+    "shares_time": True,
+}
+KEPT: dict[str, Any] = {
+    "counter": "a counter",
+    "kind": "a kind",
+    "body": 1,
+    "start": 2,
+    "covered": 3,
+    "turns_before": 4,
+    "lines": [
+        {
+            "budget": 1_000,
+            "output_limit": 400,
+            "digest": "00ff",
+            "checkpoint": KEPT_CHECKPOINT,
+            "seqs": [[[2, 3], ["c9"]]],
+            "attempt": KEPT_ATTEMPT,
+        }
+    ],
+    "serving": [[1_000, 0]],
+    "corrections": [
+        ["anthropic", "model", {"offset": 300.0, "ratio": 1.5, "reports": 2, "window": 4_000, "last": [10, 20]}]
+    ],
+    "pins": [5],
+    "summaries": [[6, {"c1": "short"}]],
+    "awaited": {"c2": "to come"},
+    "interrupted": [7],
+    "focus": "focus",
+    "compactions": 8,
+    "tokens_saved": 9,
+    "warned": ["repair"],
+    "erased": [KEPT_ERASURE],
+    "version": 1,
+    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_ATTEMPT}],
+    "at_once": [[6, {"c1": "at once"}]],
+}
+
+
+def test_the_saved_state_has_these_keys_and_no_others() -> None:
+    assert json.loads(dump(SAVED)) == KEPT
+
+
+def test_what_was_written_with_these_keys_is_read() -> None:
+    read = load(json.dumps(KEPT).encode())
+    assert read is not None
+    assert json.loads(dump(read)) == KEPT
+    assert read.lines[0].checkpoint.segments == (SEGMENT,)
+    assert read.lines[0].attempt == ATTEMPT
+    assert (read.erased, read.corrections, read.starts) == (SAVED.erased, SAVED.corrections, SAVED.starts)
+
+
+def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:
+    newer = ("starts", "at_once", "erased", "awaited", "focus")
+    read = load(json.dumps({key: value for key, value in KEPT.items() if key not in newer}).encode())
+    assert read is not None
+    assert (read.starts, read.at_once, read.erased, read.awaited, read.focus) == ((), (), (), {}, None)
