@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import pytest
 
 from amplifier_context_core import ContextManager, Draft, Goal, Plugins, Strategy, approx_token_counter, load_config
-from amplifier_context_core.compaction.ladder import build_ladder, climb
+from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import mark_protected
 from amplifier_context_core.compaction.strategies.base import draft_of
 
@@ -57,7 +57,7 @@ class StrategyContract:
         for name, draft in _drafts():
             for share in (0.0, 0.5, 0.9):
                 goal = Goal(int(draft.tokens * share), draft.tokens)
-                done = await climb(
+                done = await run_ladder(
                     draft,
                     goal,
                     [self.make_strategy()],

@@ -42,7 +42,7 @@ class Fact:
         names: identifiers, in the order they appeared.
         scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
         speaker: ``person`` or ``agent``; empty for a call and for what a host wrote.
-        said: for speech, its sentences.
+        sentences: for speech, what was said.
     """
 
     subject: Annotated[str, Field(alias="head")]
@@ -50,7 +50,7 @@ class Fact:
     names: tuple[str, ...] = ()
     scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
     speaker: Speaker = ""
-    said: tuple[Sentence, ...] = ()
+    sentences: Annotated[tuple[Sentence, ...], Field(alias="said")] = ()
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:
@@ -59,8 +59,8 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """As it stands in the chapter: one line."""
-        line = f"{self.subject}: {joined(self.said)}" if self.said else self.subject
+        """The fact as one line of its chapter."""
+        line = f"{self.subject}: {joined(self.sentences)}" if self.sentences else self.subject
         line = f"{line} -> {self.outcome}" if self.outcome else line
         return f"{line}; {' '.join(self.names)}" if self.names else line
 
@@ -103,7 +103,7 @@ class DigestEntry:
 
     @property
     def text(self) -> str:
-        """As it stands in the chapter, on one or more lines."""
+        """The entry as one or more lines of its chapter."""
         return "\n".join(fact.text for fact in self.facts)
 
 
@@ -113,7 +113,7 @@ class Chapter:
 
     Attributes:
         entries: one for each round the chapter still describes, in order.
-        left_out: rounds in the range that no line speaks of any more.
+        left_out: rounds in the range that no entry describes.
         original_tokens: tokens of all its rounds in the history.
         author: ``digest`` (rules) or ``summary`` (a model).
     """
@@ -188,19 +188,19 @@ class Segment:
         return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
 
 
-def segment_of(held: Round, shown: Sequence[RenderedMessage], mends: Sequence[str] = ()) -> Segment:
-    """A round as it stands, before any strategy touched it."""
+def segment_of(round_: Round, shown: Sequence[RenderedMessage], mends: Sequence[str] = ()) -> Segment:
+    """Return the segment of a round that no strategy has changed."""
     messages = tuple(shown)
     return Segment(
-        held.first,
-        held.last,
-        held.head.turn_id,
+        round_.first,
+        round_.last,
+        round_.head.turn_id,
         messages,
         sum(message.tokens for message in messages),
-        held.tokens,
+        round_.tokens,
         "kept",
         "mended" if mends else "",
-        held,
+        round_,
     )
 
 
@@ -269,7 +269,7 @@ class Checkpoint:
 
 
 def content_hash(message: Message) -> bytes:
-    """Sixteen bytes that are the same for the same content, whenever it was said."""
+    """Return a hash of 16 bytes of a message without its times: equal content has an equal hash."""
     timeless = {key: value for key, value in message.items() if key not in ("timestamp", "metadata")}
     metadata = message.get("metadata")
     if isinstance(metadata, dict):
@@ -284,5 +284,5 @@ def content_hash(message: Message) -> bytes:
 
 
 def chain(before: bytes, seq: int, content: bytes) -> bytes:
-    """Hash of a run of entries: the hash of those before, then one more, by its seq and its content."""
+    """Return the hash of a run of entries: the hash of the run before, extended by one entry's seq and content hash."""
     return hashlib.blake2b(before + seq.to_bytes(8, "big") + content, digest_size=16).digest()

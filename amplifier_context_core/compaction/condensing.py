@@ -88,7 +88,7 @@ def _entries(
     """Return the entries with other facts; None for each that has none that says something."""
     changed: list[DigestEntry | None] = []
     for entry, of_entry in zip(entries, facts, strict=True):
-        left = [fact for fact in of_entry if fact.said or fact.names or not fact.speaker]
+        left = [fact for fact in of_entry if fact.sentences or fact.names or not fact.speaker]
         same = tuple(left) == entry.facts
         changed.append(entry if same else entry.with_facts(left, counter) if left else None)
     return changed
@@ -105,23 +105,23 @@ def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[Di
 
 def _stated(fact: Fact) -> Fact | None:
     """Return the fact with nothing but the rules in it; None if there are none."""
-    rules = [index for index, sentence in enumerate(fact.said) if sentence.worth >= RULE]
-    return replace(fact, said=tuple(with_gaps(fact.said, rules)), names=(), scores=()) if rules else None
+    rules = [index for index, sentence in enumerate(fact.sentences) if sentence.worth >= RULE]
+    return replace(fact, sentences=tuple(with_gaps(fact.sentences, rules)), names=(), scores=()) if rules else None
 
 
 def _length_of_rules(fact: Fact) -> int:
     """Return the characters that the rules in a fact take, with its label."""
     stated = _stated(fact)
-    return length(stated.said) + len(fact.subject) + _JOINTS if stated else 0
+    return length(stated.sentences) + len(fact.subject) + _JOINTS if stated else 0
 
 
 def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:
     """Return the characters that one kind of speaker takes, labels included."""
     return sum(
-        length(fact.said) + len(fact.subject) + _JOINTS
+        length(fact.sentences) + len(fact.subject) + _JOINTS
         for of_entry in facts
         for fact in of_entry
-        if fact.said and fact.speaker == speaker
+        if fact.sentences and fact.speaker == speaker
     )
 
 
@@ -131,18 +131,18 @@ def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
         (place, number)
         for place, of_entry in enumerate(facts)
         for number, fact in enumerate(of_entry)
-        if fact.said and fact.speaker == speaker
+        if fact.sentences and fact.speaker == speaker
     ]
     spoken = [facts[place][number] for place, number in places]
     labels = [len(fact.subject) + _JOINTS for fact in spoken]
-    chosen = select([fact.said for fact in spoken], room, labels)
+    chosen = select([fact.sentences for fact in spoken], room, labels)
     taken = 0
     for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
-        if said != fact.said:
+        if said != fact.sentences:
             rest = set(identifiers(joined(said)))
-            lost = [name for name in identifiers(joined(fact.said)) if name not in rest]
-            most = int((length(fact.said) - length(said)) * _NAMES_OF_SPEECH)
-            facts[place][number] = _with_names(replace(fact, said=said), _first(lost, most))
+            lost = [name for name in identifiers(joined(fact.sentences)) if name not in rest]
+            most = int((length(fact.sentences) - length(said)) * _NAMES_OF_SPEECH)
+            facts[place][number] = _with_names(replace(fact, sentences=said), _first(lost, most))
         taken += length(said) + label if said else 0
     return taken
 
@@ -175,14 +175,14 @@ def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> i
         cut = of_entry
         if share < 1:
             part = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
-            cut = [fact if fact.said else _shortened(_without_size(fact), part) for fact in of_entry]
+            cut = [fact if fact.sentences else _shortened(_without_size(fact), part) for fact in of_entry]
         of_entry[:] = _with_names_of_silent(cut)
     costs = [sum(map(_cost, of_entry)) for of_entry in facts]
     left = sum(costs)
     for place in range(len(facts) - 1):
         if left <= room:
             break
-        facts[place][:] = [fact for fact in facts[place] if fact.said]
+        facts[place][:] = [fact for fact in facts[place] if fact.sentences]
         left -= costs[place]
     return left
 
@@ -191,7 +191,7 @@ def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
     """Return the facts of an entry without speech that lost its sentences; the next fact takes over its names."""
     kept: list[Fact] = []
     for fact in reversed(facts):
-        if kept and fact.speaker and not fact.said:
+        if kept and fact.speaker and not fact.sentences:
             after = kept[-1]
             more = [scored for scored in fact.scored_names if scored[0] not in after.names]
             kept[-1] = _named(after, [*more, *after.scored_names])
@@ -202,7 +202,7 @@ def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
 
 def _cost(fact: Fact) -> int:
     """Return the characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
-    return 0 if fact.said else len(fact.subject) + len(fact.outcome) + _JOINTS
+    return 0 if fact.sentences else len(fact.subject) + len(fact.outcome) + _JOINTS
 
 
 def _without_size(fact: Fact) -> Fact:

@@ -46,7 +46,7 @@ _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "de
 
 
 def digest_line(
-    held: Round,
+    round_: Round,
     known: set[str],
     counter: TokenCounter,
     *,
@@ -56,16 +56,16 @@ def digest_line(
     """What a chapter says of a round.
 
     Args:
-        held: the round.
+        round_: the round.
         known: identifiers that stand in the chapter already; those said here are added.
         counter: text to tokens.
         share: of the round's own tokens that its line may cost, within limits that keep it readable.
         summaries: short forms registered for tool results.
     """
-    room = max(_LEAST_CHARS, min(int(held.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
-    facts = tuple(_facts(held, known, room, ResultSummaries(summaries or {})))
-    facts = facts or (Fact(f"{held.head.mark} {held.head.role}: (nothing said)"),)
-    return DigestEntry.of(held, facts, counter)
+    room = max(_LEAST_CHARS, min(int(round_.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
+    facts = tuple(_facts(round_, known, room, ResultSummaries(summaries or {})))
+    facts = facts or (Fact(f"{round_.head.mark} {round_.head.role}: (nothing said)"),)
+    return DigestEntry.of(round_, facts, counter)
 
 
 def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str) -> Message:
@@ -103,7 +103,7 @@ def chapter_of(
 
 
 def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
-    """Return a chapter as it stands when it describes and counts a round no more; nothing if that was all it held."""
+    """Return a chapter as it stands when it describes and counts a round no more; nothing if that was all it round_."""
     chapter = segment.chapter
     if chapter is None:
         raise ValueError(f"{segment.mark} is no chapter")
@@ -130,10 +130,10 @@ def quote(text: str, room: int) -> str:
     return flat[: word_end(flat, room)] + " …"
 
 
-def _facts(held: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
-    results = Results(held.entries)
-    calls = sum(len(entry.calls) for entry in held.entries if entry.role == "assistant")
-    for entry in held.entries:
+def _facts(round_: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
+    results = Results(round_.entries)
+    calls = sum(len(entry.calls) for entry in round_.entries if entry.role == "assistant")
+    for entry in round_.entries:
         spoken = _spoken(entry)
         if spoken.strip():
             yield _speech(entry, spoken, known, room if not calls else max(_LEAST_CHARS, room // 3))
@@ -164,10 +164,10 @@ def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
         known.update(identifiers(line))
         return _fact(f"{entry.mark} {who}: {line}", "", _candidates(text, 2.0), known, room // 2)
     most = _PERSON_CHARS if entry.human else _AGENT_CHARS
-    [said] = select([read(text, speaker)], most)
-    known.update(identifiers(joined(said)))
+    [sentences] = select([read(text, speaker)], most)
+    known.update(identifiers(joined(sentences)))
     fact = _fact(f"{entry.mark} {who}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2)
-    return replace(fact, speaker=speaker, said=said)
+    return replace(fact, speaker=speaker, sentences=sentences)
 
 
 def _call(

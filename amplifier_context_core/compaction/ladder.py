@@ -1,7 +1,8 @@
 """The ladder: strategies in order, cheapest loss first, each stopping as soon as the target is met.
 
-`build_ladder` makes it from config, `climb` runs it over a draft: floor first, then the rungs over what is old, and
-only when that was not enough over what is recent. What a rung does wrong is reported and undone.
+`build_ladder` makes the strategies that a config names. `run_ladder` marks what is protected, clips the largest of that
+if it leaves no room, then runs the strategies in up to four passes, each of which protects less. A strategy that fails
+or breaks its contract is skipped and reported.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
-from .protected import VERBATIM, clip_floor, floor_tokens, hook_of, mark_protected
+from .protected import VERBATIM, clip_protected, hook_of, mark_protected, protected_tokens
 from .strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
@@ -63,36 +64,60 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
         TruncateToolOutputs,
     )
 } | {KeepImportant.name: _important}
-_OF_THE_REST = 0.6  # of what the system prompt leaves: what a floor may fill at least
-_SPARED = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
-_DEEP = 0.2  # of the way from target to trigger: above it, what costs no cached prefix is given as well
-_DEEPER = 0.7  # above it, all is given: the next compaction would come too soon
-_CROWDED = 0.8  # of the trigger: what a floor that left no room is clipped to
+_LEAST_PROTECTED = 0.6  # of what the system prompt leaves: what protected segments may fill at least
+_AFTER_DROPPING = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
+_CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room are clipped to
 
 
 @dataclass(frozen=True, slots=True)
-class Climb:
+class Pass:
+    """One run over all strategies, and what it spares.
+
+    Attributes:
+        spares_recent: recent rounds stay.
+        spares_people: people's messages keep their share.
+        spares_settled: people's messages before the newest chapter stay, so that the cached prefix does.
+        enough: share of the way from target to trigger. A view below it ends the ladder; above it the next pass runs,
+            for the next compaction would come too soon.
+    """
+
+    spares_recent: bool
+    spares_people: bool
+    spares_settled: bool
+    enough: float
+
+
+PASSES = (
+    Pass(spares_recent=True, spares_people=True, spares_settled=False, enough=0.2),
+    Pass(spares_recent=False, spares_people=True, spares_settled=False, enough=0.2),
+    Pass(spares_recent=False, spares_people=False, spares_settled=True, enough=0.7),
+    Pass(spares_recent=False, spares_people=False, spares_settled=False, enough=0.7),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LadderResult:
     """What a ladder did.
 
     Attributes:
         draft: the view's segments after it.
-        freed: tokens each rung freed, in order.
+        freed: tokens that each strategy freed, in order.
         skipped: name of each strategy that was skipped, and why.
-        floor_tokens: tokens of what had to stay, before any of it was clipped.
-        clipped_floor: marks of members of the floor that had to be clipped.
+        protected_tokens: tokens of what had to stay, before any of it was clipped.
+        clipped_protected: marks of protected segments that had to be clipped.
         refused_pins: marks of pins that found no room in their share.
     """
 
     draft: Draft
     freed: tuple[tuple[str, int], ...]
     skipped: tuple[tuple[str, str], ...]
-    floor_tokens: int
-    clipped_floor: tuple[str, ...]
+    protected_tokens: int
+    clipped_protected: tuple[str, ...]
     refused_pins: tuple[str, ...]
 
 
 def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
-    """The strategies a config asks for, or the default ones.
+    """Return the strategies that a config names, or the default ones.
 
     Raises:
         ConfigError: an unknown strategy, or arguments it does not take.
@@ -108,8 +133,8 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
             DropChapters(),
         ]
     ladder: list[Strategy] = []
-    for index, rung in enumerate(config.ladder):
-        named = {rung: dict[str, Any]()} if isinstance(rung, str) else rung
+    for index, item in enumerate(config.ladder):
+        named = {item: dict[str, Any]()} if isinstance(item, str) else item
         if len(named) != 1:
             raise ConfigError(f"ladder[{index}]", "must be a name, or one name with its arguments")
         ((name, arguments),) = named.items()
@@ -137,7 +162,7 @@ def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
         raise ConfigError(key, f"{name!r} has no argument {unknown!r}; {known}")
 
 
-async def climb(
+async def run_ladder(
     draft: Draft,
     goal: Goal,
     ladder: Sequence[Strategy],
@@ -148,89 +173,105 @@ async def climb(
     required: Collection[int] = (),
     recent_tokens: int,
     later: Sequence[Segment] = (),
-) -> Climb:
+) -> LadderResult:
     """Bring a draft down to the goal.
 
     Args:
         draft: segments of the view; rounds still open are in its fixed part.
         goal: target and budget (tokens), and what strategies need to know.
         ladder: strategies in order.
-        trigger: tokens above which a view is compacted: a floor above it leaves no room to work in.
+        trigger: tokens above which a view is compacted. Protected segments above it leave no room to work in.
         pins: seqs pinned by command.
-        pin_tokens: tokens pins may fill.
+        pin_tokens: tokens that pins may fill.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
         later: segments newer than the draft's, still open.
     """
-    segments, refused = mark_protected(
-        draft.segments,
-        pins,
-        pin_tokens=pin_tokens,
-        required=required,
-        later=later,
-    )
-    freed: list[tuple[str, int]] = []
-    skipped: list[tuple[str, str]] = []
-    draft = draft.with_segments(segments)
-    floor_before = floor_tokens(draft)
-    draft = _note(freed, "notices", draft, _without_old_notices(draft))
-    clipped: tuple[str, ...] = ()
-    if floor_before > trigger:
-        # Beside a system prompt that fills nearly all of it, the rest has the better part of what is left.
-        room = max(int(trigger * _CROWDED), draft.fixed + int((goal.budget - draft.fixed) * _OF_THE_REST))
-        fitted = await in_thread_if(are_large(draft.messages), clip_floor, draft, room, goal.counter)
-        clipped = tuple(b.mark for a, b in zip(draft.segments, fitted.segments, strict=True) if a is not b)
-        draft = _note(freed, "floor", draft, fitted)
-    # A target below the floor cannot be met: it moves, and all that is not floor is given.
-    goal = replace(goal, target=max(goal.target, min(floor_tokens(draft), goal.budget)))
-    # Old rounds first, then recent ones, and only then what humans wrote beyond the share it has to itself: first of
-    # what came after the chapters that are there, so that these and all before them stay in the prompt cache.
-    nothing = frozenset[int]()
-    settled = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-    for recent, human_tokens, settled_to, share in (
-        (_recent(draft.segments, recent_tokens), goal.human_tokens, 0, _DEEP),
-        (nothing, goal.human_tokens, 0, _DEEP),
-        (nothing, 0, settled, _DEEPER),
-        (nothing, 0, 0, _DEEPER),
-    ):
-        enough = goal.target + int(share * (trigger - goal.target))
-        ceiling = enough if draft.tokens > trigger else 0
-        goal = replace(goal, recent=recent, human_tokens=human_tokens, settled=settled_to, ceiling=ceiling)
+    segments, refused = mark_protected(draft.segments, pins, pin_tokens=pin_tokens, required=required, later=later)
+    run = _Run(draft.with_segments(segments))
+    protected_before = protected_tokens(run.draft)
+    run.take("notices", _without_old_notices(run.draft))
+    clipped = await _clip_protected(run, goal, trigger) if protected_before > trigger else ()
+    # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
+    goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
+    settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
+    recent = _recent(run.draft.segments, recent_tokens)
+    for step in PASSES:
+        enough = goal.target + int(step.enough * (trigger - goal.target))
+        now = replace(
+            goal,
+            recent=recent if step.spares_recent else frozenset(),
+            human_tokens=goal.human_tokens if step.spares_people else 0,
+            settled=settled if step.spares_settled else 0,
+            ceiling=enough if run.draft.tokens > trigger else 0,
+        )
         for strategy in ladder:
-            draft = _note(freed, strategy.name, draft, await _rung(strategy, draft, goal, skipped))
-        if draft.tokens <= enough:
+            await run.apply(strategy, now)
+        if run.draft.tokens <= enough:
             break
-    # What is left of the rounds that are no floor goes, oldest first: above the budget, or where the floor is so high
-    # that without room to grow the next request would compact again.
-    floor = floor_tokens(draft)
-    limit = floor + (goal.budget - floor) // 2 if floor > trigger else goal.budget
-    if draft.tokens > goal.budget:
-        limit = min(limit, max(goal.target, int(goal.budget * _SPARED)))  # enough of them go, for a while
-    if draft.tokens > limit:
-        draft = _note(freed, "hard limit", draft, _fit(draft, limit))
-    draft = draft.with_segments(
+    limit = _limit(run.draft, goal, trigger)
+    if run.draft.tokens > limit:
+        run.take("hard limit", _fit(run.draft, limit))
+    done = run.draft.with_segments(
         replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
-        for segment in draft.segments
+        for segment in run.draft.segments
     )
-    return Climb(draft, tuple(freed), tuple(skipped), floor_before, clipped, tuple(refused))
+    return LadderResult(done, tuple(run.freed), tuple(run.skipped), protected_before, clipped, tuple(refused))
 
 
-async def _rung(strategy: Strategy, draft: Draft, goal: Goal, skipped: list[tuple[str, str]]) -> Draft:
-    """Apply one strategy and hold it to its contract; where it fails or breaks that, skip it and note why."""
-    try:
-        done = await strategy.apply(draft, goal)
-        fault = _broken(draft, done)
-    except Exception as problem:  # noqa: BLE001 - a plug-in's fault must not end the request
-        done, fault = draft, failure(problem, strategy)
-    if not fault:
-        return done
-    if (strategy.name, fault) not in skipped:
-        skipped.append((strategy.name, fault))
-    return draft
+@dataclass(slots=True)
+class _Run:
+    """A ladder while it runs: the draft, the tokens that each step freed, and the strategies that were skipped."""
+
+    draft: Draft
+    freed: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def take(self, name: str, draft: Draft) -> None:
+        """Go on from a draft that a step made."""
+        if draft is not self.draft and self.draft.tokens != draft.tokens:
+            self.freed.append((name, self.draft.tokens - draft.tokens))
+        self.draft = draft
+
+    async def apply(self, strategy: Strategy, goal: Goal) -> None:
+        """Apply one strategy; skip it and note why if it fails or breaks its contract."""
+        try:
+            done = await strategy.apply(self.draft, goal)
+            fault = _broken(self.draft, done)
+        except Exception as problem:  # noqa: BLE001 - a plug-in's fault must not end the request
+            done, fault = self.draft, failure(problem, strategy)
+        if not fault:
+            self.take(strategy.name, done)
+        elif (strategy.name, fault) not in self.skipped:
+            self.skipped.append((strategy.name, fault))
+
+
+async def _clip_protected(run: _Run, goal: Goal, trigger: int) -> tuple[str, ...]:
+    """Clip the largest protected segments so that there is room to work in; return their marks."""
+    # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.
+    fixed = run.draft.fixed
+    room = max(int(trigger * _CLIPPED_TO), fixed + int((goal.budget - fixed) * _LEAST_PROTECTED))
+    fitted = await in_thread_if(are_large(run.draft.messages), clip_protected, run.draft, room, goal.counter)
+    marks = tuple(a.mark for a, b in zip(run.draft.segments, fitted.segments, strict=True) if a is not b)
+    run.take("floor", fitted)
+    return marks
+
+
+def _limit(draft: Draft, goal: Goal, trigger: int) -> int:
+    """Return the tokens above which unprotected rounds are dropped, oldest first.
+
+    It is the budget. Where what is protected is above the trigger, it is lower: without room to grow the next request
+    would compact again.
+    """
+    protected = protected_tokens(draft)
+    limit = protected + (goal.budget - protected) // 2 if protected > trigger else goal.budget
+    if draft.tokens > goal.budget:
+        limit = min(limit, max(goal.target, int(goal.budget * _AFTER_DROPPING)))  # so that it lasts for a while
+    return limit
 
 
 def _broken(draft: Draft, done: object) -> str:
-    """What a strategy's result breaks of the contract in `strategies.base`; empty if it keeps it."""
+    """Return what a strategy's result breaks of the contract in `strategies.base`; empty if nothing."""
     if done is draft:
         return ""
     if not isinstance(done, Draft):
@@ -264,13 +305,8 @@ def _is_paired(segment: Segment) -> bool:
     return calls == sorted(result.call_id for message in messages for result in results_of(message))
 
 
-def _note(freed: list[tuple[str, int]], name: str, before: Draft, after: Draft) -> Draft:
-    if after is not before and before.tokens != after.tokens:
-        freed.append((name, before.tokens - after.tokens))
-    return after
-
-
 def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
+    """Return the lowest seqs of the newest rounds that fit into `tokens`, back to the newest chapter."""
     recent: set[int] = set()
     for segment in reversed(segments):
         if segment.chapter or (tokens := tokens - segment.tokens) < 0:
@@ -280,7 +316,7 @@ def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
 
 
 def _without_old_notices(draft: Draft) -> Draft:
-    """Of each hook's notices (later system messages) only the newest is worth its tokens."""
+    """Leave out all but the newest notice (later system message) of each hook."""
     newest = {name: segment.first for segment in draft.segments if (name := hook_of(segment))}
     segments = [
         segment
@@ -291,6 +327,7 @@ def _without_old_notices(draft: Draft) -> Draft:
 
 
 def _fit(draft: Draft, budget: int) -> Draft:
+    """Drop unprotected segments, oldest first, until the draft fits the budget (tokens)."""
     tokens = draft.tokens
     kept: list[Segment] = []
     for segment in draft.segments:

@@ -52,12 +52,12 @@ def mark_protected(
     marked: list[Segment] = []
     crowded_out: list[str] = []
     for index, segment in enumerate(segments):
-        held = segment.round
+        round_ = segment.round
         why = ""
-        if held is not None:
-            if any(entry.seq in required for entry in held.entries):
+        if round_ is not None:
+            if any(entry.seq in required for entry in round_.entries):
                 why = "asked for"
-            elif held.is_pinned or any(entry.seq in pins for entry in held.entries):
+            elif round_.is_pinned or any(entry.seq in pins for entry in round_.entries):
                 if segment.tokens <= pin_tokens:
                     pin_tokens -= segment.tokens
                     why = "pinned"
@@ -69,7 +69,7 @@ def mark_protected(
                 why = why or "newest human message"
             elif index == len(segments) - 1 and not later:
                 why = why or "newest round"
-            elif held.holds_loaded_tools:
+            elif round_.holds_loaded_tools:
                 why = why or "loaded tools"
             elif notices.get(hook_of(segment) or "") == index:
                 why = why or "newest notice of its hook"
@@ -85,15 +85,15 @@ def hook_of(segment: Segment) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def floor_tokens(draft: Draft) -> int:
+def protected_tokens(draft: Draft) -> int:
     """Tokens of what must stay, the fixed part of the view included."""
     return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
 
 
-def clip_floor(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
+def clip_protected(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
     """Clip the largest members of the floor until it fits `limit` tokens; pins only when that is not enough."""
     for spare_pins in (True, False):
-        over = floor_tokens(draft) - limit
+        over = protected_tokens(draft) - limit
         if over <= 0:
             break
         members = [

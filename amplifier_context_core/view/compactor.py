@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..compaction.checkpoint import Checkpoint, Segment, chain, content_hash
-from ..compaction.ladder import Climb, climb
-from ..compaction.protected import floor_tokens, mark_protected
+from ..compaction.ladder import LadderResult, run_ladder
+from ..compaction.protected import mark_protected, protected_tokens
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
@@ -105,7 +105,7 @@ class Views:
         self.gate = Gate()
         self.shelf = Shelf(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
-        self._last_climb: Climb | None = None
+        self._last_climb: LadderResult | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class Views:
             summaries=self.short_forms.known,
             focus="\n\n".join(dict.fromkeys(text for text in (self.focus, plan.focus) if text)) or None,
         )
-        done = self._last_climb = await climb(
+        done = self._last_climb = await run_ladder(
             draft,
             goal,
             self._ladder,
@@ -357,7 +357,7 @@ class Views:
         checkpoint = await self._checkpoint(line, done, covered, history, limits, counter, from_content=from_content)
         new = self.shelf.line(checkpoint, limits, counter)
         await new.take_in(history, len(history), self._history.interrupted)
-        self._attempted(new, system_tokens, limits, stuck=floor_tokens(done.draft) > limits.room)
+        self._attempted(new, system_tokens, limits, stuck=protected_tokens(done.draft) > limits.room)
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
             self.shelf.book.replace(line, new)
@@ -377,7 +377,7 @@ class Views:
     async def _checkpoint(
         self,
         line: Line,
-        done: Climb,
+        done: LadderResult,
         covered: int,
         history: Snapshot,
         limits: Limits,
@@ -426,9 +426,9 @@ class Views:
         self.last = view
         return view
 
-    async def _note_floor(self, done: Climb | None, limits: Limits, system_tokens: int) -> None:
+    async def _note_floor(self, done: LadderResult | None, limits: Limits, system_tokens: int) -> None:
         """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
-        if done is None or not (done.clipped_floor or done.refused_pins or system_tokens > limits.trigger):
+        if done is None or not (done.clipped_protected or done.refused_pins or system_tokens > limits.trigger):
             return
         line = self.shelf.book.source(limits.budget)
         if line is not None and (await _fitted(line, limits, system_tokens))[1] > limits.room:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..compaction.checkpoint import Segment
-from ..compaction.ladder import Climb
+from ..compaction.ladder import LadderResult
 from .cache import Limits
 from .meter import Units
 
@@ -51,19 +51,19 @@ def announcement(reason: str, messages: int, tokens: int, limits: Limits, *, due
     }
 
 
-def outcome(before: int, after: int, given_up: int | None, climb: Climb | None, units: Units) -> dict[str, Any]:
+def outcome(before: int, after: int, given_up: int | None, result: LadderResult | None, units: Units) -> dict[str, Any]:
     """Return what handlers are given after a compaction, besides the announcement.
 
     Args:
         before: tokens of the view with its system prompt, counted.
         after: the same afterwards.
         given_up: counted tokens of the prefix that was given up; None when nothing was gained.
-        climb: what the strategies did; None when there was nothing for them to work on.
+        result: what the strategies did; None when there was nothing for them to work on.
         units: the conversion to the provider's tokens.
     """
     freed: list[dict[str, Any]] = []
     left = before
-    for name, tokens in climb.freed if climb else ():
+    for name, tokens in result.freed if result else ():
         # Differences of sizes, so that what each strategy freed adds up to what all did.
         freed.append({"name": name, "freed": units.request(left) - units.request(left - tokens)})
         left -= tokens
@@ -74,8 +74,8 @@ def outcome(before: int, after: int, given_up: int | None, climb: Climb | None, 
         "accepted": given_up is not None,
         "strategies": freed,
         "strategy_level": len(freed),
-        "skipped": [{"name": name, "why": why} for name, why in (climb.skipped if climb else ())],
-        "floor_tokens": units.request(climb.floor_tokens) if climb else 0,
+        "skipped": [{"name": name, "why": why} for name, why in (result.skipped if result else ())],
+        "floor_tokens": units.request(result.protected_tokens) if result else 0,
         "prefix_given_up_tokens": units.part(given_up or 0),
     }
 
@@ -107,30 +107,32 @@ def overflow(segments: Sequence[Segment], limits: Limits, system_tokens: int, co
     return text + _sizes(members), members
 
 
-def clipped_floor(climb: Climb, limits: Limits, system_tokens: int, pin_tokens: int) -> tuple[str, list[Member]]:
+def clipped_floor(
+    result: LadderResult, limits: Limits, system_tokens: int, pin_tokens: int
+) -> tuple[str, list[Member]]:
     """Return the text about what must be kept and was clipped, or pins that found no room, and the members.
 
     Args:
-        climb: what the strategies did.
+        result: what the strategies did.
         limits: of the request.
         system_tokens: of the system prompt, counted.
         pin_tokens: that pins may fill, counted.
     """
     units = limits.units
     parts: list[str] = []
-    if climb.clipped_floor or system_tokens > limits.trigger:
-        size = units.request(climb.floor_tokens)
+    if result.clipped_protected or system_tokens > limits.trigger:
+        size = units.request(result.protected_tokens)
         parts.append(f"what must be kept has {size:,} tokens, the budget is {limits.accepted:,}")
         if size <= limits.accepted:
             parts.append(f"views above {limits.reported(limits.trigger):,} are compacted")
-    if climb.clipped_floor:
-        parts.append(f"clipped: {', '.join(climb.clipped_floor[:_NAMED])}")
-    if climb.refused_pins:
-        marks = ", ".join(climb.refused_pins[:_NAMED])
+    if result.clipped_protected:
+        parts.append(f"clipped: {', '.join(result.clipped_protected[:_NAMED])}")
+    if result.refused_pins:
+        marks = ", ".join(result.refused_pins[:_NAMED])
         parts.append(f"pins without room in their share of {units.part(pin_tokens):,} tokens: {marks}")
     members = beside_conversation(system_tokens, units) + [
         {"mark": segment.mark, "tokens": units.part(segment.original_tokens), "why": segment.protected_because}
-        for segment in sorted(climb.draft.segments, key=lambda segment: segment.original_tokens, reverse=True)
+        for segment in sorted(result.draft.segments, key=lambda segment: segment.original_tokens, reverse=True)
         if segment.protected_because
     ]
     return f"{'; '.join(parts)}; largest: {_sizes(members[: _LARGEST + 1])}", members[: _LARGEST + 2]

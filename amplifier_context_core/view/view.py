@@ -18,7 +18,7 @@ from itertools import chain
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
 from ..compaction.digest import without_round
 from ..compaction.distant import distant_end, fold_distant
-from ..compaction.protected import clip_floor
+from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
 from ..messages.parsing import INSTRUCTING
@@ -230,7 +230,7 @@ class Line:
         # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
         for aim in (1.0, 0.9, 0.7, 0.5):
             rest = await in_thread_if(
-                are_large(rest.messages), clip_floor, rest, int(max(0, room - before) * aim), self._counter
+                are_large(rest.messages), clip_protected, rest, int(max(0, room - before) * aim), self._counter
             )
             if before + rest.tokens <= room:
                 break

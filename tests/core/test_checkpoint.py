@@ -152,7 +152,7 @@ async def test_strategies_work_on_a_draft_without_touching_it_or_its_messages() 
 
 def test_saved_segments_keep_the_keys_of_sessions_on_disk():
     held = rounds(*MESSAGES)[0]
-    fact = Fact("m1 user", names=("a",), scores=(1.0,), speaker="person", said=(Sentence("hi ", 0.8),))
+    fact = Fact("m1 user", names=("a",), scores=(1.0,), speaker="person", sentences=(Sentence("hi ", 0.8),))
     chapter = Chapter((DigestEntry(1, 1, "u1", (fact,), 3, 9),), 9)
     shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
     folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")

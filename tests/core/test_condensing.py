@@ -142,9 +142,9 @@ def test_a_conclusion_of_the_agent_outlives_an_announcement() -> None:
 
 def test_sentences_are_never_cut_in_the_middle() -> None:
     made = lines(*conversation())
-    whole = {sentence.text for entry in made for fact in entry.facts for sentence in fact.said}
+    whole = {sentence.text for entry in made for fact in entry.facts for sentence in fact.sentences}
     for share in (0.8, 0.5, 0.3, 0.1):
-        left = [sentence for entry in kept(made, share) for fact in entry.facts for sentence in fact.said]
+        left = [sentence for entry in kept(made, share) for fact in entry.facts for sentence in fact.sentences]
         assert all(sentence.text in whole or sentence.worth < 0 for sentence in left)
 
 
@@ -162,24 +162,24 @@ def test_a_word_of_an_agent_that_quotes_a_rule_is_no_rule() -> None:
     made = lines(user(RULES[0]), says(said), *conversation(3))
     assert RULES[0] in text_of(kept(made, 0.15))
     agent = [fact for entry in made for fact in entry.facts if fact.speaker == "agent"]
-    assert all(sentence.worth < 1.0 for fact in agent for sentence in fact.said)
+    assert all(sentence.worth < 1.0 for fact in agent for sentence in fact.sentences)
 
 
 def test_the_agents_words_are_brought_into_their_room_alone() -> None:
     made = lines(*conversation())
     short = shorten_agent(made, 200, approx_token_counter)
-    spoken = [fact for entry in short for fact in entry.facts if fact.speaker == "agent" and fact.said]
+    spoken = [fact for entry in short for fact in entry.facts if fact.speaker == "agent" and fact.sentences]
     assert 0 < sum(len(fact.text) for fact in spoken) <= 400
     people = [fact for entry in short for fact in entry.facts if fact.speaker == "person"]
     assert people == [fact for entry in made for fact in entry.facts if fact.speaker == "person"]
-    assert all(fact.said or fact.names or not fact.speaker for entry in short for fact in entry.facts)
+    assert all(fact.sentences or fact.names or not fact.speaker for entry in short for fact in entry.facts)
 
 
 def test_an_entry_that_says_no_more_is_left_out() -> None:
     made = lines(*(says(f"It was a long way to get here, number {n}.") for n in range(30)))
     condensed = condense(made, 0.2, approx_token_counter)
     assert None in condensed
-    assert all(entry is None or any(fact.said for fact in entry.facts) for entry in condensed)
+    assert all(entry is None or any(fact.sentences for fact in entry.facts) for entry in condensed)
 
 
 def test_only_rules_leaves_what_people_demanded_and_where() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.protected import (
-    clip_floor,
+    clip_protected,
     clip_rendered,
     clip_segment,
-    floor_tokens,
     hook_of,
     mark_protected,
+    protected_tokens,
 )
 from amplifier_context_core.messages.parsing import read_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
@@ -131,7 +131,7 @@ def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> No
 def test_the_floor_is_added_up_with_what_stands_outside_the_pieces() -> None:
     marked, _ = mark_protected(segments(user("task"), says("x"), says("y")), (), pin_tokens=0)
     draft = Draft(tuple(marked), fixed=100)
-    assert floor_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
+    assert protected_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
 
 
 # -- clipping it ------------------------------------------------------------------------------------------------------
@@ -150,15 +150,15 @@ def valid(segment: Segment) -> None:
 @pytest.mark.parametrize("limit", [3_000, 1_000, 300])
 def test_the_largest_members_are_clipped_until_the_floor_fits(limit: int) -> None:
     draft = floor_draft(user(WORDS), says("between"), user(WORDS[:6_000]), says(WORDS[:9_000]))
-    done = clip_floor(draft, limit, approx_token_counter)
-    assert floor_tokens(done) <= limit
+    done = clip_protected(draft, limit, approx_token_counter)
+    assert protected_tokens(done) <= limit
     assert done.segments[1] is draft.segments[1]
     for segment in done.segments:
         assert segment.tokens == sum(count_message_tokens(one.message) for one in segment.shown)
 
 
 def test_clipped_members_keep_head_tail_and_mark() -> None:
-    done = clip_floor(floor_draft(user(WORDS), says("x")), 500, approx_token_counter)
+    done = clip_protected(floor_draft(user(WORDS), says("x")), 500, approx_token_counter)
     text = done.segments[0].shown[0].message["content"]
     assert text.startswith("word0000")
     assert text.endswith("word1999")
@@ -168,29 +168,29 @@ def test_clipped_members_keep_head_tail_and_mark() -> None:
 
 def test_small_members_stay_whole_while_large_ones_can_give() -> None:
     draft = floor_draft(user("small task"), says("x"), user("small prompt"), says(WORDS))
-    done = clip_floor(draft, 600, approx_token_counter)
+    done = clip_protected(draft, 600, approx_token_counter)
     assert done.segments[:3] == draft.segments[:3]
     assert done.segments[3].tokens < 600
 
 
 def test_pins_are_clipped_last() -> None:
     draft = floor_draft(user(WORDS), says(WORDS[:2_000], metadata=PINNED), says(WORDS))
-    spared = clip_floor(draft, 1_500, approx_token_counter)
+    spared = clip_protected(draft, 1_500, approx_token_counter)
     assert spared.segments[1] is draft.segments[1]
-    assert floor_tokens(spared) <= 1_500
-    everything = clip_floor(draft, 300, approx_token_counter)
+    assert protected_tokens(spared) <= 1_500
+    everything = clip_protected(draft, 300, approx_token_counter)
     assert everything.segments[1].tokens < draft.segments[1].tokens
-    assert floor_tokens(everything) <= 300
+    assert protected_tokens(everything) <= 300
 
 
 def test_a_floor_that_fits_is_the_same_draft() -> None:
     draft = floor_draft(user("x"), says("y"))
-    assert clip_floor(draft, 10_000, approx_token_counter) is draft
+    assert clip_protected(draft, 10_000, approx_token_counter) is draft
 
 
 def test_clipping_twice_to_the_same_size_is_clipping_once() -> None:
-    once = clip_floor(floor_draft(user(WORDS), says(WORDS)), 500, approx_token_counter)
-    assert clip_floor(once, 500, approx_token_counter) is once
+    once = clip_protected(floor_draft(user(WORDS), says(WORDS)), 500, approx_token_counter)
+    assert clip_protected(once, 500, approx_token_counter) is once
 
 
 @pytest.mark.parametrize(

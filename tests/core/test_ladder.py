@@ -25,7 +25,7 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.compaction.checkpoint import Draft
-from amplifier_context_core.compaction.ladder import STRATEGIES, Climb, build_ladder, climb
+from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
 from amplifier_context_core.compaction.strategies import KeepImportant
 
 from .support import Message, call, draft, result, says, segments, system, user
@@ -42,8 +42,10 @@ def talk(rounds: int = 10) -> list[Message]:
     return [*messages, user("Go on."), says("Done.")]
 
 
-async def climbed(made: Draft, ladder: list[Strategy], target: int, budget: int = 100_000, **settings: Any) -> Climb:
-    return await climb(
+async def reduced(
+    made: Draft, ladder: list[Strategy], target: int, budget: int = 100_000, **settings: Any
+) -> LadderResult:
+    return await run_ladder(
         made,
         Goal(target=target, budget=budget),
         ladder,
@@ -184,7 +186,7 @@ class Recording(Strategy):
 
 async def test_it_stops_as_soon_as_the_target_is_met() -> None:
     made = draft(*talk())
-    done = await climbed(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
+    done = await reduced(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
     assert [name for name, _ in done.freed] == ["clip"]
     assert done.draft.segments[-5:] == tuple(
@@ -194,7 +196,7 @@ async def test_it_stops_as_soon_as_the_target_is_met() -> None:
 
 async def test_what_each_rung_freed_adds_up() -> None:
     made = draft(*talk())
-    done = await climbed(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
+    done = await reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
     assert len(done.freed) >= 2
     assert all(freed > 0 for _, freed in done.freed)
     assert sum(freed for _, freed in done.freed) == made.tokens - done.draft.tokens
@@ -203,10 +205,10 @@ async def test_what_each_rung_freed_adds_up() -> None:
 async def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     made = draft(*talk())
     recent = sum(segment.tokens for segment in made.segments[-5:])
-    done = await climbed(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
+    done = await reduced(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
     assert [p.state for p in done.draft.segments[-5:]] == ["kept"] * 5
     asked = Recording()
-    await climbed(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
+    await reduced(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
     assert {segment.first for segment in made.segments[-5:]} == asked.asked[0][1].recent
     assert asked.asked[-1][1].recent == frozenset()
 
@@ -215,7 +217,7 @@ async def test_the_floor_survives_every_rung_verbatim() -> None:
     messages = talk()
     messages[4] = {**messages[4], "metadata": PINNED}
     made = draft(*messages)
-    done = await climbed(made, built(), target=1)
+    done = await reduced(made, built(), target=1)
     kept = {segment.mark: segment for segment in done.draft.segments if segment.protected_because}
     assert {mark: segment.protected_because for mark, segment in kept.items()} == {
         "m1": "task",
@@ -224,33 +226,33 @@ async def test_the_floor_survives_every_rung_verbatim() -> None:
         "m23": "newest round",
     }
     assert all(segment.state == "kept" for segment in kept.values())
-    assert done.floor_tokens == sum(segment.tokens for segment in kept.values())
+    assert done.protected_tokens == sum(segment.tokens for segment in kept.values())
 
 
 async def test_a_target_below_the_floor_moves_up_to_it() -> None:
     asked = Recording()
     made = draft(user(LONG), says("x"), says("end"))
-    await climbed(made, [asked], target=1)
+    await reduced(made, [asked], target=1)
     assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
 
 
 async def test_a_floor_that_leaves_no_room_is_clipped_and_named() -> None:
     made = draft(user(LONG * 10), says("x"), says("end"))
-    done = await climbed(made, built(), target=500, budget=1_000, trigger=920)
-    assert done.clipped_floor == ("m1",)
+    done = await reduced(made, built(), target=500, budget=1_000, trigger=920)
+    assert done.clipped_protected == ("m1",)
     assert done.draft.tokens <= 920
-    assert done.floor_tokens > 1_000
+    assert done.protected_tokens > 1_000
 
 
 async def test_pins_that_found_no_room_are_named() -> None:
     made = draft(user("task"), says(LONG, metadata=PINNED), says("x"), says("end"))
-    done = await climbed(made, built(), target=1, budget=10_000, pin_tokens=10)
+    done = await reduced(made, built(), target=1, budget=10_000, pin_tokens=10)
     assert done.refused_pins == ("m2",)
 
 
 async def test_above_the_budget_the_oldest_that_is_no_floor_goes() -> None:
     made = draft(user("task"), *[says(f"answer {n} " * 30) for n in range(20)])
-    done = await climbed(made, [], target=1, budget=made.tokens // 2)
+    done = await reduced(made, [], target=1, budget=made.tokens // 2)
     assert done.draft.tokens <= made.tokens // 2
     assert [name for name, _ in done.freed] == ["hard limit"]
     assert done.draft.segments[0].protected_because == "task"
@@ -260,7 +262,7 @@ async def test_above_the_budget_the_oldest_that_is_no_floor_goes() -> None:
 async def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
     made = draft(user("task"), *notices, says("x"), says("end"))
-    done = await climbed(made, [], target=1)
+    done = await reduced(made, [], target=1)
     assert [segment.mark for segment in done.draft.segments] == ["m1", "m4", "m5", "m6"]
     assert [name for name, _ in done.freed] == ["notices"]
 
@@ -270,20 +272,20 @@ async def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
         system("todo 1", metadata={"source": "hook", "hook_name": "todo", **PINNED}),
         system("todo 2", metadata={"source": "hook", "hook_name": "todo"}),
     ]
-    done = await climbed(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
+    done = await reduced(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
     assert "m2" in [segment.mark for segment in done.draft.segments]
 
 
 async def test_rounds_still_open_are_newer_than_the_drafts() -> None:
     made = draft(user("task"), says("a"), user("prompt"), says("b"))
     later = segments(*[says("x")] * 4, user("newest"))[-1:]
-    done = await climbed(made, [], target=1, later=later)
+    done = await reduced(made, [], target=1, later=later)
     assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
 
 
 async def test_response_ids_go_from_what_is_covered() -> None:
     made = draft(user("task"), says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
-    done = await climbed(made, [], target=1)
+    done = await reduced(made, [], target=1)
     assert "metadata" not in done.draft.segments[1].shown[0].message
 
 
@@ -359,8 +361,8 @@ async def test_a_rung_that_does_wrong_is_undone_and_the_others_go_on(
 ) -> None:
     made = draft(*talk())
     with caplog.at_level(logging.INFO, "amplifier_context_core"):
-        done = await climbed(made, [wrong, ClipToolOutputs(100)], target=made.tokens // 2)
-    without = await climbed(made, [ClipToolOutputs(100)], target=made.tokens // 2)
+        done = await reduced(made, [wrong, ClipToolOutputs(100)], target=made.tokens // 2)
+    without = await reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
     assert done.draft == without.draft
     assert [name for name, _ in done.skipped] == [wrong.name]
     assert without.skipped == ()
@@ -381,7 +383,7 @@ class Shortening(Strategy):
 @pytest.mark.parametrize("wrong", [Shortening(), TruncateToolOutputs(20)], ids=lambda s: s.name)
 async def test_no_rung_can_change_what_is_pinned(wrong: Strategy) -> None:
     made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
-    done = await climbed(made, [wrong], target=1)
+    done = await reduced(made, [wrong], target=1)
     pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")
     assert pinned.shown == made.segments[1].shown
 

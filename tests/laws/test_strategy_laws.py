@@ -28,7 +28,7 @@ from amplifier_context_core import (
     count_tokens,
     load_config,
 )
-from amplifier_context_core.compaction.ladder import build_ladder, climb
+from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.strategies.base import draft_of
 from amplifier_context_core.messages.parsing import INSTRUCTING, is_human, read_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
@@ -109,7 +109,7 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
     for chapter_tokens in shares:
         goal = Goal(budget // 2, budget, chapter_tokens=chapter_tokens)
         done = asyncio.run(
-            climb(draft, goal, ladder, trigger=budget, pins=(), pin_tokens=budget // 4, recent_tokens=budget // 10)
+            run_ladder(draft, goal, ladder, trigger=budget, pins=(), pin_tokens=budget // 4, recent_tokens=budget // 10)
         )
         assert done.skipped == ()
         draft = done.draft

@@ -156,10 +156,10 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
     rounds = rounds_of(entries[leading:])
     task = task_of(rounds)
     segments: list[Segment] = []
-    for held in rounds:
-        shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in held.entries]
-        segment = segment_of(held, shown)
-        floor = "task" if held is task else "pinned" if held.is_pinned else ""
+    for round_ in rounds:
+        shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in round_.entries]
+        segment = segment_of(round_, shown)
+        floor = "task" if round_ is task else "pinned" if round_.is_pinned else ""
         segments.append(with_protection(segment, floor))
     fixed = sum(entry.tokens for entry in entries[:leading])
     return list(messages[:leading]), Draft(tuple(segments), fixed)

@@ -212,7 +212,7 @@ class CondenseChapters(Strategy):
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
     """True if to rank what entries say would keep an event loop from its other tasks for long."""
-    return sum(len(fact.names) + len(fact.said) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
+    return sum(len(fact.names) + len(fact.sentences) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

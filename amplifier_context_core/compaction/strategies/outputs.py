@@ -205,10 +205,10 @@ class SupersedeStaleReads(Strategy):
         latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
         stale: dict[tuple[int, str], str] = {}  # (segment index, call id) -> mark of the later call
         for index in range(len(draft.segments) - 1, -1, -1):
-            held = draft.segments[index].round
-            if held is None or not held.is_tool_round or held.unanswered:
+            round_ = draft.segments[index].round
+            if round_ is None or not round_.is_tool_round or round_.unanswered:
                 continue
-            for entry in held.entries:
+            for entry in round_.entries:
                 for call in calls_of(entry.message):
                     key = f"{call.name}\0{arguments_text(call)}"
                     later, mark = latest.setdefault(key, (index, entry.mark))
