@@ -18,8 +18,8 @@ from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
 from amplifier_context_core.stores import Durability, Store, open_store
-from amplifier_context_core.stores.checks import check_session_id
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.stores.validation import check_session_id
 from amplifier_context_core.transcript.provenance import stamped_on_top
 
 from .memories import remember

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_core.stores.rows import message_json
+from amplifier_context_core.stores.codec import message_json
 
 from .sessions import BUDGET, Message, messages
 from .stores import POSTGRES, REDIS

@@ -18,7 +18,7 @@ from time import perf_counter
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.rows import message_json
+from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.transcript.transcript import Entry
 
 from .clocks import Stall

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..stores.checks import is_recovered, named_after
-from ..stores.slices import slices
+from ..stores.iteration import read_in_batches
+from ..stores.validation import derived_session_id, is_recovered
 from .opening import Repairs, carry_out, elsewhere, known, place, store_at, store_option
 from .words import command, counted, typed
 
@@ -70,7 +70,7 @@ async def _copy(old: Store, new: Store, name: str) -> int:
         gone += await _highest(old, name, {entry.seq for entry in gone})
         await new.append(name, gone)
         await new.replace(name, 0, ())  # what was archived there is archived here
-        async for entries in slices(old, name):
+        async for entries in read_in_batches(old, name):
             await new.append(name, entries)
         data = await old.load_checkpoint(name)
         if data:
@@ -148,7 +148,7 @@ async def _problems(store: Store, name: str, address: str | None) -> list[str]:
             await known(store, name, address)
         return problems
     length = await known(store, name, address)
-    read = sum([len(entries) async for entries in slices(store, name)])
+    read = sum([len(entries) async for entries in read_in_batches(store, name)])
     return [] if read == length else [f"{length - read:,} of {length:,} messages cannot be read"]
 
 
@@ -197,7 +197,7 @@ async def _repair(store: Store, name: str, address: str | None) -> bool:
     repairs = Repairs()
     left = await _problems(store, name, address)  # not `known`, which repairs what it meets, and reports it nowhere
     await store.open(name, repairs)
-    async for _ in slices(store, name):
+    async for _ in read_in_batches(store, name):
         pass  # what is read is repaired
     await store.load_checkpoint(name)
     if left or repairs.made:
@@ -238,7 +238,7 @@ def fork(name: str, new: str | None, mark: str | None, address: str | None) -> N
             length = await known(store, name, address)
             if mark:
                 length = await _length_at(store, name, mark, address)
-            made = new or named_after(name, f"-at-{mark or 'end'}")
+            made = new or derived_session_id(name, f"-at-{mark or 'end'}")
             await store.fork(name, made, length)
             return made, length
 
@@ -257,7 +257,7 @@ async def _length_at(store: Store, name: str, mark: str, address: str | None) ->
         raise click.ClickException(f"--at: {mark!r} names no place; a place is a message m30, or u12 or a12 of turn 12")
     kind, number = found[1], int(found[2])
     seen = end = 0
-    async for entries in slices(store, name):
+    async for entries in read_in_batches(store, name):
         for entry in entries:
             seen += 1
             hit = entry.seq == number if kind == "m" else entry.turn == number and (kind == "a" or entry.human)

@@ -145,6 +145,8 @@ class Repairs:
             where: what they are of; by default the session that is named in the next line.
         """
         for repair in self.made:
-            kept = f"; the damaged bytes are kept in {Path(repair.kept).name}" if repair.kept else ""
+            kept = (
+                f"; the damaged bytes are kept in {Path(repair.quarantined_at).name}" if repair.quarantined_at else ""
+            )
             lost = f", {counted(repair.lost, 'message')} lost" if where else ""
-            click.echo(f"{where or '  repaired'}: {repair.what}{lost}{kept}")
+            click.echo(f"{where or '  repaired'}: {repair.description}{lost}{kept}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING
 
-from ..stores.slices import slices
+from ..stores.iteration import read_in_batches
 
 if TYPE_CHECKING:
     from ..history.redactions import Erasures
@@ -97,6 +97,6 @@ async def everything_in(store: Store, name: str) -> AsyncIterator[Entry]:
     """The entries of a session, those in the archive included."""
     for entry in await store.archived(name):
         yield entry
-    async for entries in slices(store, name):
+    async for entries in read_in_batches(store, name):
         for entry in entries:
             yield entry

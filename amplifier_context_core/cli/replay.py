@@ -141,13 +141,13 @@ def _with_kept(sessions: list[Session], address: str | None, min_messages: int) 
     from amplifier_context_testing.lab.sessions import distinct
 
     from ..messages.parsing import copy_message
-    from ..stores import slices
+    from ..stores import read_in_batches
 
     async def kept() -> list[Session]:
         found: list[Session] = []
         async with store_at(address) as store:
             for info in reversed(await store.sessions()):  # the oldest first, as recordings are read
-                entries = [entry async for piece in slices(store, info.session_id) for entry in piece]
+                entries = [entry async for piece in read_in_batches(store, info.session_id) for entry in piece]
                 messages = [copy_message(entry.message) for entry in entries]
                 found.append(Session(info.session_id, place(address), messages))
         return found

@@ -65,7 +65,7 @@ def run(
     import asyncio
 
     from ..errors import ConfigError
-    from ..stores.checks import check_session_id
+    from ..stores.validation import check_session_id
     from .live import open_terminal
     from .plan import plan_of_recording, read_plan
     from .session import Settings, run_session

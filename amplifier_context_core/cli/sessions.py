@@ -150,7 +150,7 @@ def show(
 
     Each begins with its mark, its turn, its role and its tokens, as counted here: a provider's count may differ.
     """
-    from ..stores import Checkable, slices
+    from ..stores import Checkable, read_in_batches
     from ..transcript.transcript import seq_of
 
     try:
@@ -173,7 +173,7 @@ def show(
                 )
             begin = max(0, length - last) if last else 0
             read = shown = newest = 0
-            async for entries in slices(store, session_id, begin):
+            async for entries in read_in_batches(store, session_id, begin):
                 shown += _print(entries, start, width, full=full, as_json=as_json)
                 read += len(entries)
                 newest = max([newest, *(entry.seq for entry in entries)])
@@ -232,7 +232,7 @@ def _printable(text: str) -> str:
 def _print_json(data: Any) -> None:
     import json
 
-    from ..stores.rows import message_json
+    from ..stores.codec import message_json
 
     # A terminal takes some characters for commands, and not every encoding has all; escaped ones every program reads.
     escaped = sys.stdout.isatty() or not takes_unicode()

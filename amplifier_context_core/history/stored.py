@@ -17,8 +17,8 @@ from typing import Literal
 
 from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
 from ..messages.parsing import Message
-from ..stores import UNCOUNTED, Extent, Repair, Store, slices
-from ..stores.checks import named_after
+from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
+from ..stores.validation import derived_session_id
 from ..transcript.transcript import Entry, Transcript
 from .reconcile import Change, joined
 
@@ -83,7 +83,7 @@ class StoredTranscript:
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Return entries of the store by place, counted; the log tells the progress of a long reading."""
         entries: list[Entry] = []
-        async for part in slices(self._store, self.session_id, start, stop):
+        async for part in read_in_batches(self._store, self.session_id, start, stop):
             entries.extend(part)
             if len(entries) % _PROGRESS < len(part):
                 log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
@@ -219,7 +219,7 @@ class StoredTranscript:
                 f"the store holds less of session {self.session_id!r} than it did; what memory holds is kept",
                 found.missing,
             )
-            self._notify("repair", lost.told)
+            self._notify("repair", lost.summary)
         self._reported = max(0, reported - found.missing)
         return found.common, found.unstored
 
@@ -227,7 +227,7 @@ class StoredTranscript:
         """Another writer has the session: go on in a fork of what we know of it, if config says so."""
         if self._on_conflict != "fork":
             raise problem
-        fork = named_after(self.session_id, f"-fork-{secrets.token_hex(4)}")
+        fork = derived_session_id(self.session_id, f"-fork-{secrets.token_hex(4)}")
         if (await self._store.extent(self.session_id)).length < length:  # deleted: all that is left is in memory
             if self.transcript.gap:
                 raise problem
@@ -258,7 +258,7 @@ class StoredTranscript:
         if repair.lost > 0:
             self._may_lack = True
             self._reported += repair.lost
-        self._notify("repair", repair.told)
+        self._notify("repair", repair.summary)
 
 
 def _seqs(entries: Sequence[Entry]) -> list[int]:

@@ -6,8 +6,8 @@ down. docs/extending.md shows one.
 
 from __future__ import annotations
 
-from .addresses import open_store
-from .checks import check_session_id, check_within, no_session, session_exists
+from .codec import decode_entry, encode_extra, message_json
+from .iteration import read_in_batches
 from .memory_store import MemoryStore
 from .protocol import (
     UNCOUNTED,
@@ -20,10 +20,10 @@ from .protocol import (
     Searchable,
     SessionInfo,
     Store,
-    places,
+    index_range,
 )
-from .rows import entry_of, extra_of, message_json
-from .slices import slices
+from .registry import open_store
+from .validation import check_index, check_session_id, no_session, session_exists
 
 __all__ = [
     "UNCOUNTED",
@@ -37,14 +37,14 @@ __all__ = [
     "Searchable",
     "SessionInfo",
     "Store",
+    "check_index",
     "check_session_id",
-    "check_within",
-    "entry_of",
-    "extra_of",
+    "decode_entry",
+    "encode_extra",
+    "index_range",
     "message_json",
     "no_session",
     "open_store",
-    "places",
+    "read_in_batches",
     "session_exists",
-    "slices",
 ]

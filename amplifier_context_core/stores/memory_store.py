@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..transcript.transcript import Entry
-from .checks import check_session_id, check_within, no_session, session_exists
-from .protocol import Extent, OnRepair, SessionInfo, places
+from .protocol import Extent, OnRepair, SessionInfo, index_range
+from .validation import check_index, check_session_id, no_session, session_exists
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class MemoryStore:
         found = self._sessions.get(check_session_id(session_id))
         if found is None:
             return []
-        wanted = places(len(found.entries), start, stop)
+        wanted = index_range(len(found.entries), start, stop)
         return found.entries[wanted.start : wanted.stop]
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
@@ -57,7 +57,7 @@ class MemoryStore:
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         found = self._sessions.get(check_session_id(session_id))
         length = len(found.entries) if found else 0
-        check_within(session_id, keep, length)
+        check_index(session_id, keep, length)
         if keep == length and not entries:
             return
         session = self._changing(session_id)
@@ -86,7 +86,7 @@ class MemoryStore:
         return list(found.archive) if found else []
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        check_within(session_id, covered, (await self.extent(session_id)).length)
+        check_index(session_id, covered, (await self.extent(session_id)).length)
         self._changing(session_id).checkpoint = (covered, data)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
@@ -100,7 +100,7 @@ class MemoryStore:
         if check_session_id(new_id) in self._sessions:
             raise session_exists(new_id)
         count = len(found.entries) if length is None else length
-        check_within(session_id, count, len(found.entries))
+        check_index(session_id, count, len(found.entries))
         child = self._changing(new_id)
         child.entries = found.entries[:count]
         child.last_seq = found.last_seq

@@ -8,7 +8,7 @@ The contract, which `amplifier_context_testing.store_contract` holds every store
 
 - What is read equals what was appended in every field, times and response included.
 - The text of a `StoreError` holds the session id as ``repr`` shows it, ``'my session'``. It never quotes what a message
-  says. `check_session_id`, `check_within`, `no_session` and `session_exists` (in `checks`) word these errors.
+  says. `check_session_id`, `check_index`, `no_session` and `session_exists` (in `validation`) word these errors.
 - A call does all of what it was asked or raises `StoreError` and has done nothing that a later call could see.
 - What was acknowledged (the call returned) is as durable as the store promises.
 - Calls for one session are made one after another; calls for different sessions may be made at the same time, from
@@ -20,11 +20,14 @@ The contract, which `amplifier_context_testing.store_contract` holds every store
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from ..transcript.transcript import Entry
+
+log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
@@ -66,27 +69,27 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was found damaged, and what was done about it.
+    """Damage that was found, and what was done about it.
 
-    Whoever is told of it logs it; the store does so only where nobody is.
+    The listener that receives it logs it. Without a listener the store logs it (see `report_repair`).
 
     Attributes:
         session_id: where.
-        what: one line for people, without any content of messages.
-        lost: messages that could not be read any more.
-        kept: where the damaged bytes were put aside; empty when there are none.
+        description: what was found and done, as one line of text. It quotes no content of messages.
+        lost: messages that can no longer be read.
+        quarantined_at: where the damaged bytes were moved to; empty if there are none.
     """
 
     session_id: str
-    what: str
+    description: str
     lost: int = 0
-    kept: str = ""
+    quarantined_at: str = ""
 
     @property
-    def told(self) -> str:
-        """All of it in one line for people."""
+    def summary(self) -> str:
+        """All of it as one line of text."""
         lost = f"; {self.lost:,} message{'' if self.lost == 1 else 's'} lost" if self.lost else ""
-        return f"{self.what}{lost}{f'; kept in {self.kept}' if self.kept else ''}"
+        return f"{self.description}{lost}{f'; kept in {self.quarantined_at}' if self.quarantined_at else ''}"
 
 
 OnRepair = Callable[[Repair], None]
@@ -243,6 +246,18 @@ class Repairable(Protocol):
         ...
 
 
-def places(length: int, start: int, stop: int | None) -> range:
-    """The places a `read` means in a history of this length."""
+def report_repair(repair: Repair, listener: OnRepair | None) -> None:
+    """Report a repair to the listener, which logs it; log it here if there is no listener or the listener fails."""
+    if listener is not None:
+        try:
+            listener(repair)
+        except Exception as problem:  # noqa: BLE001 - the listener is the caller's code: log its failure and go on
+            log.warning("a listener for repairs failed (%s)", type(problem).__name__)
+        else:
+            return
+    log.warning("session %r: %s", repair.session_id, repair.summary)
+
+
+def index_range(length: int, start: int, stop: int | None) -> range:
+    """Return the indices that a `read` from `start` to `stop` selects in a history of this length."""
     return range(*slice(start, stop).indices(length))

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..history.redactions import Erasure
 from ..rendering.rounds import Round
-from ..stores.rows import loads, message_json
+from ..stores.codec import loads, message_json
 from ..transcript.transcript import Entry
 from .meter import Correction
 from .view import Attempt

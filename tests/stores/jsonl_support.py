@@ -116,8 +116,8 @@ class Opened:
         return sum(repair.lost for repair in self.repairs)
 
     @property
-    def told(self) -> str:
-        return "\n".join(repair.what for repair in self.repairs)
+    def summary(self) -> str:
+        return "\n".join(repair.description for repair in self.repairs)
 
 
 async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, session_id: str = "s") -> Files:

@@ -26,7 +26,7 @@ from dataclasses import replace as but
 from typing import IO, Any, cast
 
 from amplifier_context_core.stores import Durability, Store, open_store
-from amplifier_context_core.stores.rows import entry_of
+from amplifier_context_core.stores.codec import decode_entry
 from amplifier_context_core.transcript.transcript import Entry
 
 PER_SESSION = 8  # kills a session lives through before the next one begins
@@ -59,7 +59,7 @@ def message_of(seq: int, size: int) -> Entry:
     """The message of a seq and a size: always the same one."""
     text = (f"m{seq} says " + f"{seq * 7919} é\n" * (size // 8 + 1))[:size]
     said = {"role": "user" if seq % 3 else "assistant", "content": text, "metadata": {"timestamp": f"t{seq}"}}
-    return entry_of("kills", seq, seq, size, json.dumps(said), {"session_id": "kills"})
+    return decode_entry("kills", seq, seq, size, json.dumps(said), {"session_id": "kills"})
 
 
 def checkpoint_of(covered: int, number: int) -> bytes:

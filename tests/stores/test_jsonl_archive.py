@@ -68,8 +68,8 @@ async def test_a_flipped_bit_costs_one_line_and_is_reported_repaired_and_kept(ro
     await store.open("s", repairs.append)
     held = [one.seq for one in await store.archived("s")]
     assert len(repairs) == 1
-    assert "archive" in repairs[0].what
-    assert repairs[0].kept == str(files.damaged)
+    assert "archive" in repairs[0].description
+    assert repairs[0].quarantined_at == str(files.damaged)
     assert len(held) >= 3, "a line end that is hit costs two lines"
     assert_same(await store.archived("s"), [one for one in entries(4, 8) if one.seq in held])
     assert await store.verify("s") == []
@@ -181,8 +181,8 @@ async def test_what_is_erased_of_what_was_put_aside_is_reported(root: Path) -> N
     store, repairs = JsonlStore(root), list[Repair]()
     await store.open("s", repairs.append)
     await store.rewrite("s", [])
-    assert ["put aside" in repair.what for repair in repairs] == [True, True]
-    assert "are erased" in repairs[1].what
+    assert ["put aside" in repair.description for repair in repairs] == [True, True]
+    assert "are erased" in repairs[1].description
     assert on_disk(root) == []
     await store.rewrite("s", [])
     assert len(repairs) == 2

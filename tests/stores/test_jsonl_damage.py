@@ -74,8 +74,8 @@ async def test_a_torn_line_is_put_aside(root: Path) -> None:
     torn = files.lines[-1]
     found = await reopen(root)
     assert files.aside() == [torn]
-    assert [repair.kept for repair in found.repairs] == [str(files.damaged)]
-    assert "not finished" in found.told
+    assert [repair.quarantined_at for repair in found.repairs] == [str(files.damaged)]
+    assert "not finished" in found.summary
 
 
 async def test_a_line_that_only_lacks_its_end_is_kept(root: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_tail_that_is_there_twice_is_there_once(root: Path, count: int) 
     assert found.history == entries(1, 10)
     assert found.lost == 0
     assert b"".join(files.aside()) == tail
-    assert "repeat" in found.told
+    assert "repeat" in found.summary
 
 
 async def test_a_tail_that_is_there_three_times_and_a_half_is_there_once(root: Path) -> None:
@@ -267,7 +267,7 @@ async def test_a_message_that_reads_differently_than_written_is_kept_and_told(ro
     assert found.seqs == seqs(5)
     assert found.history[2].message["content"].startswith("def g_3")
     assert found.history[2].tokens == UNCOUNTED
-    assert "m3" in found.told
+    assert "m3" in found.summary
     assert found.lost == 0
 
 
@@ -362,7 +362,7 @@ async def test_a_file_edited_by_hand_keeps_the_seqs_of_what_was_not_touched(root
     found = await reopen(root)
     assert found.seqs == [1, 2, 3, 7, 6, 5]
     assert found.history[4].tokens == entries(6, 6)[0].tokens
-    assert (found.lost, "(m4)" in found.told) == (1, True)
+    assert (found.lost, "(m4)" in found.summary) == (1, True)
     assert found.checkpoint == b"stands for some"
 
 
@@ -380,7 +380,7 @@ async def test_a_history_another_program_shortened_drops_the_checkpoint(root: Pa
     files.main.write_bytes(b"".join(files.lines[1:]) + b'{"role": "user", "content": "more"}\n')
     found = await reopen(root)
     assert found.seqs == [2, 3, 4, 5, 6, 7]
-    assert (found.lost, "(m1)" in found.told) == (1, True)
+    assert (found.lost, "(m1)" in found.summary) == (1, True)
     assert found.checkpoint is None
 
 
@@ -395,8 +395,8 @@ async def test_lines_another_program_removed_are_told_as_lost_messages(root: Pat
     assert found.seqs == seqs(8, *(place + 1 for place in removed))
     (repair,) = found.repairs
     assert repair.lost == len(removed)
-    assert f"(m{min(removed) + 1}" in repair.what
-    assert repair.what.removesuffix("; gone on without") in told
+    assert f"(m{min(removed) + 1}" in repair.description
+    assert repair.description.removesuffix("; gone on without") in told
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ async def test_verify_tells_of_an_index_that_does_not_fit_its_file(root: Path, o
     store = JsonlStore(root)
     assert await store.verify("s") == [f"the index of {NAME} does not fit it"]
     await store.close()
-    assert (await reopen(root)).told == f"the index of {NAME} does not fit it; made anew"
+    assert (await reopen(root)).summary == f"the index of {NAME} does not fit it; made anew"
 
 
 # -- index and checkpoint ---------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ async def test_a_stale_checkpoint_is_none(root: Path) -> None:
     await reader.close()
     found = await reopen(root)
     assert found.checkpoint is None
-    assert "checkpoint" in found.told
+    assert "checkpoint" in found.summary
 
 
 async def test_damage_a_checkpoint_stands_for_drops_it(root: Path) -> None:

@@ -635,8 +635,8 @@ class TestLostKeys:
         assert await store.load_checkpoint("s") is None
         (repair,) = await self.opened(store)
         assert repair.lost == 7
-        assert "7 of 7 messages are gone" in repair.what
-        assert "goes on with 0" in repair.what
+        assert "7 of 7 messages are gone" in repair.description
+        assert "goes on with 0" in repair.description
         assert [one.seq for one in await store.archived("s")] == [6]
         await self.goes_on(store, [])
 
@@ -689,7 +689,7 @@ class TestLostKeys:
         assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 7)]
         (repair,) = await self.opened(store)
         assert repair.lost == 0
-        assert "goes on with 7 messages" in repair.what
+        assert "goes on with 7 messages" in repair.description
         assert (await store.sessions())[0].size > 0
         assert await store.load_checkpoint("s") is None  # nobody knows what it stood for
         await self.goes_on(store, HELD)

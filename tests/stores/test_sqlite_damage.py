@@ -74,7 +74,7 @@ async def test_a_damaged_row_is_left_out_put_aside_and_told(path: Path, damage: 
     assert await store.open("s", told.append) == Extent(9, 9)
     assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9)])
     assert [(repair.session_id, repair.lost) for repair in told] == [("s", 1)]
-    assert "damaged" in told[0].kept
+    assert "damaged" in told[0].quarantined_at
     assert (await store.extent("s")).length == 8
     assert_same(await store.read("s", 3, 6), [*entries(4, 4), *entries(6, 7)])
     assert_same(await store.read("s", -5), [*entries(4, 4), *entries(6, 9)][-5:])
@@ -156,7 +156,7 @@ async def test_a_damaged_checkpoint_is_told_and_gone(path: Path) -> None:
     await store.open("s", told.append)
     assert await store.load_checkpoint("s") is None
     assert await store.load_checkpoint("s") is None
-    assert [repair.what for repair in told] == ["the checkpoint was damaged; it is made again from the history"]
+    assert [repair.description for repair in told] == ["the checkpoint was damaged; it is made again from the history"]
     await store.close()
 
 

@@ -225,7 +225,7 @@ async def test_a_session_whose_id_is_lost_is_kept_under_one_that_its_owner_is_to
     store = SqliteStore(path)
     assert await store.open("t", told.append) == Extent()
     assert [repair.session_id for repair in told] == ["t"]
-    assert f"messages of sessions whose ids could not be read are in: {kept}" in told[0].what
+    assert f"messages of sessions whose ids could not be read are in: {kept}" in told[0].description
     assert [one.seq for one in await store.read(kept)] == T_HISTORY
     assert_same(await store.read("s"), entries(1, 20))
     await store.close()

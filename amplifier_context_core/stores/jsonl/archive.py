@@ -21,7 +21,7 @@ import orjson
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from ..rows import entry_of, extra_of, loads, message_json
+from ..codec import decode_entry, encode_extra, loads, message_json
 from .disk import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
 from .index import Row
 
@@ -44,7 +44,7 @@ def archived_line(row: Row, content: bytes) -> bytes:
 
 def rewritten_line(line: bytes, entry: Entry, session_id: str) -> bytes:
     """A line of the archive with another entry in it."""
-    extra = extra_of(entry, session_id) or None
+    extra = encode_extra(entry, session_id) or None
     head = {"seq": entry.seq, "turn": entry.turn, "tokens": entry.tokens, "extra": extra}
     replaced = (_parsed(line) or {}).get("replaced")
     return _sealed(message_json({**head, "replaced": replaced, "message": entry.message}))
@@ -167,7 +167,9 @@ class Archive:
             message = message_json(held["message"])
             return Line(
                 data,
-                entry_of(self._session_id, cast("int", seq), cast("int", turn), cast("int", tokens), message, known),
+                decode_entry(
+                    self._session_id, cast("int", seq), cast("int", turn), cast("int", tokens), message, known
+                ),
             )
         except StoreError:
             return None

@@ -18,9 +18,8 @@ from typing import TypeVar
 
 from ...errors import ConfigError, StoreError
 from ...transcript.transcript import Entry
-from ..checks import check_session_id, check_within, no_session, session_exists
-from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
-from ..telling import tell_of
+from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, report_repair
+from ..validation import check_index, check_session_id, no_session, session_exists
 from .claim import holder_of
 from .disk import breathe, exists, store_error
 from .files import Part, Places, SessionFiles
@@ -174,7 +173,7 @@ class Desk:
         """Go on differently from a place on."""
         with self._words(session_id):
             if not self._is_there(session_id):
-                check_within(session_id, keep, 0)
+                check_index(session_id, keep, 0)
                 if not entries:
                     return
             self._changing(session_id).replace(keep, entries)
@@ -194,7 +193,7 @@ class Desk:
         """Keep a checkpoint."""
         with self._words(session_id):
             if not self._is_there(session_id):
-                check_within(session_id, covered, 0)
+                check_index(session_id, covered, 0)
             self._changing(session_id).save_checkpoint(covered, data)
 
     def load_checkpoint(self, session_id: str) -> bytes | None:
@@ -212,7 +211,7 @@ class Desk:
             if session_id == new_id or exists(files.main):
                 raise session_exists(new_id)
             count = seen.extent().length if length is None else length
-            check_within(session_id, count, seen.extent().length)
+            check_index(session_id, count, seen.extent().length)
             with self._words(new_id):
                 held = new_id in self._open
                 child = self._claimed(new_id, files)
@@ -353,9 +352,9 @@ class Desk:
     def _tell(self, session_id: str, repair: Repair) -> None:
         listener = self._listeners.get(session_id)
         if listener is None:
-            tell_of(repair, None)
+            report_repair(repair, None)
         else:
-            self._to_tell.append(partial(tell_of, repair, listener))
+            self._to_tell.append(partial(report_repair, repair, listener))
 
     @contextmanager
     def _words(self, session_id: str) -> Generator[None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...transcript.transcript import Entry
-from ..rows import extra_of, message_json
+from ..codec import encode_extra, message_json
 from .archive import Archive, Contents, archived_line, record_of, rewritten_line
 from .checkpoint import Saved, covered_by, encode, saved_at
 from .disk import Disk, exists
@@ -106,7 +106,7 @@ class Edits:
             yield (self._row_of(new[row.seq], row) if row.seq in new else row).encode()
 
     def _row_of(self, entry: Entry, row: Row) -> Row:
-        extra = extra_of(entry, self._files.session_id) or None
+        extra = encode_extra(entry, self._files.session_id) or None
         return row._replace(turn=entry.turn, tokens=entry.tokens, extra=extra)
 
     def _in_place(self, index: Index, rows: Sequence[Row], new: dict[int, Entry]) -> list[Step] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
-from ..checks import check_session_id
+from ..validation import check_session_id
 from .disk import exists
 
 MAIN = "context-messages.jsonl"

@@ -8,7 +8,7 @@ from itertools import islice
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from ..rows import entry_of
+from ..codec import decode_entry
 from .disk import breathe, read_at
 from .index import Index, IndexDamaged, Row, crc_of, spans
 
@@ -107,7 +107,7 @@ class History:
         if not span or crc_of(span) != row.crc:
             return None
         try:
-            return entry_of(self.session_id, row.seq, row.turn, row.tokens, span, row.extra)
+            return decode_entry(self.session_id, row.seq, row.turn, row.tokens, span, row.extra)
         except StoreError:
             return None
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...transcript.transcript import Entry
+from ..codec import encode_extra, loads, message_json
 from ..protocol import UNCOUNTED
-from ..rows import extra_of, loads, message_json
 from .disk import CHUNK, breathe, read_at
 
 BLANK = b" \t\r\n"
@@ -128,7 +128,7 @@ class Lines:
     def add(self, entry: Entry) -> None:
         """Add an entry."""
         data = message_json(entry.message)
-        extra = extra_of(entry, self.session_id) or None
+        extra = encode_extra(entry, self.session_id) or None
         self.add_line(data, entry.seq, entry.turn, entry.tokens, extra)
 
     def add_line(self, data: bytes, seq: int, turn: int, tokens: int, extra: dict[str, Any] | None) -> None:

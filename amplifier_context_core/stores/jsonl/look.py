@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from ..protocol import Extent, places
+from ..protocol import Extent, index_range
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, Saved, load
 from .claim import holder_of
@@ -80,7 +80,7 @@ class Look:
         """The entries of these places that can be read."""
 
         def read(history: History) -> list[Entry]:
-            wanted = places(history.length, start, stop)
+            wanted = index_range(history.length, start, stop)
             return self._readable(history, history.rows(wanted.start, wanted.stop))
 
         return self.sound(read)

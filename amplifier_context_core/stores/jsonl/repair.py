@@ -21,8 +21,8 @@ from typing import Literal
 
 from ...errors import InvalidMessage
 from ...messages.parsing import Message, read_message
+from ..codec import loads, message_json
 from ..protocol import UNCOUNTED
-from ..rows import loads, message_json
 from .disk import breathe, chunks, read_at
 from .history import History
 from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans

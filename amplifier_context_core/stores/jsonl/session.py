@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from ...errors import NotErased, StoreError
 from ...transcript.transcript import Entry
-from ..checks import check_within
-from ..protocol import Durability, Extent, Repair, places
+from ..protocol import Durability, Extent, Repair, index_range
+from ..validation import check_index
 from .archive import Archive, Contents, record_of
 from .checkpoint import CheckpointDamaged, Saved, encode, load, saved_at
 from .claim import Claim
@@ -123,7 +123,7 @@ class Session:
         """The entries of these places; damage among them is mended, and they are fewer."""
 
         def rows(history: History) -> list[Row]:
-            wanted = places(history.length, start, stop)
+            wanted = index_range(history.length, start, stop)
             return list(history.rows(wanted.start, wanted.stop))
 
         return self._entries(rows)
@@ -204,7 +204,7 @@ class Session:
         """Keep the first entries, archive the others, and go on with these."""
 
         def steps(history: History) -> list[Step]:
-            check_within(self.files.session_id, keep, history.length)
+            check_index(self.files.session_id, keep, history.length)
             if keep == history.length:
                 return []
             tail = self._loaded()
@@ -248,7 +248,7 @@ class Session:
         """Put a checkpoint in the place of the one before."""
 
         def row(history: History) -> Row | None:
-            check_within(self.files.session_id, covered, history.length)
+            check_index(self.files.session_id, covered, history.length)
             return history.row(covered - 1) if covered else None
 
         saved = saved_at(self.sound(row), data)

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...transcript.transcript import Entry
-from ..checks import check_session_id, path_in
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
+from ..validation import check_session_id, url_path
 from .desk import Desk
 from .files import Places, is_beside
 from .worker import Worker
@@ -72,7 +72,7 @@ class JsonlStore:
         Raises:
             ConfigError: there is no path in it that could be one.
         """
-        path = path_in(address, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
+        path = url_path(address, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
         return cls(path, durability=durability, archive=archive)
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:

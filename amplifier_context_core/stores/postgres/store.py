@@ -22,8 +22,8 @@ import psycopg
 from psycopg import sql
 
 from ...errors import NotErased, StoreError
+from ..codec import decode_entry, loads, message_json
 from ..protocol import Durability, Extent, SessionInfo
-from ..rows import entry_of, loads, message_json
 from ..servers.batches import Batches
 from ..servers.leased_store import LeasedStore
 from ..servers.leases import Claim, Cut, Held, Rewritten, Row, State, Unreachable
@@ -334,7 +334,7 @@ class PostgresLine:
             wrong.append(f"its checkpoint stands for {covered:,} entries of {length:,}")
         for row in [*await self.read(session_id, 0, None), *await self.archived(session_id)]:
             try:
-                entry_of(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
+                decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
             except StoreError as problem:
                 wrong.append(str(problem))
         return wrong

@@ -22,9 +22,9 @@ from typing import Any, cast
 
 from ...errors import NotErased, SessionLost, StoreError
 from ...locks import Gate
+from ..codec import decode_entry, loads, message_json
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo
 from ..redis import scripts
-from ..rows import entry_of, loads, message_json
 from ..servers.changes import repeated
 from ..servers.leased_store import Change, LeasedStore
 from ..servers.leases import Claim, Held, Line, Rewritten, Row, State
@@ -471,7 +471,7 @@ def _problem(session_id: str, raw: bytes) -> str:
     """What is wrong with a row; empty when nothing is."""
     row = _unpacked(raw)
     try:
-        entry_of(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
+        decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
     except StoreError as problem:
         return str(problem)
     return ""

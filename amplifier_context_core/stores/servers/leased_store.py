@@ -19,10 +19,9 @@ from weakref import WeakValueDictionary
 from ...errors import SessionInUse, SessionLost, StoreError
 from ...locks import Gate
 from ...transcript.transcript import Entry
-from ..checks import check_session_id, check_within, no_session, session_exists
-from ..protocol import Extent, OnRepair, Repair, SessionInfo, places
-from ..rows import entry_of
-from ..telling import tell_of
+from ..codec import decode_entry
+from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range, report_repair
+from ..validation import check_index, check_session_id, no_session, session_exists
 from .changes import append_here, lost, make_once, repeated, settle
 from .leases import (
     CHUNK,
@@ -141,7 +140,7 @@ class LeasedStore:
         given = tuple(entries)
 
         async def work(line: Line, claim: Claim) -> None:
-            check_within(session_id, keep, claim.extent.length)
+            check_index(session_id, keep, claim.extent.length)
             if keep == claim.extent.length and not given:
                 return
             rows = rows_of(session_id, given)
@@ -185,7 +184,7 @@ class LeasedStore:
         check_session_id(session_id)
 
         async def work(line: Line, claim: Claim) -> None:
-            check_within(session_id, covered, claim.extent.length)
+            check_index(session_id, covered, claim.extent.length)
             await make_once(
                 line, claim, self._ttl, lambda change: line.save_checkpoint(claim, change, covered, data, self._ttl)
             )
@@ -257,7 +256,7 @@ class LeasedStore:
             return await line.owner.run(self._work(line, work))
         finally:
             while self._repairs:
-                tell_of(*self._repairs.pop(0))
+                report_repair(*self._repairs.pop(0))
 
     async def _work(self, line: Line, work: Callable[[Line], Coroutine[Any, Any, T]]) -> T:
         try:
@@ -431,7 +430,7 @@ class LeasedStore:
         if await repeated(lambda: line.extent(new_id)) is not None:
             raise session_exists(new_id)
         count = parent.length if length is None else length
-        check_within(session_id, count, parent.length)
+        check_index(session_id, count, parent.length)
         was_open = new_id in self._claims
         claim = await self._claimed(line, new_id)
         try:
@@ -469,7 +468,7 @@ class LeasedStore:
                 claim = self._claims.get(session_id)
                 missing = 0
                 if claim is not None and not claim.lost_to and start is not None:
-                    missing = len(places(claim.extent.length, start, stop)) - len(rows)
+                    missing = len(index_range(claim.extent.length, start, stop)) - len(rows)
                     if damaged or missing > 0:
                         with contextlib.suppress(SessionLost):  # then it is another's to mend; reading needs no claim
                             await self._mend(line, claim, damaged)
@@ -498,7 +497,7 @@ async def _entries_of(session_id: str, rows: Sequence[Row]) -> tuple[list[Entry]
     damaged: list[int] = []
     for index, row in enumerate(rows, 1):
         try:
-            entries.append(entry_of(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
+            entries.append(decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
         except StoreError:
             damaged.append(row.seq)
         if index % CHUNK == 0:

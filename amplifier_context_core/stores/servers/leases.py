@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, Protocol
 from ...errors import StoreError
 from ...locks import Gate
 from ...transcript.transcript import Entry
+from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
-from ..rows import extra_of, message_json
 from .owner import Owner
 
 GONE = "nobody: it is gone from the server (deleted, or the server lost its data)"
@@ -188,7 +188,7 @@ def rows_of(session_id: str, entries: Sequence[Entry]) -> list[Row]:
     rows: list[Row] = []
     for index, entry in enumerate(entries, 1):
         message = message_json(entry.message)
-        rows.append(Row(entry.seq, entry.turn, entry.tokens, message, extra_of(entry, session_id)))
+        rows.append(Row(entry.seq, entry.turn, entry.tokens, message, encode_extra(entry, session_id)))
         if index % CHUNK == 0:
             breathe()
     return rows

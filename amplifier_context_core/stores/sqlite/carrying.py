@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ..checks import check_session_id, recovered_id
+from ..validation import check_session_id, recovered_id
 from .columns import number_in, positions_in, text_in, time_in
 from .faults import damage
 from .first_page import FirstPage

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from ..checks import check_within, no_session, session_exists
+from ..codec import loads
 from ..protocol import SessionInfo
-from ..rows import loads
+from ..validation import check_index, no_session, session_exists
 from .driver import the_row
 from .faults import damage
 from .leases import holder_of, holders
@@ -195,7 +195,7 @@ def _check_archive(head: Head, count: int) -> None:
 def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
     """Keep a history up to a place; it goes on with these entries, and what was there is archived."""
     head = head_of(db, session_id)
-    check_within(session_id, keep, head.length if head else 0)
+    check_index(session_id, keep, head.length if head else 0)
     if head is None:
         if entries:
             append(db, session_id, entries)
@@ -255,7 +255,7 @@ def _has_damaged(db: sqlite3.Connection, head: Head) -> bool:
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
     """Keep bytes that stand for a beginning of a history."""
     head = head_of(db, session_id)
-    check_within(session_id, covered, head.length if head else 0)
+    check_index(session_id, covered, head.length if head else 0)
     head = head or _create(db, session_id)
     db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (head.number, covered, zlib.crc32(data), data))
     _touch(db, head)
@@ -279,7 +279,7 @@ def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | Non
     if head_of(db, new_id) is not None:
         raise session_exists(new_id)
     count = head.length if length is None else length
-    check_within(session_id, count, head.length)
+    check_index(session_id, count, head.length)
     child = _create(db, new_id)
     child.stop = head.position(count)
     child.holes = [hole for hole in head.holes if hole < child.stop]

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from ..rows import entry_of, extra_of, loads, message_json
+from ..codec import decode_entry, encode_extra, loads, message_json
 from .columns import number_in, positions_in, seal_of, text_in
 from .faults import damage
 from .schema import POSITION_BITS, POSITIONS
@@ -36,7 +36,7 @@ def row_of(entry: Entry, session_id: str, key: int) -> Row:
         key: of its row; in the archive, the key of its session's position 0. It is added to the checksum, so that an
             entry that is found in another place is known for damaged.
     """
-    extra = extra_of(entry, session_id)
+    extra = encode_extra(entry, session_id)
     origin = extra.get("session_id")
     try:
         (origin or "").encode()
@@ -66,7 +66,7 @@ def entry_in(row: Found, session_id: str, key: int) -> Entry | None:
         known = cast("dict[str, Any]", loads(extra)) if extra else {}
         if origin is not None:
             known.setdefault("session_id", origin.decode())
-        return entry_of(session_id, seq, turn, tokens, message, known)
+        return decode_entry(session_id, seq, turn, tokens, message, known)
     except (StoreError, TypeError, ValueError, AttributeError):
         return None
 

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from ...transcript.transcript import Entry
-from ..checks import check_session_id, no_session, path_in, session_exists
-from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, places
+from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import histories, search
+from ..validation import check_session_id, no_session, session_exists, url_path
 from .carrying import WHOLE
 from .engine import Engine
 from .erasing import erase, is_erasing, note_erasing
@@ -69,7 +69,7 @@ class SqliteStore:
         Raises:
             ConfigError: there is no path in it that could be one.
         """
-        path = path_in(address, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
+        path = url_path(address, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
 
     # -- claims --------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class SqliteStore:
             head = histories.head_of(job.db, session_id)
             if head is None:
                 return []
-            wanted = places(head.length, start, stop)
+            wanted = index_range(head.length, start, stop)
             reading = partial(histories.read, session_id=session_id, head=head, wanted=wanted)
             return self._reading(job, session_id, reading, "entries", long=len(wanted) > _LONG)
 

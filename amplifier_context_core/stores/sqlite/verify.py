@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import StoreError
-from ..protocol import places
+from ..protocol import index_range
 from ..sqlite import histories
 from .carrying import READERS, checkpoint_in
 from .faults import damage, store_error
@@ -86,7 +86,7 @@ def _of_session(db: sqlite3.Connection, wrong: list[str], session_id: str) -> No
     head = histories.head_of(db, session_id)
     if head is None:
         return
-    history = histories.read(db, session_id, head, places(head.length, 0, None))
+    history = histories.read(db, session_id, head, index_range(head.length, 0, None))
     start = first_key(head.number)
     wrong += [f"the message at place {head.place(key - start)} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...futures import resolve, start_thread
-from ..protocol import OnRepair, Repair
-from ..telling import tell_of
+from ..protocol import OnRepair, Repair, report_repair
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +208,7 @@ def answer(jobs: Iterable[Job]) -> None:
 
 def _tell(job: Job, *, nobody: bool = False) -> None:
     for listener, repair in job.repairs:
-        tell_of(repair, None if nobody else listener)
+        report_repair(repair, None if nobody else listener)
 
 
 def _settle(jobs: list[Job]) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ConfigError, StoreError
-from amplifier_context_core.stores import places
-from amplifier_context_core.stores.checks import check_session_id, check_within, no_session, session_exists
+from amplifier_context_core.stores import index_range
+from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
 from amplifier_context_testing.store_samples import HOSTILE_IDS, ODD_IDS
 
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
@@ -67,13 +67,13 @@ def test_any_id_that_is_right_names_one_file_and_prints_on_one_line(session_id: 
 
 @pytest.mark.parametrize(("place", "length"), [(0, 0), (0, 3), (3, 3), (2, 3)])
 def test_a_place_inside_the_history_is_right(place: int, length: int) -> None:
-    check_within("s", place, length)
+    check_index("s", place, length)
 
 
 @pytest.mark.parametrize(("place", "length"), [(1, 0), (4, 3), (-1, 3), (-1, 0), (10**20, 3)])
 def test_a_place_outside_the_history_is_an_error_that_says_how_long_it_is(place: int, length: int) -> None:
     with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {place:,}"):
-        check_within("s", place, length)
+        check_index("s", place, length)
 
 
 def test_errors_about_sessions_name_them() -> None:
@@ -84,7 +84,7 @@ def test_errors_about_sessions_name_them() -> None:
 @LAW
 @given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
 def test_places_are_those_of_a_slice(length: int, start: int, stop: int | None) -> None:
-    found = places(length, start, stop)
+    found = index_range(length, start, stop)
     assert list(found) == list(range(length))[start:stop]
     assert found.step == 1
     assert 0 <= found.start <= length

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import StoreError
 from amplifier_context_core.messages.parsing import read_message
-from amplifier_context_core.stores.rows import entry_of, extra_of, loads, message_json
+from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
 from amplifier_context_core.transcript.alignment import timestamp_of
 from amplifier_context_core.transcript.transcript import Entry, Response, Usage
 from amplifier_context_testing.store_samples import differing, entry, knowing, odd_entries, odd_messages
@@ -87,8 +87,8 @@ def any_entries(draw: st.DrawFn) -> Entry:
 
 def written_down(given: Entry, session_id: str = "s") -> Entry:
     """The entry as a store of this session reads it back."""
-    extra = json.loads(json.dumps(extra_of(given, session_id)))
-    return entry_of(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
+    extra = json.loads(json.dumps(encode_extra(given, session_id)))
+    return decode_entry(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
 
 
 @LAW
@@ -101,8 +101,8 @@ def test_an_entry_written_down_and_read_back_is_the_same(given: Entry) -> None:
 @given(any_entries())
 def test_a_fork_reads_the_same_entry(given: Entry) -> None:
     """Its rows are those of the session it came from, with that session's id beside them."""
-    extra = {"session_id": "s", **extra_of(given, "s")}
-    read = entry_of("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
+    extra = {"session_id": "s", **encode_extra(given, "s")}
+    read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
     assert not differing([read], [given])
     assert not differing([written_down(given, "fork")], [given])
 
@@ -112,7 +112,7 @@ def test_a_fork_reads_the_same_entry(given: Entry) -> None:
 def test_writing_down_what_was_read_back_writes_the_same(given: Entry) -> None:
     again = written_down(given)
     assert message_json(again.message) == message_json(given.message)
-    assert extra_of(again, "s") == extra_of(given, "s")
+    assert encode_extra(again, "s") == encode_extra(given, "s")
 
 
 @LAW
@@ -146,8 +146,8 @@ def test_all_an_entry_may_know_comes_back() -> None:
 
 
 def test_an_ordinary_entry_has_nothing_beside_its_message() -> None:
-    assert extra_of(entry(1), "s") == {}
-    assert extra_of(entry(1), "other") == {"session_id": "s"}
+    assert encode_extra(entry(1), "s") == {}
+    assert encode_extra(entry(1), "other") == {"session_id": "s"}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_an_ordinary_entry_has_nothing_beside_its_message() -> None:
 )
 def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: bytes) -> None:
     with pytest.raises(StoreError, match="m7 of session 's' is damaged") as caught:
-        entry_of("s", 7, 1, 1, data)
+        decode_entry("s", 7, 1, 1, data)
     assert len(str(caught.value)) < 100
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -191,7 +191,7 @@ def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: by
     ],
 )
 def test_an_odd_extra_is_read_as_far_as_it_goes(extra: dict[str, Any]) -> None:
-    read = entry_of("s", 7, 1, 1, message_json(entry(7).message), extra)
+    read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert read.message == entry(7).message
     assert (read.session_id, read.created) == ("s", entry(7).created)
 

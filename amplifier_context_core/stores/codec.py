@@ -32,7 +32,7 @@ def message_json(message: Message) -> bytes:
         return json.dumps(message, separators=(",", ":")).encode()
 
 
-def extra_of(entry: Entry, session_id: str) -> dict[str, Any]:
+def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
     """What an entry of this session knows that its message does not say. Mostly empty."""
     extra: dict[str, Any] = {}
     if entry.session_id != session_id:
@@ -52,7 +52,7 @@ def extra_of(entry: Entry, session_id: str) -> dict[str, Any]:
     return extra
 
 
-def entry_of(
+def decode_entry(
     session_id: str, seq: int, turn: int, tokens: int, message: bytes | str, extra: dict[str, Any] | None = None
 ) -> Entry:
     """An entry as it was when it was written down.

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from ..transcript.transcript import Entry
 from .protocol import Store
 
-SLICE = 1_000  # entries read at once: some milliseconds of work
+BATCH_SIZE = 1_000  # entries read at once: some milliseconds of work
 
 
-async def slices(
-    store: Store, session_id: str, start: int = 0, stop: int | None = None, *, size: int = SLICE
+async def read_in_batches(
+    store: Store, session_id: str, start: int = 0, stop: int | None = None, *, size: int = BATCH_SIZE
 ) -> AsyncIterator[list[Entry]]:
     """The entries from place `start` up to `stop` (None: to the end), in lists of `size` at most.
 

@@ -43,7 +43,7 @@ def is_recovered(session_id: str) -> bool:
     return re.fullmatch(r"recovered-\d+(-again)*", session_id) is not None
 
 
-def path_in(address: str, what: str, examples: str) -> str:
+def url_path(address: str, what: str, examples: str) -> str:
     """Return the path in an address of files, ``scheme:PATH``.
 
     Args:
@@ -70,13 +70,13 @@ def path_in(address: str, what: str, examples: str) -> str:
     return path
 
 
-def named_after(session_id: str, suffix: str) -> str:
+def derived_session_id(session_id: str, suffix: str) -> str:
     """An id made of another one and a suffix, cut so that it can be one."""
     room = _LONGEST_ID - len(suffix.encode())
     return session_id.encode()[:room].decode("utf-8", "ignore") + suffix
 
 
-def check_within(session_id: str, place: int, length: int) -> None:
+def check_index(session_id: str, place: int, length: int) -> None:
     """Raise `StoreError` if a history of `length` entries has no such place to stand for or to keep up to."""
     if not 0 <= place <= length:
         raise StoreError(f"session {session_id!r} holds {length:,} messages, not {place:,}; read its extent again")
