@@ -36,12 +36,12 @@ from .transcript.redaction import forms_of, holds
 from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
 from .transcript.transcript import Entry, Response, Snapshot, seq_of, seqs_of
 from .view.budget import Budget, model_of, name_of, request_budget
-from .view.compactor import Views
+from .view.compactor import Compactor
 from .view.meter import Key, Meter, Units
-from .view.session_state import Saved
-from .view.session_warnings import Notices
+from .view.session_state import SessionState
+from .view.session_warnings import SessionWarnings
 from .view.shared_cache import forget as forget_kin
-from .view.usage_reports import Responses
+from .view.usage_reports import UsageReports
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +85,10 @@ class ContextManager:
         self.store = store or MemoryStore()
         self.meter = Meter(learn=self.config.token_meter != "estimate")
         plugins = plugins or installed_plugins()
-        self.notices = Notices(session_id, hooks)
-        observers = Observers(plugins, self.notices.fault)
+        self.warnings = SessionWarnings(session_id, hooks)
+        observers = Observers(plugins, self.warnings.fault)
         named = counter or self._named_counter(plugins)
-        self._counter = named and guarded(named, self.notices.fault)
+        self._counter = named and guarded(named, self.warnings.fault)
         self._index = self._named_index(plugins)
         self.history = History(
             session_id,
@@ -97,19 +97,21 @@ class ContextManager:
             observers,
             on_interrupt=self.config.on_interrupt,
             on_conflict=self.config.on_conflict,
-            notify=self.notices.note,
+            notify=self.warnings.note,
             clock=clock,
             stamp=stamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.views = Views(self.history, self.config, steps, self.meter, observers, hooks, self.notices, self._save)
+        self.compactor = Compactor(
+            self.history, self.config, steps, self.meter, observers, hooks, self.warnings, self._save
+        )
         self._resumed = False
         self._resuming = Gate()
         self._saving = Gate()
         self._begin = begin
         self._clock = clock
         self._prompt = SystemPrompt()
-        self._responses = Responses()
+        self._usage_reports = UsageReports()
         self._summaries_to_come: dict[str, str] = {}  # by call id, until the result comes
         self._capped_logged = False
 
@@ -126,7 +128,7 @@ class ContextManager:
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
-            heard, asked = self._response_heard(), self._responses.asked
+            heard, asked = self._response_heard(), self._usage_reports.asked
         before = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
         if self._settled_state() != before:  # a cancelled turn was settled on the way
@@ -136,11 +138,11 @@ class ContextManager:
         for call_id in entry.answers:
             if call_id in self._summaries_to_come:
                 summary = self._summaries_to_come.pop(call_id)
-                self.views.short_forms.register(entry.seq, call_id, summary)
+                self.compactor.short_forms.register(entry.seq, call_id, summary)
         if entry.role == "assistant":
-            if heard is not None and heard.usage and self.views.last:
-                self.meter.report(self.views.last.counted, heard.usage, self.views.last.key)
-            self._responses.answered()
+            if heard is not None and heard.usage and self.compactor.last_sent:
+                self.meter.report(self.compactor.last_sent.counted, heard.usage, self.compactor.last_sent.key)
+            self._usage_reports.end()
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -183,9 +185,9 @@ class ContextManager:
         """Forget the history, its checkpoints, pins and registered summaries."""
         await self.ready()
         await self.history.clear()
-        self.views.forget()
+        self.compactor.forget()
         self._summaries_to_come.clear()
-        self._responses.answered()
+        self._usage_reports.end()
         await self._save()
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
@@ -209,13 +211,13 @@ class ContextManager:
         if focus is not None and not isinstance(focus, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("focus", f"must be text, got {type(focus).__name__}")
         await self.ready()
-        self.views.focus = focus or self.views.focus
-        last = self.views.last
+        self.compactor.focus = focus or self.compactor.focus
+        last = self.compactor.last_sent
         counter = await self.token_counter()
         key = last.key if last else ("", "")
-        limits = self.views.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
+        limits = self.compactor.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
         system = await self._system(counter)
-        report = await self.views.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
+        report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -225,12 +227,12 @@ class ContextManager:
         from .view.explain import explain
 
         await self.load()
-        if self.views.last is None:  # nothing was handed out yet: look, without compacting for it
+        if self.compactor.last_sent is None:  # nothing was handed out yet: look, without compacting for it
             counter = await self.token_counter()
             budget = self._budget(None, None).tokens
-            await self.views.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+            await self.compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
         # A line that another thread works on may be half way through a change.
-        async with self.views.gate:
+        async with self.compactor.gate:
             return explain(self)
 
     async def interrupt(self) -> dict[str, Any]:
@@ -273,17 +275,17 @@ class ContextManager:
         if entry is None:
             raise PinRefused(f"{mark}: the history has no such message")
         if not pinned:
-            self.views.pins.discard(entry.seq)
+            self.compactor.pins.discard(entry.seq)
             await self._save()
             return
-        last = self.views.last
+        last = self.compactor.last_sent
         room = last.limits.room if last else self._budget(None, None).tokens
         units = last.limits.units if last else Units()
         share = int(room * self.config.pin_share)
         asking = {e.seq for e in history if metadata_of(e.message).get("pinned") is True}
-        others = (asking | self.views.pins) - {entry.seq}
-        held = self.views.round_tokens(others, history)
-        needed = self.views.round_tokens({entry.seq, *others}, history) - held
+        others = (asking | self.compactor.pins) - {entry.seq}
+        held = self.compactor.round_tokens(others, history)
+        needed = self.compactor.round_tokens({entry.seq, *others}, history) - held
         if held + needed > share:
             named = mark if needed == entry.tokens else f"{mark} with its round"
             raise PinRefused(
@@ -291,8 +293,8 @@ class ContextManager:
                 f"{units.part(share):,} they may fill ({self.config.pin_share:.0%} of the {units.part(room):,} that "
                 "messages may have, `pin_share`)"
             )
-        self.views.pins.add(entry.seq)
-        await self.views.reveal((entry.seq,))
+        self.compactor.pins.add(entry.seq)
+        await self.compactor.show_verbatim((entry.seq,))
         await self._save()
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
@@ -311,7 +313,7 @@ class ContextManager:
             self._summaries_to_come[call_id] = summary
             await self._save()
             return
-        self.views.short_forms.register(seq, call_id, summary)
+        self.compactor.short_forms.register(seq, call_id, summary)
         await self._save()
 
     async def _newest_result(self, call_id: str) -> int | None:
@@ -358,10 +360,10 @@ class ContextManager:
                 lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
             )
         finally:  # a store may have replaced them, and the answer was lost
-            self.views.drop_lines()
-            self.views.focus = None
+            self.compactor.drop_lines()
+            self.compactor.focus = None
         gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
-        self.views.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
+        self.compactor.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
         for call in [call for call, text in self._summaries_to_come.items() if call in gone or holds(text, forms)]:
             del self._summaries_to_come[call]
         forget_kin()
@@ -414,15 +416,15 @@ class ContextManager:
             history = self.history.snapshot()
         seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
         messages = await self._request(token_budget, provider, seqs)
-        last = self.views.last
-        missing = [seq for seq in seqs if last is None or not last.line.shows(seq)]
+        last = self.compactor.last_sent
+        missing = [seq for seq in seqs if last is None or not last.view.shows(seq)]
         if missing:
             await self.load()
-            await self.views.reveal(missing)
+            await self.compactor.show_verbatim(missing)
             await self._save()
             messages = await self._request(token_budget, provider, seqs)
-            last = self.views.last
-        if last is None or last.counted > last.limits.room or any(not last.line.shows(seq) for seq in seqs):
+            last = self.compactor.last_sent
+        if last is None or last.counted > last.limits.room or any(not last.view.shows(seq) for seq in seqs):
             from amplifier_core.llm_errors import ContextLengthError
 
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
@@ -462,7 +464,7 @@ class ContextManager:
 
     def heard(self, response: Response) -> None:
         """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
-        self._responses.hear(response)
+        self._usage_reports.record(response)
 
     async def settle(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
@@ -473,7 +475,7 @@ class ContextManager:
 
     def refused(self) -> None:
         """The provider answered that the request was too long: the next view is smaller."""
-        last = self.views.last
+        last = self.compactor.last_sent
         if last is not None:
             window = self.meter.refused(last.counted, last.key)
             log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
@@ -488,11 +490,11 @@ class ContextManager:
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.token_counter()
         system = await self._system(counter)
-        view = await self.views.request(budget.tokens, system, key, counter, protect=protect)
-        self._responses.ask(self._clock())
+        sent = await self.compactor.request(budget.tokens, system, key, counter, protect=protect)
+        self._usage_reports.begin(self._clock())
         self.history.asked()
-        messages = [shown.message for shown in view.system]
-        for shown in view.messages:
+        messages = [shown.message for shown in sent.system]
+        for shown in sent.messages:
             if shown.provider and key[0] and shown.provider != key[0]:
                 message = without_thinking(shown.message)
                 if message is not None:
@@ -516,15 +518,15 @@ class ContextManager:
             if self.history.last_seq:
                 await save(self, counter)
 
-    def saved(self, counter: TokenCounter) -> Saved:
+    def saved(self, counter: TokenCounter) -> SessionState:
         """What a resumed session goes on from."""
         return replace(
-            self.views.saved(counter), awaited=dict(self._summaries_to_come), erased=self.history.erasures.all()
+            self.compactor.saved(counter), awaited=dict(self._summaries_to_come), erased=self.history.erasures.all()
         )
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: SessionState) -> None:
         """Go on from what was saved, its checkpoints aside."""
-        self.views.restore_figures(saved)
+        self.compactor.restore_figures(saved)
         self._summaries_to_come.update(saved.awaited)
         self.history.erasures.note(saved.erased)
         self.history.erasures.are_known = True
@@ -547,10 +549,10 @@ class ContextManager:
         return await self._prompt.messages(self.history.snapshot(), counter)
 
     def _response_heard(self) -> Response | None:
-        last = self.views.last
-        if last is None or self._responses.asked is None:
+        last = self.compactor.last_sent
+        if last is None or self._usage_reports.asked is None:
             return None
-        return self._responses.best(last.counted, self.meter.estimate(last.counted, last.key))
+        return self._usage_reports.match(last.counted, self.meter.estimate(last.counted, last.key))
 
     @property
     def counter(self) -> TokenCounter | None:
@@ -582,7 +584,7 @@ class ContextManager:
         made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("scan",))
         if not isinstance(made, SearchIndex):
             raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
-        return GuardedIndex(made, name, self.notices.fault)
+        return GuardedIndex(made, name, self.warnings.fault)
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

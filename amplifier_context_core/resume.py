@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .errors import StoreError
 from .futures import in_thread
 from .transcript.transcript import Transcript
-from .view.session_state import Saved, counter_name, dump, load
+from .view.session_state import SessionState, counter_name, dump, load
 
 if TYPE_CHECKING:
     from .manager import ContextManager
@@ -27,7 +27,7 @@ async def resume(manager: ContextManager) -> bool:
         StoreError: the store cannot be opened or read.
     """
     history = manager.history
-    manager.views.drop_lines()
+    manager.compactor.drop_lines()
     extent = await history.open()
     if not extent.last_seq:
         history.resume(Transcript.resumed(history.session_id, (), (), length=0, last_seq=0))
@@ -46,7 +46,7 @@ async def resume(manager: ContextManager) -> bool:
     return True
 
 
-async def _from_checkpoint(manager: ContextManager, saved: Saved, length: int, last_seq: int) -> bool:
+async def _from_checkpoint(manager: ContextManager, saved: SessionState, length: int, last_seq: int) -> bool:
     """Resume without what is behind the checkpoints; False when they do not fit what the store holds."""
     history, store = manager.history, manager.store
     counter = await manager.token_counter()
@@ -78,17 +78,17 @@ async def _from_checkpoint(manager: ContextManager, saved: Saved, length: int, l
         shown.values(),
     )
     try:
-        manager.views.shelf.restore(saved, shown, counter)
+        manager.compactor.cache.restore(saved, shown, counter)
     except (IndexError, KeyError, ValueError) as problem:
-        manager.views.drop_lines()
-        manager.notices.note("repair", f"its checkpoint makes no sense ({type(problem).__name__}); it is left out")
+        manager.compactor.drop_lines()
+        manager.warnings.note("repair", f"its checkpoint makes no sense ({type(problem).__name__}); it is left out")
         return False
     manager.restore(saved)
     log.info("session %s: resumed from a checkpoint, %d of %d messages read", history.session_id, len(tail), length)
     return True
 
 
-async def _saved(manager: ContextManager) -> Saved | None:
+async def _saved(manager: ContextManager) -> SessionState | None:
     data = await manager.store.load_checkpoint(manager.history.session_id)
     if not data:
         return None
@@ -96,7 +96,7 @@ async def _saved(manager: ContextManager) -> Saved | None:
         return await in_thread(load, data) if len(data) > _LARGE else load(data)
     except ValueError as problem:
         text = f"its checkpoint cannot be used ({problem}); the view is made anew from the history"
-        manager.notices.note("repair", text)
+        manager.warnings.note("repair", text)
         return None
 
 

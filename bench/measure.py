@@ -231,11 +231,11 @@ async def _steady(session: ContextManager, size: int, figures: Figures) -> None:
         for group in islice(stream, _REQUESTS):
             for message in group:
                 await session.add_message(message)
-            compactions = session.views.compactions
+            compactions = session.compactor.compactions
             started = perf_counter()
             view = await session.get_messages_for_request()
             took = perf_counter() - started
-            (plain if session.views.compactions == compactions else compacting).append(took)
+            (plain if session.compactor.compactions == compactions else compacting).append(took)
             started = perf_counter()
             _ = [copy_message(message) for message in view]
             copying.append(perf_counter() - started)

@@ -206,10 +206,10 @@ async def _work(address: str, size: int) -> Figures:
         for message in group:
             await manager.add_message(message)
         added = reads.so_far()
-        compactions = manager.views.compactions
+        compactions = manager.compactor.compactions
         await manager.get_messages_for_request()
         read = reads.so_far() - added
-        (asking if manager.views.compactions == compactions else compacting).append(read)
+        (asking if manager.compactor.compactions == compactions else compacting).append(read)
         adding += added - started
     figures = {
         "memory_mb": resident_bytes() / 1e6,

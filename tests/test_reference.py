@@ -102,7 +102,10 @@ class Sessions:
                 Response(
                     "m",
                     "p",
-                    Usage(input_tokens=(manager.views.last.counted if manager.views.last else 0) * 2 + 300),
+                    Usage(
+                        input_tokens=(manager.compactor.last_sent.counted if manager.compactor.last_sent else 0) * 2
+                        + 300
+                    ),
                     "stop",
                     None,
                 )

@@ -1,6 +1,6 @@
 """The shelf of lines: which one serves a budget, when it is due to be compacted, what is kept of them for a resume.
 
-Not locked: `Views` lets one task in at a time.
+Not locked: `Compactor` lets one task in at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from .meter import Units
-from .session_state import Saved, SavedLine, SavedStart, counter_name, saved_line, with_rounds
+from .session_state import SessionState, UncompactedViewState, ViewState, counter_name, view_state, with_rounds
 from .shared_cache import any_checkpoint, known_checkpoint, remember_checkpoint
 from .short_forms import ShortForms
-from .view import NEAR, Line, LineBook
+from .view import MIN_BUDGET_RATIO, View, ViewBook
 
 _BREATHE = 500  # entries hashed in between two breaths of the event loop
 _READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (PEERS.md)
@@ -34,7 +34,7 @@ _NOT_SHOWN = {"max_tokens", "strict", "strict_config", "on_interrupt", "on_confl
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TokenLimits:
     """The figures one request is held to, in tokens as we count them but for the budgets.
 
     Attributes:
@@ -60,7 +60,7 @@ class Limits:
         return min(self.units.limit(counted), self.accepted)
 
 
-class Shelf:
+class ViewCache:
     """The lines of a session.
 
     Attributes:
@@ -75,32 +75,34 @@ class Shelf:
         pins: Collection[int],
         short_forms: ShortForms,
     ) -> None:
-        self.book = LineBook()
+        self.book = ViewBook()
         self._history = history
         self._config = config
         self._ladder = ladder
         self._pins = pins
         self._short_forms = short_forms
-        self._starts: dict[int, SavedStart] = {}  # by the budget served: to be made as before the session was resumed
+        self._starts: dict[
+            int, UncompactedViewState
+        ] = {}  # by the budget served: to be made as before the session was resumed
         self._starts_kind = ""
 
     # -- choosing ---------------------------------------------------------------------------------------------------
 
     async def choose(
-        self, history: Snapshot, limits: Limits, system_tokens: int, counter: TokenCounter
-    ) -> tuple[Line, str | None]:
+        self, history: Snapshot, limits: TokenLimits, system_tokens: int, counter: TokenCounter
+    ) -> tuple[View, str | None]:
         """The line to serve this budget, and why it must be compacted first; None when it need not."""
         await self._restart(limits.budget, counter)
-        alive: list[Line] = []
+        alive: list[View] = []
         for line in self.book.candidates(limits.budget):
-            if not await self._brought_up(line, history):
+            if not await self._refresh(line, history):
                 continue
             alive.append(line)
             if system_tokens + line.tokens <= self.due(line, limits, system_tokens):
                 self.book.serve(limits.budget, line)
                 return line, None
         source = self.book.source(limits.budget)
-        if source is not None and source not in alive and not await self._brought_up(source, history):
+        if source is not None and source not in alive and not await self._refresh(source, history):
             source = None  # the history it stood for was edited
         if source is None:
             await self._history.load()  # a line from the start
@@ -110,16 +112,20 @@ class Shelf:
                 return source, None
         tokens = system_tokens + source.tokens
         over = tokens > limits.room
-        last = source.attempt
-        if last is not None and last.speaks_for(limits.room):
+        last = source.backoff
+        if last is not None and last.applies_to(limits.room):
             # Over the budget only for rounds still open, another attempt is worth it as soon as there is more to cover.
-            idle = source.coverable <= last.coverable if over and not last.stuck else tokens < last.until
+            idle = (
+                source.compactable_count <= last.compactable_count
+                if over and not last.infeasible
+                else tokens < last.retry_at_tokens
+            )
             if idle:
                 self.book.serve(limits.budget, source)
                 return source, None
         return source, "hard limit" if over else "trigger"
 
-    def due(self, line: Line, limits: Limits, system_tokens: int) -> int:
+    def due(self, line: View, limits: TokenLimits, system_tokens: int) -> int:
         """Tokens above which a line is compacted.
 
         Under ``cadence: auto`` that is where carrying what came since the last compaction has cost as much as another
@@ -132,14 +138,14 @@ class Shelf:
             return limits.trigger
         beside = max(0.0, 1 - system_tokens / limits.room)
         most = limits.room - int((limits.room - limits.trigger) * beside)
-        if line.checkpoint is None or not line.grown:
+        if line.checkpoint is None or not line.tail_tokens:
             return most  # nothing to go by yet
         base = system_tokens + line.checkpoint.tokens
-        growth = line.grown / max(1, line.asked)
+        growth = line.tail_tokens / max(1, line.responses_since_checkpoint)
         carried = math.sqrt(2 * _COMPACTION_PRICE / _READ_PRICE * _rewritten(line.checkpoint) * growth)
         return min(most, max(base + limits.clear, int(base + carried)))
 
-    def target(self, line: Line, limits: Limits, system_tokens: int) -> int:
+    def target(self, line: View, limits: TokenLimits, system_tokens: int) -> int:
         """Tokens a compaction brings a line down to: in proportion, where it is due before its threshold."""
         early = self.due(line, limits, system_tokens) / limits.trigger
         return max(1, int(limits.target * min(max(early, _LEAST_TARGET), 1)))
@@ -151,8 +157,8 @@ class Shelf:
             return
         await self._history.load()
         line = self._line_of(None, start.budget, start.output_limit, counter)
-        line.attempt = start.attempt
-        if await self._brought_up(line, self._history.snapshot()):
+        line.backoff = start.backoff
+        if await self._refresh(line, self._history.snapshot()):
             self.book.serve(budget, line)
 
     def clear(self) -> None:
@@ -160,18 +166,18 @@ class Shelf:
         self.book.clear()
         self._starts.clear()
 
-    async def _brought_up(self, line: Line, history: Snapshot) -> bool:
+    async def _refresh(self, line: View, history: Snapshot) -> bool:
         unchanged = self._history.unchanged_since(line.revision)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         revised = line.revision not in (-1, history.revision)
-        if not await line.take_in(history, unchanged, self._history.interrupted):
+        if not await line.update(history, unchanged, self._history.interrupted):
             self.book.drop(line)
             return False
         if revised and (newest := _newest_human(history)) and not line.mentions(newest):
-            await line.reveal(newest, history)  # newer ones were taken out of the history
+            await line.show_verbatim(newest, history)  # newer ones were taken out of the history
         return True
 
-    async def _new_line(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Line:
+    async def _new_line(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> View:
         """A line from the start of the history, or from a checkpoint that a session with the same history has made."""
         line = self.line(None, limits, counter)
         if any_checkpoint() and sum(entry.tokens for entry in history[-5_000:]) > limits.trigger:
@@ -179,12 +185,12 @@ class Shelf:
             if inherited:
                 line = self.line(inherited, limits, counter)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
-        await line.take_in(history, len(history), self._history.interrupted)
+        await line.update(history, len(history), self._history.interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
-            await line.reveal(seq, history)
+            await line.show_verbatim(seq, history)
         return line
 
-    async def _inherited(self, history: Snapshot, limits: Limits, counter: TokenCounter) -> Checkpoint | None:
+    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
         digest = b""
         best: Checkpoint | None = None
         kind = self.kind(counter)
@@ -193,7 +199,7 @@ class Shelf:
             digest = chain(digest, entry.seq, content)
             found = known_checkpoint(kind, digest)
             # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
-            if found and found.covered == index + 1 and found.budget >= NEAR * limits.budget:
+            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
                 best = found if found.tokens <= limits.trigger else best
             if index % _BREATHE == _BREATHE - 1:
                 await asyncio.sleep(0)
@@ -205,14 +211,14 @@ class Shelf:
         shown = set(Config.model_fields) - _NOT_SHOWN
         return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(include=shown)}"
 
-    def line(self, checkpoint: Checkpoint | None, limits: Limits, counter: TokenCounter) -> Line:
+    def line(self, checkpoint: Checkpoint | None, limits: TokenLimits, counter: TokenCounter) -> View:
         limit = max(_LEAST_OUTPUT, int(limits.room * self._config.output_share))
         return self._line_of(checkpoint, limits.budget, limit, counter)
 
     def _line_of(
         self, checkpoint: Checkpoint | None, budget: int, output_limit: int, counter: TokenCounter, revision: int = -1
-    ) -> Line:
-        return Line(
+    ) -> View:
+        return View(
             checkpoint,
             budget,
             counter,
@@ -224,17 +230,17 @@ class Shelf:
             revision=revision,
         )
 
-    async def reveal(self, seqs: Collection[int]) -> None:
+    async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Show entries that were folded, clipped or dropped verbatim again, on every line."""
         history = self._history.snapshot()
         for line in self.book.lines:
-            if await self._brought_up(line, history):
+            if await self._refresh(line, history):
                 for seq in seqs:
-                    await line.reveal(seq, history)
+                    await line.show_verbatim(seq, history)
 
     # -- kept beside the history -----------------------------------------------------------------------------------
 
-    def saved(self, counter: TokenCounter) -> Saved:
+    def saved(self, counter: TokenCounter) -> SessionState:
         """The lines whose checkpoints stand for this history, as they are kept."""
         history = self._history.snapshot()
         body = history.leading
@@ -244,32 +250,32 @@ class Shelf:
         lines = [(line, checkpoint) for line, checkpoint in lines if checkpoint.covered >= newest - _BEHIND]
         start = body + min(checkpoint.covered for _, checkpoint in lines) if lines else 0
         numbers = {id(line): number for number, (line, _) in enumerate(lines)}
-        return Saved(
+        return SessionState(
             counter_name(counter),
             self.kind(counter),
             body,
             start,
             body + newest if lines else 0,
             self._history.turn_count - sum(1 for entry in history[start:] if entry.human) if start else 0,
-            tuple(saved_line(line.budget, line.output_limit, made, line.attempt) for line, made in lines),
+            tuple(view_state(line.budget, line.output_limit, made, line.backoff) for line, made in lines),
             tuple((budget, numbers[id(line)]) for budget, line in self.book.serving if id(line) in numbers),
             starts=tuple(
-                SavedStart(budget, line.budget, line.output_limit, line.attempt)
+                UncompactedViewState(budget, line.budget, line.output_limit, line.backoff)
                 for budget, line in self.book.serving
                 if line.checkpoint is None
             ),
         )
 
-    def _stands(self, line: Line) -> bool:
+    def _stands(self, line: View) -> bool:
         covered = line.checkpoint.covered if line.checkpoint else 0
         return self._history.unchanged_since(line.revision) >= covered
 
-    def restore_starts(self, saved: Saved) -> None:
+    def restore_starts(self, saved: SessionState) -> None:
         """Make the views without a checkpoint as before, each when its budget is asked for."""
         self._starts = {start.serving: start for start in saved.starts}
         self._starts_kind = saved.kind
 
-    def restore(self, saved: Saved, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
+    def restore(self, saved: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
         """Go on from what was saved.
 
         Args:
@@ -289,10 +295,10 @@ class Shelf:
             if 0 <= number < len(lines):
                 self.book.serve(budget, lines[number])
 
-    def _restored(self, saved: SavedLine, entries: Mapping[int, Entry], counter: TokenCounter) -> Line:
+    def _restored(self, saved: ViewState, entries: Mapping[int, Entry], counter: TokenCounter) -> View:
         revision = self._history.snapshot().revision
         line = self._line_of(with_rounds(saved, entries), saved.budget, saved.output_limit, counter, revision)
-        line.attempt = saved.attempt
+        line.backoff = saved.backoff
         return line
 
 

@@ -1,4 +1,4 @@
-"""Views: what the model is sent, and the compactions that keep it within its budget.
+"""Compactor: what the model is sent, and the compactions that keep it within its budget.
 
 One task at a time works on the lines (`_gate`); no gate and no lock is held while handlers are told. A compaction in
 flight is waited for, not repeated; a handler that asks for a view gets the one there is.
@@ -28,14 +28,14 @@ from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
-from .cache import Limits, Shelf
+from .cache import TokenLimits, ViewCache
 from .figures import announcement, clipped_floor, outcome, overflow
 from .meter import Key, Meter
-from .session_state import Saved
-from .session_warnings import Notices
+from .session_state import SessionState
+from .session_warnings import SessionWarnings
 from .shared_cache import remember_checkpoint, remember_count
 from .short_forms import ShortForms
-from .view import Attempt, Line, round_of
+from .view import CompactionBackoff, View, round_of
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ _BREATHE = 500  # entries hashed in between two breaths of the event loop
 
 
 @dataclass(slots=True)
-class View:
+class SentView:
     """What was handed out last, for the meter, for events and for reports."""
 
-    limits: Limits
+    limits: TokenLimits
     key: Key
     system: list[RenderedMessage]
     messages: list[RenderedMessage]
     counted: int
     prefix: int
-    line: Line
+    view: View
 
 
 @dataclass(slots=True)
@@ -61,16 +61,16 @@ class _Plan:
     """A compaction that is about to happen."""
 
     reason: str
-    source: Line
+    source: View
     focus: str | None = None
     protect: frozenset[int] = field(default_factory=frozenset[int])
 
 
-class Views:
+class Compactor:
     """The views of one session.
 
     Attributes:
-        last: the view handed out last; None before the first.
+        last_sent: the view handed out last; None before the first.
         compactions: accepted so far.
         saved_tokens: that they freed together.
         pins: seqs pinned by command.
@@ -85,10 +85,10 @@ class Views:
         meter: Meter,
         observers: Observers,
         hooks: Hooks | None,
-        notices: Notices,
+        warnings: SessionWarnings,
         save: Callable[[], Awaitable[None]],
     ) -> None:
-        self.last: View | None = None
+        self.last_sent: SentView | None = None
         self.compactions = 0
         self.saved_tokens = 0
         self.pins: set[int] = set()
@@ -100,10 +100,10 @@ class Views:
         self._meter = meter
         self._observers = observers
         self._hooks = hooks
-        self._notices = notices
+        self._warnings = warnings
         self._save = save
         self.gate = Gate()
-        self.shelf = Shelf(history, config, ladder, self.pins, self.short_forms)
+        self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
         self._last_climb: LadderResult | None = None
 
@@ -118,7 +118,7 @@ class Views:
         *,
         protect: frozenset[int] = frozenset(),
         compact: bool = True,
-    ) -> View:
+    ) -> SentView:
         """The view for one request.
 
         Args:
@@ -137,7 +137,7 @@ class Views:
         while True:
             async with self.gate:
                 history = self._history.snapshot()
-                line, reason = await self.shelf.choose(history, limits, system_tokens, counter)
+                line, reason = await self.cache.choose(history, limits, system_tokens, counter)
                 tokens = system_tokens + line.tokens
                 if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
                     view = await self._hand_out(line, limits, key, system)
@@ -160,10 +160,10 @@ class Views:
             finally:
                 self._in_flight = None
                 flight.set_result(None)
-        await self._notices.tell(self)
+        await self._warnings.tell(self)
         return view
 
-    def limits(self, budget: int, key: Key) -> Limits:
+    def limits(self, budget: int, key: Key) -> TokenLimits:
         """The figures for a budget, as the meter sees them now."""
         room = self._meter.room(budget, key)
         config = self._config
@@ -171,10 +171,10 @@ class Views:
         clear = config.clear_at_least if config.clear_at_least is not None else int(room * _CLEAR_SHARE)
         target = max(1, int(room * config.target_usage))
         accepted = self._meter.accepted(budget, key)
-        return Limits(budget, accepted, self._meter.units(key), room, max(1, trigger), target, clear)
+        return TokenLimits(budget, accepted, self._meter.units(key), room, max(1, trigger), target, clear)
 
     async def compact_now(
-        self, focus: str | None, limits: Limits, system_tokens: int, counter: TokenCounter
+        self, focus: str | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
         if inside_handler(self):
@@ -185,13 +185,13 @@ class Views:
         try:
             async with self.gate:
                 history = self._history.snapshot()
-                line, _ = await self.shelf.choose(history, limits, system_tokens, counter)
+                line, _ = await self.cache.choose(history, limits, system_tokens, counter)
             return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
         finally:
             self._in_flight = None
             flight.set_result(None)
 
-    async def reveal(self, seqs: Collection[int]) -> None:
+    async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Bring entries that were folded, clipped or dropped back into the view, verbatim.
 
         Raises:
@@ -202,19 +202,19 @@ class Views:
             for seq in seqs:
                 if history.find(seq) is None:
                     raise PinRefused(f"m{seq}: the history has no such message")
-            await self.shelf.reveal(seqs)
+            await self.cache.show_verbatim(seqs)
 
     def drop_lines(self) -> None:
         """Forget every rendering; the next view is made from the history."""
-        self.shelf.clear()
-        self.last = None
+        self.cache.clear()
+        self.last_sent = None
 
     def forget(self) -> None:
         """The history was cleared: forget everything derived from it."""
         self.drop_lines()
         self.pins.clear()
         self.short_forms.clear()
-        self._notices.forget()
+        self._warnings.forget()
         self.focus = None
 
     def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
@@ -224,10 +224,10 @@ class Views:
 
     # -- kept beside the history -----------------------------------------------------------------------------------
 
-    def saved(self, counter: TokenCounter) -> Saved:
+    def saved(self, counter: TokenCounter) -> SessionState:
         """What a resumed session goes on from."""
         return replace(
-            self.shelf.saved(counter),
+            self.cache.saved(counter),
             corrections=tuple((*key, replace(known)) for key, known in self._meter.corrections.items()),
             pins=tuple(sorted(self.pins)),
             summaries=tuple((seq, dict(short)) for seq, short in self.short_forms.known.items()),
@@ -236,24 +236,24 @@ class Views:
             focus=self.focus,
             compactions=self.compactions,
             tokens_saved=self.saved_tokens,
-            warned=tuple(sorted(self._notices.kinds)),
+            warned=tuple(sorted(self._warnings.kinds)),
         )
 
-    def restore_figures(self, saved: Saved) -> None:
+    def restore_figures(self, saved: SessionState) -> None:
         """Of what was saved, all but the checkpoints."""
         for provider, model, known in saved.corrections:
             self._meter.corrections[provider, model] = known
-        self.shelf.restore_starts(saved)
+        self.cache.restore_starts(saved)
         self.pins.update(saved.pins)
         self.short_forms.restore(saved.summaries, saved.at_once)
         self.focus = saved.focus
         self.compactions, self.saved_tokens = saved.compactions, saved.tokens_saved
-        self._notices.kinds.update(saved.warned)
+        self._warnings.kinds.update(saved.warned)
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
     async def _announced(
-        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Tell handlers, compact if none objects, tell them what came of it."""
         line = plan.source
@@ -266,27 +266,27 @@ class Views:
         plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
         return await self._carried_out(plan, limits, system_tokens, counter)
 
-    def _figures(self, plan: _Plan, limits: Limits, system_tokens: int) -> dict[str, Any]:
+    def _figures(self, plan: _Plan, limits: TokenLimits, system_tokens: int) -> dict[str, Any]:
         """What a compaction is about to work on, for handlers."""
         line = plan.source
-        due, target = self.shelf.due(line, limits, system_tokens), self._target(plan, limits, system_tokens)
+        due, target = self.cache.due(line, limits, system_tokens), self._target(plan, limits, system_tokens)
         tokens = system_tokens + line.tokens
         return announcement(plan.reason, len(line.view()), tokens, limits, due=due, target=target)
 
-    def _target(self, plan: _Plan, limits: Limits, system_tokens: int) -> int:
+    def _target(self, plan: _Plan, limits: TokenLimits, system_tokens: int) -> int:
         if plan.reason == "manual":
             return limits.target  # whoever asks twice gets the same
-        return self.shelf.target(plan.source, limits, system_tokens)
+        return self.cache.target(plan.source, limits, system_tokens)
 
     async def _carried_out(
-        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter
+        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
         """Compact, and tell handlers what came of it; the report, or None when nothing was gained."""
         started = time.monotonic()
         async with self.gate:
             history = self._history.snapshot()
             # It may have become needless, or another line may serve, while handlers were told.
-            current, reason = await self.shelf.choose(history, limits, system_tokens, counter)
+            current, reason = await self.cache.choose(history, limits, system_tokens, counter)
             if plan.reason != "manual":
                 if reason is None:
                     return None
@@ -296,7 +296,7 @@ class Views:
             before = system_tokens + current.tokens
             accepted = await self._compact(plan, limits, system_tokens, counter, history)
             done = self._last_climb
-            serving = self.shelf.book.source(limits.budget) or current
+            serving = self.cache.book.source(limits.budget) or current
             after = system_tokens + serving.tokens
             report["before_messages"] = report["message_count"]
             report["message_count"] = report["after_messages"] = len(serving.view())
@@ -317,12 +317,12 @@ class Views:
         return report if accepted is not None else None
 
     async def _compact(
-        self, plan: _Plan, limits: Limits, system_tokens: int, counter: TokenCounter, history: Snapshot
+        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter, history: Snapshot
     ) -> int | None:
         """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
         line = plan.source
         draft, later, cost = await line.draft(system_tokens, limits.room)
-        covered = line.coverable
+        covered = line.compactable_count
         self._last_climb = None
         if not draft.segments or not covered:
             return self._not_worth_it(line, system_tokens, limits)
@@ -349,38 +349,38 @@ class Views:
             later=later,
         )
         for name, why in done.skipped:
-            self._notices.fault(f"strategy {name} {why}; it is skipped")
+            self._warnings.fault(f"strategy {name} {why}; it is skipped")
         freed = cost - sum(segment.tokens for segment in done.draft.segments)
         if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
             return self._not_worth_it(line, system_tokens, limits)
         from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or plan.protect)
         checkpoint = await self._checkpoint(line, done, covered, history, limits, counter, from_content=from_content)
-        new = self.shelf.line(checkpoint, limits, counter)
-        await new.take_in(history, len(history), self._history.interrupted)
-        self._attempted(new, system_tokens, limits, stuck=protected_tokens(done.draft) > limits.room)
+        new = self.cache.line(checkpoint, limits, counter)
+        await new.update(history, len(history), self._history.interrupted)
+        self._attempted(new, system_tokens, limits, infeasible=protected_tokens(done.draft) > limits.room)
         given_up = _given_up(line.view(), new.view())
         if line.budget == limits.budget:
-            self.shelf.book.replace(line, new)
-        self.shelf.book.serve(limits.budget, new)
+            self.cache.book.replace(line, new)
+        self.cache.book.serve(limits.budget, new)
         return given_up
 
-    def _not_worth_it(self, line: Line, system_tokens: int, limits: Limits) -> None:
+    def _not_worth_it(self, line: View, system_tokens: int, limits: TokenLimits) -> None:
         """Nothing to gain: the line serves on, and is left alone until it has grown."""
-        self._attempted(line, system_tokens, limits, stuck=False)
-        self.shelf.book.serve(limits.budget, line)
+        self._attempted(line, system_tokens, limits, infeasible=False)
+        self.cache.book.serve(limits.budget, line)
 
-    def _attempted(self, line: Line, system_tokens: int, limits: Limits, *, stuck: bool) -> None:
+    def _attempted(self, line: View, system_tokens: int, limits: TokenLimits, *, infeasible: bool) -> None:
         """No other attempt until the view has grown by what an attempt must free."""
         until = system_tokens + line.tokens + max(1, limits.clear)
-        line.attempt = Attempt(limits.room, until, line.coverable, stuck)
+        line.backoff = CompactionBackoff(limits.room, until, line.compactable_count, infeasible)
 
     async def _checkpoint(
         self,
-        line: Line,
+        line: View,
         done: LadderResult,
         covered: int,
         history: Snapshot,
-        limits: Limits,
+        limits: TokenLimits,
         counter: TokenCounter,
         *,
         from_content: bool,
@@ -406,46 +406,46 @@ class Views:
             limits.budget,
             from_content and (base is None or base.from_content),
         )
-        remember_checkpoint(self.shelf.kind(counter), checkpoint)
+        remember_checkpoint(self.cache.kind(counter), checkpoint)
         return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _hand_out(self, line: Line, limits: Limits, key: Key, system: Sequence[RenderedMessage]) -> View:
+    async def _hand_out(self, line: View, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]) -> SentView:
         system_tokens = sum(shown.tokens for shown in system)
         messages, counted = await _fitted(line, limits, system_tokens)
         if counted > limits.room:
             text, members = overflow(line.segments(), limits, system_tokens, counted)
             if self._config.strict:
                 raise ContextOverflow(text)
-            self._notices.once("overflow", text, budget=limits.budget, members=members)
-        limits = replace(limits, trigger=self.shelf.due(line, limits, system_tokens))
-        view = View(limits, key, list(system), messages, counted, 0, line)
-        if self.last is not None:
-            view.prefix = _shared([*self.last.system, *self.last.messages], [*view.system, *messages])
-        self.last = view
+            self._warnings.once("overflow", text, budget=limits.budget, members=members)
+        limits = replace(limits, trigger=self.cache.due(line, limits, system_tokens))
+        view = SentView(limits, key, list(system), messages, counted, 0, line)
+        if self.last_sent is not None:
+            view.prefix = _shared([*self.last_sent.system, *self.last_sent.messages], [*view.system, *messages])
+        self.last_sent = view
         return view
 
-    async def _note_floor(self, done: LadderResult | None, limits: Limits, system_tokens: int) -> None:
+    async def _note_floor(self, done: LadderResult | None, limits: TokenLimits, system_tokens: int) -> None:
         """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
         if done is None or not (done.clipped_protected or done.refused_pins or system_tokens > limits.trigger):
             return
-        line = self.shelf.book.source(limits.budget)
+        line = self.cache.book.source(limits.budget)
         if line is not None and (await _fitted(line, limits, system_tokens))[1] > limits.room:
             return  # the view that is handed out above its budget will be reported
         pin_tokens = int(limits.room * self._config.pin_share)
         text, members = clipped_floor(done, limits, system_tokens, pin_tokens)
-        self._notices.once("floor", text, budget=limits.budget, members=members)
+        self._warnings.once("floor", text, budget=limits.budget, members=members)
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def segments(self) -> list[Segment]:
         """What the last view shows, segment by segment, each with the reason it must stay."""
-        if self.last is None:
+        if self.last_sent is None:
             return []
-        room = self.last.limits.room
+        room = self.last_sent.limits.room
         segments, _ = mark_protected(
-            self.last.line.segments(),
+            self.last_sent.view.segments(),
             self.pins,
             pin_tokens=int(room * self._config.pin_share),
         )
@@ -453,14 +453,14 @@ class Views:
 
     def mends(self) -> Mapping[int, tuple[str, ...]]:
         """What was mended in the tail of the last view, by lowest seq of the round."""
-        return self.last.line.mends if self.last else {}
+        return self.last_sent.view.mends if self.last_sent else {}
 
 
-async def _fitted(line: Line, limits: Limits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+async def _fitted(line: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
     """Return the messages of a line as far as they can be made to fit, and their tokens with the system prompt's."""
     if system_tokens + line.tokens <= limits.room:
         return line.view(), system_tokens + line.tokens
-    messages, tokens = await line.fitted(limits.room - system_tokens)
+    messages, tokens = await line.clipped_to(limits.room - system_tokens)
     return messages, system_tokens + tokens
 
 

@@ -11,7 +11,7 @@ from .figures import beside_conversation
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
-    from .compactor import View
+    from .compactor import SentView
 
 _MOST_ROUNDS = 5_000  # rounds listed one by one
 
@@ -19,47 +19,47 @@ _MOST_ROUNDS = 5_000  # rounds listed one by one
 def explain(manager: ContextManager) -> dict[str, Any]:
     """Return the report of the view handed out last.
 
-    All tokens are the provider's, as far as its counts are known; only ``view.counted`` is this package's count of the
+    All tokens are the provider's, as far as its counts are known; only ``sent.counted`` is this package's count of the
     view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of members of the floor
     are rounded one by one, so their sums may differ from the totals by a few tokens.
     """
-    view = manager.views.last
+    sent = manager.compactor.last_sent
     history = manager.history.snapshot()
-    if view is None:
+    if sent is None:
         raise ValueError("no view was handed out yet")
-    limits, units = view.limits, view.limits.units
-    segments = manager.views.segments()
-    checkpoint = view.line.checkpoint
+    limits, units = sent.limits, sent.limits.units
+    segments = manager.compactor.segments()
+    checkpoint = sent.view.checkpoint
     exact = getattr(manager.counter, "exact", False)
     figure = "measured" if units.measured else "counted" if exact else "estimated"
-    mends = manager.views.mends()
+    mends = manager.compactor.mends()
     rounds: list[dict[str, Any]] = []
     for segment in segments:
         rounds.extend(_rows(segment, mends.get(segment.first, ())))
-    rounds.extend(_unlisted(segments, history[history.leading : history.leading + view.line.covered]))
+    rounds.extend(_unlisted(segments, history[history.leading : history.leading + sent.view.covered]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     for row in rounds:
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}
     floor = [segment for segment in segments if segment.protected_because]
-    prompt = sum(shown.tokens for shown in view.system)
+    prompt = sum(shown.tokens for shown in sent.system)
     return {
         "session_id": manager.history.session_id,
         "messages": len(history),
         "turns": manager.turn_count,
         "history_tokens": units.request(sum(entry.tokens for entry in history)),
         "view": {
-            "messages": len(view.system) + len(view.messages),
-            "tokens": units.request(view.counted),
+            "messages": len(sent.system) + len(sent.messages),
+            "tokens": units.request(sent.counted),
             "overhead_tokens": units.overhead,
-            "counted": view.counted,
+            "counted": sent.counted,
             "budget": limits.budget,
             "trigger": limits.reported(limits.trigger),
             "target": limits.reported(limits.target),
-            "prefix_tokens": units.part(view.prefix),
+            "prefix_tokens": units.part(sent.prefix),
             "chapter_tokens": units.part(sum(segment.tokens for segment in segments if segment.chapter)),
             "checkpoint": checkpoint.mark if checkpoint else None,
             "figure": figure,
-            "why": _why(manager, view),
+            "why": _why(manager, sent),
         },
         "floor": {
             "tokens": units.request(prompt + sum(segment.tokens for segment in floor)),
@@ -69,15 +69,15 @@ def explain(manager: ContextManager) -> dict[str, Any]:
                 for segment in floor
             ],
         },
-        "compactions": manager.views.compactions,
-        "tokens_saved": manager.views.saved_tokens,
+        "compactions": manager.compactor.compactions,
+        "tokens_saved": manager.compactor.saved_tokens,
         "rounds": rounds[-_MOST_ROUNDS:],
-        "warnings": list(manager.notices.texts),
+        "warnings": list(manager.warnings.texts),
     }
 
 
-def _why(manager: ContextManager, view: View) -> str:
-    limits, units = view.limits, view.limits.units
+def _why(manager: ContextManager, sent: SentView) -> str:
+    limits, units = sent.limits, sent.limits.units
     config = manager.config
     if not config.auto_compact:
         return f"auto_compact is off: compacted only above the budget of {limits.accepted:,} tokens"
@@ -89,8 +89,10 @@ def _why(manager: ContextManager, view: View) -> str:
     if units.measured:
         text += f" (counts corrected by what the provider reported: {units.ratio:.2f} of ours"
         text += f", and {units.overhead:,} beside the messages)" if units.overhead else ")"
-    if view.counted > limits.trigger and view.line.attempt:
-        text += f"; not tried again before {units.limit(view.line.attempt.until):,}: too little could be freed"
+    if sent.counted > limits.trigger and sent.view.backoff:
+        text += (
+            f"; not tried again before {units.limit(sent.view.backoff.retry_at_tokens):,}: too little could be freed"
+        )
     return text
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..compaction.checkpoint import Segment
 from ..compaction.ladder import LadderResult
-from .cache import Limits
+from .cache import TokenLimits
 from .meter import Units
 
 _NAMED = 10  # marks that a notice names at most
@@ -24,7 +24,9 @@ Member = dict[str, Any]
 """A mark, its tokens, and why it must stay."""
 
 
-def announcement(reason: str, messages: int, tokens: int, limits: Limits, *, due: int, target: int) -> dict[str, Any]:
+def announcement(
+    reason: str, messages: int, tokens: int, limits: TokenLimits, *, due: int, target: int
+) -> dict[str, Any]:
     """Return what handlers are given before a compaction.
 
     Args:
@@ -90,7 +92,9 @@ def beside_conversation(system_tokens: int, units: Units) -> list[Member]:
     return members
 
 
-def overflow(segments: Sequence[Segment], limits: Limits, system_tokens: int, counted: int) -> tuple[str, list[Member]]:
+def overflow(
+    segments: Sequence[Segment], limits: TokenLimits, system_tokens: int, counted: int
+) -> tuple[str, list[Member]]:
     """Return the text about a view above its budget, and its members with their sizes.
 
     Args:
@@ -108,7 +112,7 @@ def overflow(segments: Sequence[Segment], limits: Limits, system_tokens: int, co
 
 
 def clipped_floor(
-    result: LadderResult, limits: Limits, system_tokens: int, pin_tokens: int
+    result: LadderResult, limits: TokenLimits, system_tokens: int, pin_tokens: int
 ) -> tuple[str, list[Member]]:
     """Return the text about what must be kept and was clipped, or pins that found no room, and the members.
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..history.redactions import Erasure
@@ -20,14 +21,14 @@ from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
 from ..transcript.transcript import Entry
 from .meter import Correction
-from .view import Attempt
+from .view import CompactionBackoff
 
 VERSION = 1  # of what is written; another one is not read
 
 
 @dataclass(frozen=True, slots=True)
-class SavedLine:
-    """A line as it is kept; see `Line`.
+class ViewState:
+    """A line as it is kept; see `View`.
 
     Attributes:
         budget: tokens of the requests it was made for.
@@ -35,7 +36,7 @@ class SavedLine:
         digest: hash of what its checkpoint covers, in hexadecimal.
         checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `with_rounds`.
         seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
-        attempt: the last attempt to compact it.
+        backoff: the last attempt to compact it.
     """
 
     budget: int
@@ -43,28 +44,28 @@ class SavedLine:
     digest: str
     checkpoint: Checkpoint
     seqs: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-    attempt: Attempt | None = None
+    backoff: Annotated[CompactionBackoff | None, Field(alias="attempt")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class SavedStart:
+class UncompactedViewState:
     """How a view without a checkpoint was made, so that it is made the same way after a resume.
 
     Attributes:
         serving: budget it served (tokens).
         budget: tokens of the requests it was made for.
         output_limit: tokens above which a single tool output is clipped.
-        attempt: the last attempt to compact it.
+        backoff: the last attempt to compact it.
     """
 
     serving: int
     budget: int
     output_limit: int
-    attempt: Attempt | None = None
+    backoff: Annotated[CompactionBackoff | None, Field(alias="attempt")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SessionState:
     """Everything beside the history.
 
     Attributes:
@@ -97,7 +98,7 @@ class Saved:
     start: int = 0
     covered: int = 0
     turns_before: int = 0
-    lines: tuple[SavedLine, ...] = ()
+    lines: tuple[ViewState, ...] = ()
     serving: tuple[tuple[int, int], ...] = ()
     corrections: tuple[tuple[str, str, Correction], ...] = ()
     pins: tuple[int, ...] = ()
@@ -110,7 +111,7 @@ class Saved:
     warned: tuple[str, ...] = ()
     erased: tuple[Erasure, ...] = ()
     version: int = VERSION
-    starts: tuple[SavedStart, ...] = ()
+    starts: tuple[UncompactedViewState, ...] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
 
     @property
@@ -120,10 +121,10 @@ class Saved:
 
 
 _PLACE_IN_MEMORY = re.compile(r" at 0x[0-9a-fA-F]+")
-_ADAPTER = TypeAdapter(Saved)
+_ADAPTER = TypeAdapter(SessionState)
 
 
-def saved_line(budget: int, output_limit: int, checkpoint: Checkpoint, attempt: Attempt | None) -> SavedLine:
+def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> ViewState:
     """A line's figures, with the seqs of what its checkpoint shows."""
     seqs = tuple(
         (tuple(entry.seq for entry in segment.round.entries), segment.round.unanswered) if segment.round else ((), ())
@@ -131,10 +132,10 @@ def saved_line(budget: int, output_limit: int, checkpoint: Checkpoint, attempt: 
     )
     segments = tuple(replace(segment, round=None) for segment in checkpoint.segments)
     bare = replace(checkpoint, digest=b"", segments=segments)
-    return SavedLine(budget, output_limit, checkpoint.digest.hex(), bare, seqs, attempt)
+    return ViewState(budget, output_limit, checkpoint.digest.hex(), bare, seqs, backoff)
 
 
-def with_rounds(line: SavedLine, entries: Mapping[int, Entry]) -> Checkpoint:
+def with_rounds(line: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
     """The line's checkpoint, whole.
 
     Raises:
@@ -152,12 +153,12 @@ def counter_name(counter: object) -> str:
     return _PLACE_IN_MEMORY.sub("", repr(counter))
 
 
-def dump(saved: Saved) -> bytes:
+def dump(saved: SessionState) -> bytes:
     """As bytes."""
     return message_json(_ADAPTER.dump_python(saved, mode="json", by_alias=True))
 
 
-def load(data: bytes) -> Saved | None:
+def load(data: bytes) -> SessionState | None:
     """From bytes; None when they are somebody else's (the compat room's, say).
 
     Raises:

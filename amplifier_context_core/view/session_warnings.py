@@ -1,4 +1,4 @@
-"""Notices: what people should know of a session, each kind of trouble told once."""
+"""SessionWarnings: what people should know of a session, each kind of trouble told once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _MOST = 1_000  # notices kept for reports
 
 
-class Notices:
+class SessionWarnings:
     """What was noticed in one session.
 
     Attributes:

@@ -8,7 +8,7 @@ from .meter import LEAST_RATIO, measured
 _MOST = 64  # reports held between two answers; an agent's side calls are few
 
 
-class Responses:
+class UsageReports:
     """Reports since the last view was handed out.
 
     Attributes:
@@ -17,24 +17,24 @@ class Responses:
 
     def __init__(self) -> None:
         self.asked: str | None = None
-        self._heard: list[Response] = []
+        self._reports: list[Response] = []
 
-    def ask(self, now: str) -> None:
+    def begin(self, now: str) -> None:
         """A view was handed out."""
         self.asked = now
-        self._heard.clear()
+        self._reports.clear()
 
-    def answered(self) -> None:
+    def end(self) -> None:
         """The answer came: what is reported from now on belongs to something else."""
         self.asked = None
-        self._heard.clear()
+        self._reports.clear()
 
-    def hear(self, response: Response) -> None:
+    def record(self, response: Response) -> None:
         """A provider reported a response."""
-        if self.asked is not None and len(self._heard) < _MOST:
-            self._heard.append(response)
+        if self.asked is not None and len(self._reports) < _MOST:
+            self._reports.append(response)
 
-    def best(self, counted: int, expected: float) -> Response | None:
+    def match(self, counted: int, expected: float) -> Response | None:
         """The response to the view: with side calls between, the one nearest its size.
 
         One that reports far less than the view holds was a side call, even when it is the only one.
@@ -47,5 +47,5 @@ class Responses:
         def distance(response: Response) -> float:
             return float("inf") if response.usage is None else abs(measured(response.usage) - expected)
 
-        heard = [one for one in self._heard if one.usage is None or measured(one.usage) >= LEAST_RATIO * counted]
+        heard = [one for one in self._reports if one.usage is None or measured(one.usage) >= LEAST_RATIO * counted]
         return min(heard, key=distance, default=None)

@@ -1,6 +1,6 @@
 """Lines: a checkpoint and what came after it, kept up as history grows.
 
-A view is a checkpoint and every entry since. A `Line` holds one such pair, rendered, and takes in new entries at the
+A view is a checkpoint and every entry since. A `View` holds one such pair, rendered, and takes in new entries at the
 cost of those entries only. Between two checkpoints it only grows at its end. A few lines are kept, one for each budget
 in use, so that a side call with a small window does not disturb the long view, and going back to the larger budget
 finds the old prefix unchanged.
@@ -14,6 +14,9 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Annotated
+
+from pydantic import Field
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
 from ..compaction.digest import without_round
@@ -29,41 +32,41 @@ from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
 
 _BREATHE = 500  # entries taken in between two breaths of the event loop
-_KEPT = 4  # lines
-_SAME_ROOM = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
-_SERVED = 32  # budgets whose line is remembered
-NEAR = 0.8  # of a budget: a line made for at least that much may serve it
+MAX_VIEWS = 4  # lines
+_SAME_CAPACITY = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
+MAX_BUDGETS = 32  # budgets whose line is remembered
+MIN_BUDGET_RATIO = 0.8  # of a budget: a line made for at least that much may serve it
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class CompactionBackoff:
     """An attempt to compact a line, so that it is not made again before something changed.
 
     Attributes:
-        room: tokens the view could hold then.
-        until: tokens the view must have grown to before another attempt is worth it.
-        coverable: entries a checkpoint could stand for then.
-        stuck: what must stay does not fit the room: more attempts would not help.
+        capacity: tokens the view could hold then.
+        retry_at_tokens: tokens the view must have grown to before another attempt is worth it.
+        compactable_count: entries a checkpoint could stand for then.
+        infeasible: what must stay does not fit the room: more attempts would not help.
     """
 
-    room: int
-    until: int
-    coverable: int
-    stuck: bool
+    capacity: Annotated[int, Field(alias="room")]
+    retry_at_tokens: Annotated[int, Field(alias="until")]
+    compactable_count: Annotated[int, Field(alias="coverable")]
+    infeasible: Annotated[bool, Field(alias="stuck")]
 
-    def speaks_for(self, room: int) -> bool:
+    def applies_to(self, capacity: int) -> bool:
         """Does it say anything about a request with this room? (The meter moves room a little all the time.)"""
-        return abs(room - self.room) <= _SAME_ROOM * self.room
+        return abs(capacity - self.capacity) <= _SAME_CAPACITY * self.capacity
 
 
-class Line:
+class View:
     """One checkpoint (or none) and the rendered rounds since.
 
     Attributes:
         checkpoint: what stands for the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
-        attempt: the last attempt to compact it; None before any.
-        asked: answers of the model since the checkpoint.
+        backoff: the last attempt to compact it; None before any.
+        responses_since_checkpoint: answers of the model since the checkpoint.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Line:
     ) -> None:
         self.checkpoint = checkpoint
         self.budget = budget
-        self.attempt: Attempt | None = None
+        self.backoff: CompactionBackoff | None = None
         self._keep = keep
         self._counter = counter
         self._output_limit = output_limit
@@ -113,11 +116,11 @@ class Line:
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds that find their place
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
-        self.asked = 0  # answers of the model since the checkpoint
+        self.responses_since_checkpoint = 0  # answers of the model since the checkpoint
         if self.checkpoint:
             self._renderer.claim_shown(self.checkpoint.shown)
 
-    async def take_in(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
+    async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
         """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.
 
         Args:
@@ -160,7 +163,7 @@ class Line:
         return before + self._tokens + (self._opening.tokens if self._opening_index() is not None else 0)
 
     @property
-    def grown(self) -> int:
+    def tail_tokens(self) -> int:
         """Tokens that came since the checkpoint."""
         return self._tokens
 
@@ -180,9 +183,9 @@ class Line:
         return self.checkpoint.covered if self.checkpoint else self._start
 
     @property
-    def coverable(self) -> int:
+    def compactable_count(self) -> int:
         """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
-        return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._cut()])
+        return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._closed_prefix()])
 
     async def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
         """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
@@ -194,17 +197,17 @@ class Line:
             room: tokens the view may hold. Open rounds count for at most half of it: beyond that they are clipped when
                 the view is handed out, and nothing else must suffer for what will be over in a moment.
         """
-        cut = self._cut()
+        cut = self._closed_prefix()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
         fresh = [_segment(held, rendering) for held, rendering in self._shown[:cut] if rendering.messages]
-        segments = [*(await self._afresh(old)), *fresh]
+        segments = [*(await self._rerendered(old)), *fresh]
         later = [_segment(held, rendering) for held, rendering in self._shown[cut:] if rendering.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = min(sum(segment.tokens for segment in later), room // 2)
         cost = sum(segment.tokens for segment in (*old, *fresh))
         return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
 
-    async def _afresh(self, segments: Sequence[Segment]) -> list[Segment]:
+    async def _rerendered(self, segments: Sequence[Segment]) -> list[Segment]:
         """Give segments that were clipped for want of room at another time another chance."""
         clipped = [segment.round for segment in segments if segment.rule == "floor" and segment.round is not None]
         again = {id(round_): shown for round_, shown in zip(clipped, await self._rendered(clipped), strict=True)}
@@ -215,12 +218,12 @@ class Line:
             for segment in segments
         ]
 
-    async def fitted(self, room: int) -> tuple[list[RenderedMessage], int]:
+    async def clipped_to(self, room: int) -> tuple[list[RenderedMessage], int]:
         """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
 
         Only for the one that is handed out now: the line itself stays as it is.
         """
-        cut = self._cut()
+        cut = self._closed_prefix()
         head = list(self.checkpoint.shown) if self.checkpoint else []
         head.extend(message for segment in self._distant for message in segment.shown)
         head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
@@ -250,7 +253,7 @@ class Line:
                 return False
         return self.mentions(seq)
 
-    async def reveal(self, seq: int, history: Snapshot) -> None:
+    async def show_verbatim(self, seq: int, history: Snapshot) -> None:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
 
         A chapter that stood for the round does not any more: no two segments begin with the same entry.
@@ -309,7 +312,7 @@ class Line:
     def _add(self, entry: Entry, place: int) -> None:
         self._places[entry.seq] = place
         self._renderer.claim(entry)
-        self.asked += entry.role == "assistant"
+        self.responses_since_checkpoint += entry.role == "assistant"
         self._stale = min(self._stale, self._rounds.add(entry))
 
     async def _render(self) -> None:
@@ -348,7 +351,7 @@ class Line:
 
         return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
 
-    def _cut(self) -> int:
+    def _closed_prefix(self) -> int:
         """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
         first = self.covered
         cut = ends = 0
@@ -374,52 +377,52 @@ class Line:
         return None
 
 
-class LineBook:
+class ViewBook:
     """The lines in use."""
 
     def __init__(self) -> None:
-        self._lines: list[Line] = []  # least recently used first
-        self._serving: dict[int, Line] = {}  # budget -> the line that served it last
+        self._lines: list[View] = []  # least recently used first
+        self._serving: dict[int, View] = {}  # budget -> the line that served it last
 
-    def candidates(self, budget: int) -> list[Line]:
+    def candidates(self, budget: int) -> list[View]:
         """Lines that may serve a budget, the one that served it last first, then those that hold most."""
         last = self._serving.get(budget)
-        near = [line for line in self._lines if line.budget >= NEAR * budget and line is not last]
+        near = [line for line in self._lines if line.budget >= MIN_BUDGET_RATIO * budget and line is not last]
         near.sort(key=lambda line: line.tokens, reverse=True)
         return [last, *near] if last else near
 
-    def source(self, budget: int) -> Line | None:
+    def source(self, budget: int) -> View | None:
         """The line a new checkpoint for this budget is made from: its own, else the smallest that is larger."""
         last = self._serving.get(budget)
         if last:
             return last
-        larger = [line for line in self._lines if line.budget >= NEAR * budget]
+        larger = [line for line in self._lines if line.budget >= MIN_BUDGET_RATIO * budget]
         return min(larger, key=lambda line: line.budget, default=None)
 
-    def serve(self, budget: int, line: Line) -> None:
+    def serve(self, budget: int, line: View) -> None:
         """Note that a line serves a budget now."""
         if line in self._lines:
             self._lines.remove(line)
         self._lines.append(line)
         self._serving.pop(budget, None)
         self._serving[budget] = line
-        if len(self._serving) > _SERVED:
+        if len(self._serving) > MAX_BUDGETS:
             del self._serving[next(iter(self._serving))]
-        if len(self._lines) > _KEPT:
+        if len(self._lines) > MAX_VIEWS:
             self.drop(self._lines[0])
 
     @property
-    def serving(self) -> Collection[tuple[int, Line]]:
+    def serving(self) -> Collection[tuple[int, View]]:
         """Budgets, and the line that served each last."""
         return tuple(self._serving.items())
 
-    def replace(self, old: Line, new: Line) -> None:
+    def replace(self, old: View, new: View) -> None:
         """A line goes on from a new checkpoint, for all budgets it served."""
         self._serving = {budget: new if line is old else line for budget, line in self._serving.items()}
         if old in self._lines:
             self._lines.remove(old)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: View) -> None:
         """Forget a line."""
         if line in self._lines:
             self._lines.remove(line)
@@ -431,7 +434,7 @@ class LineBook:
         self._serving.clear()
 
     @property
-    def lines(self) -> Collection[Line]:
+    def lines(self) -> Collection[View]:
         """All lines."""
         return tuple(self._lines)
 

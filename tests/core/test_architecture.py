@@ -38,7 +38,7 @@ LAYERS = (
     ("cli",),
 )
 UPWARD = {("transcript.provenance", "view.meter"), ("history.history", "view.shared_cache")}
-STILL_TWICE = {"Claim", "Connection", "Cut", "History", "Line", "Reading", "Row", "Saved", "Worker"}
+STILL_TWICE = {"Claim", "Connection", "Cut", "History", "Line", "Reading", "Row", "Worker"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
 IMPURE = frozenset(

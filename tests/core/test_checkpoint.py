@@ -23,7 +23,7 @@ from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_core.view.session_state import Saved, dump, saved_line
+from amplifier_context_core.view.session_state import SessionState, dump, view_state
 
 from .support import block, call, draft, result, rounds, says, segments, transcript, user
 
@@ -157,8 +157,8 @@ def test_saved_segments_keep_the_keys_of_sessions_on_disk():
     shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
     folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")
     made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
-    line = saved_line(100, 64, made, None)
-    [written] = json.loads(dump(Saved("counter", "kind", lines=(line,))))["lines"]
+    line = view_state(100, 64, made, None)
+    [written] = json.loads(dump(SessionState("counter", "kind", lines=(line,))))["lines"]
     [piece] = written["checkpoint"]["pieces"]
     assert (piece["before"], piece["floor"]) == (folded.original_tokens, "task")
     assert piece["chapter"]["before"] == 9

@@ -22,7 +22,7 @@ from amplifier_context_core.rendering.json_tables import LONGEST, as_table
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.transcript import Entry, Transcript
-from amplifier_context_core.view.view import Line
+from amplifier_context_core.view.view import View
 
 from .support import Message, call, result, transcript, user
 
@@ -135,10 +135,10 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     monkeypatch.setattr(Renderer, "render", counted)
     ids = [f"c{number}" for number in range(2_000)]
     history = transcript([call(*ids), *map(result, ids)]).snapshot()
-    line = Line(
+    line = View(
         None, 10**6, approx_token_counter, output_limit=10**5, output_bytes=10**6, summaries={}, keep=frozenset()
     )
-    assert await line.take_in(history, 0, frozenset())
+    assert await line.update(history, 0, frozenset())
     assert shown == len(history)
 
 

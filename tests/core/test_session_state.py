@@ -10,8 +10,8 @@ from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.history.redactions import Erasure
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.meter import Correction
-from amplifier_context_core.view.session_state import Saved, SavedLine, SavedStart, dump, load
-from amplifier_context_core.view.view import Attempt
+from amplifier_context_core.view.session_state import SessionState, UncompactedViewState, ViewState, dump, load
+from amplifier_context_core.view.view import CompactionBackoff
 
 # Values by position: a field may get another name, its key may not.
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
@@ -20,18 +20,18 @@ CHAPTER = Chapter((ENTRY,), 40, 1, "summary")
 SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1")
 SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
 CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
-ATTEMPT = Attempt(800, 700, 4, True)
-LINE = SavedLine(1_000, 400, "00ff", CHECKPOINT, (((2, 3), ("c9",)),), ATTEMPT)
+BACKOFF = CompactionBackoff(800, 700, 4, True)
+VIEW = ViewState(1_000, 400, "00ff", CHECKPOINT, (((2, 3), ("c9",)),), BACKOFF)
 CORRECTION = Correction(300.0, 1.5, 2, 4_000, (10, 20))
 ERASURE = Erasure("s", 7, "user", ("c1",), ("c2",), "2026-01-01T00:00:00.000+00:00", "$scrypt$", True)
-SAVED = Saved(
+STATE = SessionState(
     "a counter",
     "a kind",
     1,
     2,
     3,
     4,
-    (LINE,),
+    (VIEW,),
     ((1_000, 0),),
     (("anthropic", "model", CORRECTION),),
     (5,),
@@ -44,7 +44,7 @@ SAVED = Saved(
     ("repair",),
     (ERASURE,),
     1,
-    (SavedStart(500, 600, 300, ATTEMPT),),
+    (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
 )
 
@@ -93,7 +93,7 @@ KEPT_CHECKPOINT: dict[str, Any] = {
     "budget": 900,
     "from_content": True,
 }
-KEPT_ATTEMPT: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
+KEPT_BACKOFF: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
 KEPT_ERASURE: dict[str, Any] = {
     "session_id": "s",
     "seq": 7,
@@ -118,7 +118,7 @@ KEPT: dict[str, Any] = {
             "digest": "00ff",
             "checkpoint": KEPT_CHECKPOINT,
             "seqs": [[[2, 3], ["c9"]]],
-            "attempt": KEPT_ATTEMPT,
+            "attempt": KEPT_BACKOFF,
         }
     ],
     "serving": [[1_000, 0]],
@@ -135,13 +135,13 @@ KEPT: dict[str, Any] = {
     "warned": ["repair"],
     "erased": [KEPT_ERASURE],
     "version": 1,
-    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_ATTEMPT}],
+    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],
 }
 
 
 def test_the_saved_state_has_these_keys_and_no_others() -> None:
-    assert json.loads(dump(SAVED)) == KEPT
+    assert json.loads(dump(STATE)) == KEPT
 
 
 def test_what_was_written_with_these_keys_is_read() -> None:
@@ -149,8 +149,8 @@ def test_what_was_written_with_these_keys_is_read() -> None:
     assert read is not None
     assert json.loads(dump(read)) == KEPT
     assert read.lines[0].checkpoint.segments == (SEGMENT,)
-    assert read.lines[0].attempt == ATTEMPT
-    assert (read.erased, read.corrections, read.starts) == (SAVED.erased, SAVED.corrections, SAVED.starts)
+    assert read.lines[0].backoff == BACKOFF
+    assert (read.erased, read.corrections, read.starts) == (STATE.erased, STATE.corrections, STATE.starts)
 
 
 def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:

@@ -91,9 +91,9 @@ async def shown(manager: ContextManager) -> dict[str, Any]:
         "messages": await manager.get_messages(),
         "marks": [entry.mark for entry in manager.snapshot()],
         "report": await manager.explain(),
-        "pins": sorted(manager.views.pins),
+        "pins": sorted(manager.compactor.pins),
         "turns": manager.turn_count,
-        "focus": manager.views.focus,
+        "focus": manager.compactor.focus,
     }
 
 
@@ -144,7 +144,7 @@ async def _add(manager: ContextManager, message: Message) -> None:
     """Add a message; for one of the model, ask for a view and report its usage first."""
     if message["role"] == "assistant":
         await manager.get_messages_for_request(provider=PROVIDER)
-        last = manager.views.last
+        last = manager.compactor.last_sent
         if last is None:
             raise AssertionError("no view was handed out")
         manager.heard(Response(PROVIDER.default_model, PROVIDER.name, Usage(last.counted * 11 // 10 + 300, 40)))
@@ -173,7 +173,7 @@ async def _edit(manager: ContextManager) -> None:
 async def _pin(manager: ContextManager) -> None:
     """Pin the smallest of the first tool rounds, and another one for a while."""
     history = manager.snapshot()
-    small = min(history[6:20], key=lambda entry: manager.views.round_tokens({entry.seq}, history))
+    small = min(history[6:20], key=lambda entry: manager.compactor.round_tokens({entry.seq}, history))
     await manager.pin(small.mark)
     await manager.pin("m3")
     await manager.pin("m3", False)

@@ -69,7 +69,7 @@ class Judge:
         self.requests += 1
         said = [f"request before message {index}: {sentence}" for sentence in check_request(view)]
         tokens = size(view)
-        warnings = self.manager.notices.texts
+        warnings = self.manager.warnings.texts
         if tokens > self.budget and not any("what must be kept needs" in warning for warning in warnings):
             said.append(f"request before message {index}: {tokens} tokens, and nobody said so")
         newest = self._newest_human()

@@ -66,7 +66,7 @@ async def test_a_stored_session_is_sound_and_resumes_from_its_checkpoint(store: 
     assert [await store.verify(session_id) for session_id in SESSIONS] == [[], [], []]
     manager = manager_of(store)
     await manager.get_messages_for_request(provider=PROVIDER)
-    assert manager.notices.texts == []
+    assert manager.warnings.texts == []
     assert manager.history.snapshot().gap
     assert await store.archived(SESSION) != []
 

@@ -126,7 +126,7 @@ async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place)
         if message["role"] == "assistant":
             await manager.get_messages_for_request(4_000)
             await manager.get_messages_for_request(9_000)
-    covered = sorted(line.checkpoint.covered for line in manager.views.shelf.book.lines if line.checkpoint)
+    covered = sorted(line.checkpoint.covered for line in manager.compactor.cache.book.lines if line.checkpoint)
     assert covered[0] < covered[-1]
     history = await manager.get_messages()
     at = (covered[0] + covered[-1]) // 2 + 1
@@ -247,7 +247,7 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_told(place: P
     shared_cache.forget()
     manager = manager_on(place.store(), manager.session_id)
     assert (await ask(manager))[-1] == view[-1]
-    assert any("makes no sense" in text for text in manager.notices.texts)
+    assert any("makes no sense" in text for text in manager.warnings.texts)
     await manager.close()
 
 
@@ -278,7 +278,7 @@ async def test_short_forms_registered_before_their_results_survive_a_resume(plac
     await manager.compact_summary("c9", "in short")
     manager = await again(manager, place)
     await manager.add_message({"role": "tool", "tool_call_id": "c9", "content": "long " * 500})
-    assert {"c9": "in short"} in manager.views.short_forms.known.values()
+    assert {"c9": "in short"} in manager.compactor.short_forms.known.values()
     await manager.close()
 
 

@@ -39,7 +39,7 @@ async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0)
         await manager.add_message(message)
         if message["role"] != "assistant":
             await manager.get_messages_for_request()
-    assert manager.views.compactions > 2
+    assert manager.compactor.compactions > 2
     return await ask(manager)
 
 
@@ -135,7 +135,9 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
     async with opened(place) as manager:
         await compacted(manager)
         call = next(entry for entry in reversed(manager.snapshot()) if entry.answers).answers[0]
-        small = next(e for e in manager.snapshot()[8:] if manager.views.round_tokens({e.seq}, manager.snapshot()) < 800)
+        small = next(
+            e for e in manager.snapshot()[8:] if manager.compactor.round_tokens({e.seq}, manager.snapshot()) < 800
+        )
         await manager.pin(small.mark)
         await manager.compact_summary(call, "in short")
         manager.meter.report(1_000, Usage(1_500), ("anthropic", "m"))
@@ -143,9 +145,9 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
         view = await ask(manager)
     async with opened(place) as manager:
         assert raw(await ask(manager)) == raw(view)
-        assert manager.views.pins == {small.seq}
+        assert manager.compactor.pins == {small.seq}
         assert manager.meter.estimate(2_000, ("anthropic", "m")) == known
-        assert any(call in short for short in manager.views.short_forms.known.values())
+        assert any(call in short for short in manager.compactor.short_forms.known.values())
 
 
 async def test_a_history_that_was_never_compacted_resumes_as_well(place: Place) -> None:
@@ -167,7 +169,7 @@ async def test_an_unreadable_checkpoint_is_told_and_the_view_made_anew(place: Pl
     async with opened(place) as manager:
         await ask(manager)
         assert await manager.get_messages() == history
-        assert any("made anew" in text for text in manager.notices.texts)
+        assert any("made anew" in text for text in manager.warnings.texts)
 
 
 async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None:
@@ -363,7 +365,7 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
         talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         view = await ask(await feed(manager, talk.messages))
-        assert not manager.views.compactions
+        assert not manager.compactor.compactions
         manager.meter.report(1_000, Usage(3_000), ("", ""))  # what is learned later changes no limit of this view
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         assert raw(await ask(manager)) == raw(view)

@@ -79,7 +79,7 @@ async def test_a_session_that_is_deleted_while_it_is_open_keeps_what_is_in_memor
         messages = [entry.message for entry in kept]
     else:
         if len(messages) < MESSAGES:  # files that are deleted can still be read while they are open
-            assert any(f"; {MESSAGES - len(messages)} messages lost" in text for text in manager.notices.texts)
+            assert any(f"; {MESSAGES - len(messages)} messages lost" in text for text in manager.warnings.texts)
             assert all(entry.message in messages for entry in kept)  # and what the checkpoint shows
         kept = list(manager.history.snapshot())
     assert (await ask(manager))[-1]["content"] == kept[-1].message["content"]
@@ -123,7 +123,7 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
         db.close()
     manager = opened()
     await manager.get_messages_for_request()
-    told = list(manager.notices.texts)
+    told = list(manager.warnings.texts)
     assert told
     messages = await manager.get_messages()
     counted = collections.Counter(message["content"][:8] for message in messages)
@@ -149,7 +149,7 @@ async def test_damage_found_under_an_open_session_is_healed_from_memory(tmp_path
     await manager.add_message({"role": "user", "content": "go on"})
     assert [entry.seq for entry in await manager.store.read("s")] == [1, 2, 3, 4, 5, 6, 7]
     assert (await manager.get_messages())[:-1] == messages
-    assert any("1 message that the store had lost" in text for text in manager.notices.texts)
+    assert any("1 message that the store had lost" in text for text in manager.warnings.texts)
     await manager.close()
 
 

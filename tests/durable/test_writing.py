@@ -211,7 +211,7 @@ async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyS
     manager = manager_on(store, max_tokens=4_000)
     await feed(manager, [user("go"), *rounds(60)])
     await ask(manager)
-    assert manager.views.compactions
+    assert manager.compactor.compactions
     store.failing_checkpoints = False
     resumed = manager_on(store, max_tokens=4_000)
     await ask(resumed)
@@ -239,7 +239,7 @@ async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(st
     assert await contents(manager) == ["a", "b", "c"]
     assert await stored(store) == ["a", "b"]
     assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
-    assert any("goes on as" in text and "pid 7" in text for text in manager.notices.texts)
+    assert any("goes on as" in text and "pid 7" in text for text in manager.warnings.texts)
 
 
 async def test_a_session_not_begun_that_is_in_use_is_begun_in_a_fork(store: FaultyStore) -> None:

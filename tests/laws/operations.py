@@ -165,7 +165,7 @@ class Driver:
         self.hooks.deny = deny
 
     async def _usage(self, percent: int) -> None:
-        last = self.manager.views.last
+        last = self.manager.compactor.last_sent
         if last is not None:
             usage = {"input_tokens": max(1, last.counted * percent // 100)}
             await self.manager.add_message({"role": "assistant", "content": "ok", "metadata": {"usage": usage}})
@@ -193,16 +193,16 @@ class Driver:
 
     async def _view(self, which: int) -> list[Message]:
         manager = self.manager
-        before = manager.views.compactions
+        before = manager.compactor.compactions
         view = await manager.get_messages_for_request(token_budget=self.budgets[which])
-        if manager.views.compactions != before:
+        if manager.compactor.compactions != before:
             self.last.clear()
         if any(message["role"] not in ("system", "developer") for message in view):
             assert check_request(view) == []
         report = await manager.explain()
         assert count_tokens(view, approx_token_counter) == report["view"]["counted"]
-        last = manager.views.last
-        assert (last is not None and last.counted <= last.limits.room) or "overflow" in manager.notices.kinds
+        last = manager.compactor.last_sent
+        assert (last is not None and last.counted <= last.limits.room) or "overflow" in manager.warnings.kinds
         await self._everything_is_accounted_for(report)
         return view
 
@@ -211,7 +211,7 @@ class Driver:
         manager = self.manager
         await manager.load()
         history = manager.snapshot()
-        last = manager.views.last
+        last = manager.compactor.last_sent
         assert last is not None
         shown = {message.seq for message in last.messages}
         body = [history[index] for index in range(history.leading, len(history))]

@@ -99,11 +99,11 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
     async def law() -> None:
         store = ShrinkingStore()
         manager = await resumed(store)
-        said = manager.notices.texts
+        said = manager.warnings.texts
         said.clear()
         held = manager.history.snapshot()
         in_memory = {entry.seq for entry in [*held[: held.gap.start], *held[held.gap.stop :]]}
-        for line in manager.views.shelf.book.lines:
+        for line in manager.compactor.cache.book.lines:
             for segment in line.checkpoint.segments if line.checkpoint else ():
                 in_memory |= {entry.seq for entry in segment.round.entries} if segment.round else set()
         store.told = told

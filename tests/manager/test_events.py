@@ -339,6 +339,6 @@ async def test_others_may_add_while_a_handler_thinks() -> None:
     async with asyncio.timeout(2):
         await manager.add_message({"role": "user", "content": "MEANWHILE"})
         assert len(await manager.get_messages()) == 122
-        await manager.explain() if manager.views.last else None
+        await manager.explain() if manager.compactor.last_sent else None
     go_on.set()
     assert "MEANWHILE" in text(await asking)

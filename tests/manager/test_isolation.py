@@ -243,14 +243,14 @@ async def kindred(*state: Callable[[ContextManager], Awaitable[Any]]) -> tuple[C
     for change in state:
         await change(first)
     await ask(first, BUDGET)
-    assert first.views.compactions
+    assert first.compactor.compactions
     await second.set_messages(messages)
     return second, await ask(second, BUDGET)
 
 
 async def test_a_session_begins_with_the_checkpoint_of_one_with_the_same_content() -> None:
     second, _ = await kindred()
-    assert not second.views.compactions
+    assert not second.compactor.compactions
 
 
 @pytest.mark.parametrize(
@@ -267,4 +267,4 @@ async def test_what_one_session_registered_shows_in_no_other(
 ) -> None:
     second, view = await kindred(change)
     assert "PRIVATE" not in text(view)
-    assert second.views.compactions  # nothing was taken over
+    assert second.compactor.compactions  # nothing was taken over

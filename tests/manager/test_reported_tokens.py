@@ -196,7 +196,7 @@ async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that
         data = {"provider": KEY[0], "model": KEY[1], "status": "ok", "usage": usage}
         await session.coordinator.hooks.emit("llm:response", data)
         await session.manager.add_message({"role": "assistant", "content": "Yes."})
-        session.manager.notices.kinds.clear()  # every request may report it again
+        session.manager.warnings.kinds.clear()  # every request may report it again
     over = [payload for payload in session.recorder.named(WARNING) if payload["reason"] == "overflow"]
     payload = over[-1]
     assert payload["budget"] == beside + 50
@@ -239,7 +239,7 @@ async def test_what_must_be_kept_is_reported_once_when_it_does_not_fit() -> None
     )
     for _ in range(3):
         await manager.get_messages_for_request(500)
-    about_size = [text for text in manager.notices.texts if "what must be kept" in text]
+    about_size = [text for text in manager.warnings.texts if "what must be kept" in text]
     assert len(about_size) == 1
     assert "what must be kept needs" in about_size[0]
 

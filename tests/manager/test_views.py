@@ -426,7 +426,7 @@ async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_a
 async def test_pinning_a_hidden_entry_behind_the_checkpoint_shows_its_round_once() -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
-    assert manager.views.compactions
+    assert manager.compactor.compactions
     await feed(manager, [calling("hidden"), answer("hidden", amplifier_public_reference_only=True)])
     before = await ask(manager, BUDGET)
     await manager.pin(manager.snapshot()[-1].mark)
@@ -437,7 +437,7 @@ async def test_a_call_that_was_folded_and_answered_late_is_shown_once_when_it_is
     manager = await feed(new_manager(), [{"role": "user", "content": "task"}, calling("slow")])
     await feed(manager, rounds(90))
     await ask(manager, BUDGET)
-    assert manager.views.compactions
+    assert manager.compactor.compactions
     await feed(manager, [answer("slow"), {"role": "assistant", "content": "It came."}])
     await manager.pin("m2")
     view = await ask(manager, BUDGET)
@@ -477,7 +477,7 @@ def logs(number: int) -> list[Message]:
 async def test_a_cancelled_turn_takes_nothing_from_a_view_whose_originals_are_giants() -> None:
     manager = await feed(new_manager(output_share=0.1), logs(5))
     before = await ask(manager, 8_000)
-    assert not manager.views.compactions
+    assert not manager.compactor.compactions
     manager.history.cancelled()
     await feed(manager, [{"role": "user", "content": "Continue."}])
     assert (await ask(manager, 8_000))[: len(before)] == before
@@ -502,7 +502,7 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
 ) -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
-    [chapter, *_] = [row for row in manager.views.segments() if row.chapter]
+    [chapter, *_] = [row for row in manager.compactor.segments() if row.chapter]
     assert chapter.chapter is not None
     described = [entry.first for entry in chapter.chapter.entries]
     seq = {"first": described[0], "middle": described[len(described) // 2], "last": described[-1]}[which]
@@ -515,7 +515,7 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
     assert not [row for row in report["rounds"] if row["state"] == "dropped"]
     assert not [record for record in caplog.records if "skipped" in record.getMessage()]
     await manager.pin(f"m{seq}", pinned=False)
-    compactions = manager.views.compactions
+    compactions = manager.compactor.compactions
     await ask(await feed(manager, rounds(60, start=200)), BUDGET)
-    assert manager.views.compactions > compactions
+    assert manager.compactor.compactions > compactions
     assert not [record for record in caplog.records if "skipped" in record.getMessage()]

@@ -621,7 +621,7 @@ class TestLostKeys:
         held = [entry.seq for entry in await store.read("s")]
         assert held == [1, 2, 3, 4, 5, 6]
         assert [entry.seq for entry in manager.snapshot()] == held
-        assert any("1 message lost" in text for text in manager.notices.texts)
+        assert any("1 message lost" in text for text in manager.warnings.texts)
         await manager.close()
 
     @pytest.mark.parametrize("names", [("entries",), ("entries", "places"), ("entries", "checkpoint")])
