@@ -19,11 +19,13 @@ consecutive turns), prefilled assistant turns at the end and their trailing whit
 
 from __future__ import annotations
 
+import hashlib
 import json
+import marshal
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from .shapes import (
     SYSTEM_ROLES,
@@ -58,7 +60,7 @@ def check_request(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             broken.append((index, f"message {index} is {type(message).__name__}, not a dict"))
             continue
         label = f"message {index} ({kind.get('role')})"
-        broken.extend((index, f"{label} {sentence}") for rule in RULES for sentence in rule(kind))
+        broken.extend((index, f"{label} {sentence}") for sentence in _broken_by(kind))
     broken.extend(_pairing(messages))
     return [sentence for _, sentence in sorted(broken, key=lambda item: item[0])]
 
@@ -69,6 +71,27 @@ def checked(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]
     if broken:
         raise AssertionError(f"{len(broken)} provider rules broken:\n  " + "\n  ".join(broken))
     return messages
+
+
+_known: dict[bytes, tuple[str, ...]] = {}  # by the hash of a message
+_MOST_KNOWN = 50_000  # messages
+
+
+def _broken_by(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the rules for one message say of it. A session sends most messages many times: each is judged once.
+
+    The hash covers types as well as values. A message that holds anything but plain JSON types is judged each time.
+    """
+    try:
+        key = hashlib.blake2b(marshal.dumps(cast(Any, message), 2), digest_size=16).digest()
+    except ValueError:
+        return tuple(sentence for rule in RULES for sentence in rule(message))
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        found = _known[key] = tuple(sentence for rule in RULES for sentence in rule(message))
+    return found
 
 
 # --- the request as a whole -------------------------------------------------------------------------------------------
