@@ -15,8 +15,7 @@ from typing import Any, cast
 
 from .events import EVENTS
 from .manager import ContextManager
-from .transcript.transcript import Response
-from .view.meter import usage_of
+from .messages.usage import Response, usage_of
 
 log = logging.getLogger(__name__)
 

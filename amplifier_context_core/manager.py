@@ -21,8 +21,9 @@ from .futures import in_thread
 from .history.history import History
 from .locks import Gate
 from .messages.parsing import Message, copy_message, metadata_of, text_of
-from .messages.timestamps import utc_now
+from .messages.timestamps import utc_now, with_timestamp
 from .messages.tokens import TokenCounter, approx_token_counter, guarded, load_counter
+from .messages.usage import Response
 from .plugins import Observers, Plugins, installed_plugins
 from .rendering.provider_limits import wants_short_ids, with_short_ids
 from .rendering.renderer import RenderedMessage
@@ -31,10 +32,9 @@ from .rendering.thinking import without_thinking
 from .resume import resume, save
 from .stores import MemoryStore, Searchable, Store
 from .transcript.copying import Lent
-from .transcript.provenance import stamped
 from .transcript.redaction import forms_of, holds
 from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
-from .transcript.transcript import Entry, Response, Snapshot, seq_of, seqs_of
+from .transcript.transcript import Entry, Snapshot, seq_of, seqs_of
 from .view.budget import Budget, model_of, name_of, request_budget
 from .view.compactor import Compactor
 from .view.meter import Key, Meter, Units
@@ -77,7 +77,7 @@ class ContextManager:
         ladder: Sequence[Strategy] | None = None,
         plugins: Plugins | None = None,
         clock: Callable[[], str] = utc_now,
-        stamp: Callable[[Message, str], Message] = stamped,
+        stamp: Callable[[Message, str], Message] = with_timestamp,
         begin: Callable[[ContextManager], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config or Config.model_validate({})

@@ -17,10 +17,10 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
+from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.validation import check_session_id
-from amplifier_context_core.transcript.provenance import stamped_on_top
 
 from .memories import remember
 
@@ -73,7 +73,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         hooks=coordinator.hooks,
         store=_store(settings, coordinator.get_capability("session.working_dir")),
         begin=partial(remember, settings.memory_files, partial(providers_of, coordinator)),
-        stamp=stamped_on_top,
+        stamp=with_top_level_timestamp,
     )
     return await mount_manager(coordinator, manager, MODULE)
 

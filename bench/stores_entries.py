@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from amplifier_context_core.messages.parsing import read_message
-from amplifier_context_core.messages.timestamps import utc_now
+from amplifier_context_core.messages.timestamps import utc_now, with_timestamp
 from amplifier_context_core.messages.tokens import HeuristicTokenCounter, count_message_tokens
-from amplifier_context_core.transcript.provenance import stamped
 from amplifier_context_core.transcript.transcript import Entry
 
 from .sessions import Message
@@ -23,7 +22,7 @@ def entries_of(session_id: str, of: Iterable[Message], seq: int = 0) -> Iterator
         now = utc_now()
         turn += reading.human
         tokens = count_message_tokens(message, counter)
-        stamped(message, now)
+        with_timestamp(message, now)
         yield Entry(
             seq,
             message,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from amplifier_context_core.messages.parsing import read_message
-from amplifier_context_core.transcript.transcript import Entry, Response, Usage
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.transcript.transcript import Entry
 
 from .corpus import conversations
 from .shapes import Message

@@ -58,10 +58,9 @@ def recorded() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_kin() -> None:
+def empty_shared_cache() -> None:
     """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
-    shared_cache._checkpoints.clear()  # pyright: ignore[reportPrivateUsage]
-    shared_cache._counts.clear()  # pyright: ignore[reportPrivateUsage]
+    shared_cache.forget()
 
 
 @pytest.fixture(scope="session", autouse=True)

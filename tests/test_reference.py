@@ -17,9 +17,9 @@ from amplifier_context_core import errors as core_errors
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, WARNING
 from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.transcript.transcript import Response, Usage
 from amplifier_context_testing import EventRecorder
 from tests.manager.support import feed, rounds, work
 from tests.pages import between, read

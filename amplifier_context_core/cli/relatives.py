@@ -41,7 +41,7 @@ class Relatives:
     async def read(self) -> list[Entry]:
         """Read the session; returns what is looked for, erased or not."""
         from ..history.redactions import erasures_of
-        from ..transcript.alignment import timestamp_of
+        from ..messages.timestamps import timestamp_of
 
         seqs = set(self._seqs)
         everything: list[Entry] = []
@@ -71,7 +71,7 @@ class Relatives:
 
     async def _was_handed_on(self, other: str) -> bool:
         """True if a session begins with messages of this one, as far as their times tell."""
-        from ..transcript.alignment import timestamp_of
+        from ..messages.timestamps import timestamp_of
 
         opening = await self._store.read(other, 0, _OPENING)
         times = {(entry.role, timestamp_of(entry.message) or "") for entry in opening if entry.session_id == other}

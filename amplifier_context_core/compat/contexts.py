@@ -20,10 +20,9 @@ from ..errors import ConfigError, InvalidMessage, StoreError
 from ..locks import Gate
 from ..messages.parsing import Message as Wire
 from ..messages.parsing import Reading
-from ..messages.timestamps import utc_now
+from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
 from ..stores import Extent, MemoryStore, Store
-from ..transcript.alignment import timestamp_of
 from ..transcript.provenance import response_of
 from ..transcript.transcript import Entry, Transcript
 from .blocks import within

@@ -12,7 +12,8 @@ from typing import Any
 from ..futures import resolve
 from ..locks import Gate
 from ..messages.parsing import Message, Reading
-from ..transcript.transcript import Entry, Response
+from ..messages.usage import Response
+from ..transcript.transcript import Entry
 
 _LOOK = 1.0  # seconds between two looks at whether the loop that carries was closed
 _AT_ONCE = 4  # callers told in one turn of the event loop: each goes on at once, most often with its next message

@@ -12,20 +12,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
-from ..compaction.checkpoint import content_hash
 from ..errors import InvalidMessage, NotErased, NotLoaded, StoreError
 from ..locks import Gate
+from ..messages import count_cache
+from ..messages.hashing import content_hash
 from ..messages.parsing import Message, read_message
-from ..messages.timestamps import utc_now
+from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
+from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
-from ..transcript.alignment import Alignment, Incoming, timestamp_of
+from ..transcript.alignment import Alignment, Incoming
 from ..transcript.copying import lent
-from ..transcript.provenance import aligned, echoed, response_of, stamped
-from ..transcript.replay_detection import Replay
-from ..transcript.transcript import Entry, Response, Snapshot, Transcript, is_finished, same_entries
-from ..view.shared_cache import any_count, known_count
+from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix
+from ..transcript.provenance import response_of
+from ..transcript.transcript import Entry, Snapshot, Transcript, is_finished, same_entries
 from .append_queue import Addition, Additions, land
 from .redactions import Erasures, erasures_of
 from .stored import OnConflict, StoredTranscript
@@ -68,7 +69,7 @@ class History:
         on_conflict: OnConflict = "error",
         notify: Callable[[str, str], None] = lambda kind, text: None,
         clock: Callable[[], str] = utc_now,
-        stamp: Callable[[Message, str], Message] = stamped,
+        stamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
         self.erasures = Erasures()
@@ -81,7 +82,7 @@ class History:
         self._gate = Gate()
         self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
         self._work: set[asyncio.Task[Any]] = set()
-        self._replay = Replay(self.snapshot, self._kept.load)
+        self._replay = ReplayDetector(self.snapshot, self._kept.load)
         self._cancelled = False
         self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
@@ -105,9 +106,9 @@ class History:
         self._kept.begin(transcript, shown)
         self.erasures.are_known = not transcript.last_seq  # or a checkpoint says which they are
         self.interrupted = interrupted
-        self._replay.end()
+        self._replay.stop()
         if len(transcript):
-            self._replay.resumed()
+            self._replay.on_resume()
         self._cancelled = False
         self._settled_at = transcript.last_seq  # the turns of another process are over
 
@@ -231,7 +232,7 @@ class History:
 
     def asked(self) -> None:
         """Note that a request was made: whoever replays a history has done so by now."""
-        self._replay.end()
+        self._replay.stop()
 
     def cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
@@ -275,7 +276,7 @@ class History:
                 addition.entry = None
             if timestamp_of(addition.message) and (self._replay.is_expected or self.erasures):
                 await self._leave_erased(addition)
-            if self._replay.is_expected and await self._replay.has(addition.message, addition.reading):
+            if self._replay.is_expected and await self._replay.matches(addition.message, addition.reading):
                 land((addition,))
                 continue
             if addition.reading.human and self._cancelled:
@@ -283,7 +284,7 @@ class History:
                 drafted = []
                 await self._settle()
             if addition.reading.human:
-                self._replay.worked()
+                self._replay.on_human_message()
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
             drafted.append(addition)
@@ -381,19 +382,19 @@ class History:
             await self._kept.rejoin()
             await self._kept.load()
             stored = self._transcript.snapshot()
-            same, heard = await echoed(stored, incoming)
-            self._replay.listed()
+            same, heard = await matching_prefix(stored, incoming)
+            self._replay.on_set_messages()
             if same == len(stored) and heard == len(incoming):
                 return False
             rest = await self._read_all(incoming, heard)
             left = stored[same:]
-            found = await aligned(left, rest)
+            found = await align_off_loop(left, rest)
             new = [item for item in found.order if not isinstance(item, Entry)]
             if new and await self._any_erased():
                 known = await self.erasures.without_echoes(new, stored)
                 instead = {id(item): other for item, other in zip(new, known, strict=True)}
                 rest = [instead.get(id(item), item) for item in rest]
-                found = await aligned(left, rest)
+                found = await align_off_loop(left, rest)
             if not found.changed:
                 log.debug("set_messages brought what is there already; own history is kept")
                 return False
@@ -485,7 +486,7 @@ class History:
 
     async def _count(self, message: Message) -> int:
         counter = await self._counter()
-        known = known_count(repr(counter), content_hash(message)) if any_count() else None
+        known = None if count_cache.is_empty() else count_cache.get(repr(counter), content_hash(message))
         return await measure(message, counter) if known is None else known
 
     def _tell_appended(self, entry: Entry) -> None:
@@ -496,4 +497,4 @@ class History:
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()
         self._cancelled = False
-        self._replay.end()
+        self._replay.stop()

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 from ..futures import in_thread
 from ..messages.parsing import metadata_of, read_message
+from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter
-from ..transcript.alignment import Incoming, said, timestamp_of
+from ..transcript.alignment import Incoming, said
 from ..transcript.redaction import erased, erased_message, is_erased
 from ..transcript.transcript import Entry
 

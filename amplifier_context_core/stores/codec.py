@@ -15,8 +15,9 @@ import orjson
 
 from ..errors import InvalidMessage, StoreError
 from ..messages.parsing import Message, read_message
-from ..transcript.alignment import timestamp_of
-from ..transcript.transcript import Entry, Response, Usage
+from ..messages.timestamps import timestamp_of
+from ..messages.usage import Response, Usage
+from ..transcript.transcript import Entry
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19

@@ -26,6 +26,7 @@ from ..messages.parsing import (
     metadata_of,
     text_of,
 )
+from ..messages.timestamps import timestamp_of
 from .transcript import Entry
 
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
@@ -97,14 +98,6 @@ def same_message(entry: Entry, message: Message, reading: Reading) -> bool:
     if entry.message == message:
         return True
     return _key(entry.message, entry.role, entry.calls, entry.answers) == _key_in((message, reading))
-
-
-def timestamp_of(message: Message) -> str | None:
-    """When it was made, as it says itself: in its metadata, or at the top (an older module's place)."""
-    stamp = metadata_of(message).get("timestamp")
-    if not isinstance(stamp, str) or not stamp:
-        stamp = message.get("timestamp")
-    return stamp if isinstance(stamp, str) and stamp else None
 
 
 def said(message: Message, calls: tuple[str, ...]) -> bytes:

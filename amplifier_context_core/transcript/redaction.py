@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, read_message, results_of
+from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter, count_message_tokens
-from .alignment import timestamp_of
 from .transcript import Entry
 
 ERASED = "(erased)"

@@ -12,39 +12,11 @@ snapshots needs none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, cast, overload
 
 from ..errors import NotLoaded
 from ..messages.parsing import INSTRUCTING, Message, Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one response as its provider reported them.
-
-    Attributes:
-        input_tokens: all input, cache reads included.
-        output_tokens: what the model wrote.
-        cache_read_tokens: part of the input that came from the prompt cache.
-        cache_write_tokens: input written to the prompt cache (Anthropic: not part of `input_tokens`).
-    """
-
-    input_tokens: int
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """Where an assistant message came from, as far as the message or the last ``llm:response`` tells."""
-
-    model: str | None = None
-    provider: str | None = None
-    usage: Usage | None = None
-    finish_reason: str | None = None
-    error: str | None = None
+from ..messages.usage import Response
 
 
 class Entry(NamedTuple):

@@ -10,11 +10,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..compaction.checkpoint import Checkpoint, chain, content_hash
+from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
 from ..config import Config
 from ..futures import in_thread_if
 from ..history.history import History
+from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
@@ -196,7 +197,7 @@ class ViewCache:
         kind = self.kind(counter)
         for index, entry in enumerate(history[history.leading :]):
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain(digest, entry.seq, content)
+            digest = chain_hash(digest, entry.seq, content)
             found = known_checkpoint(kind, digest)
             # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
             if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:

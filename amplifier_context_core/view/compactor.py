@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..compaction.checkpoint import Checkpoint, Segment, chain, content_hash
+from ..compaction.checkpoint import Checkpoint, Segment
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import mark_protected, protected_tokens
 from ..compaction.strategies import Goal, Strategy
@@ -24,6 +24,8 @@ from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_
 from ..futures import in_thread_if
 from ..history.history import History
 from ..locks import Gate
+from ..messages import count_cache
+from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
@@ -33,7 +35,7 @@ from .figures import announcement, clipped_floor, outcome, overflow
 from .meter import Key, Meter
 from .session_state import SessionState
 from .session_warnings import SessionWarnings
-from .shared_cache import remember_checkpoint, remember_count
+from .shared_cache import remember_checkpoint
 from .short_forms import ShortForms
 from .view import CompactionBackoff, View, round_of
 
@@ -392,8 +394,8 @@ class Compactor:
         for index in range(body + (base.covered if base else 0), body + covered):
             entry = history[index]
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain(digest, entry.seq, content)
-            remember_count(name, content, entry.tokens)
+            digest = chain_hash(digest, entry.seq, content)
+            count_cache.put(name, content, entry.tokens)
             if index % _BREATHE == _BREATHE - 1:
                 await asyncio.sleep(0)
         checkpoint = Checkpoint(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..transcript.transcript import Usage
+from ..messages.usage import Usage, measured
 
 Key = tuple[str, str]  # (provider, model); empty where unknown
 
@@ -164,30 +164,3 @@ class Meter:
         smaller = int(size * _REFUSED_SHARE)
         known.window = max(_LEAST_WINDOW, min(smaller, known.window or smaller))
         return known.window
-
-
-def measured(usage: Usage) -> int:
-    """Tokens of the whole input: cache reads are inside the gross figure, Anthropic's cache writes are not."""
-    return usage.input_tokens + usage.cache_write_tokens
-
-
-def usage_of(data: object) -> Usage | None:
-    """Usage out of an event's or message's dict; names of older providers are understood. None when there is none."""
-    if not isinstance(data, dict):
-        return None
-    figures: dict[str, int] = {}
-    names = {
-        "input_tokens": ("input_tokens", "input", "prompt_tokens"),
-        "output_tokens": ("output_tokens", "output", "completion_tokens"),
-        "cache_read_tokens": ("cache_read_tokens", "cache_read_input_tokens", "cache_read"),
-        "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens", "cache_write"),
-    }
-    for figure, spellings in names.items():
-        for spelling in spellings:
-            value = data.get(spelling)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-                figures[figure] = value
-                break
-    if "input_tokens" not in figures:
-        return None
-    return Usage(**figures)

@@ -9,36 +9,13 @@ and nothing is kept alive: a checkpoint goes when the last session that uses it 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from ..compaction.checkpoint import Checkpoint
-
-_MOST_COUNTS = 100_000  # messages whose counts are remembered, about 20 MB
+from ..messages import count_cache
 
 _guard = threading.Lock()
-_counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
-
-
-def remember_count(counter: str, content: bytes, tokens: int) -> None:
-    """Note the tokens of a content, as a counter counted it."""
-    with _guard:
-        _counts[counter, content] = tokens
-        if len(_counts) > _MOST_COUNTS:
-            _counts.popitem(last=False)
-
-
-def known_count(counter: str, content: bytes) -> int | None:
-    """Tokens of a content that some session of this process counted; None if none did lately."""
-    with _guard:
-        return _counts.get((counter, content))
-
-
-def any_count() -> bool:
-    """Is there any count to be found? If not, hashing a content to look for one is in vain."""
-    with _guard:
-        return len(_counts) > 0
 
 
 def remember_checkpoint(counter: str, checkpoint: Checkpoint) -> None:
@@ -63,6 +40,6 @@ def any_checkpoint() -> bool:
 
 def forget() -> None:
     """Forget everything: what was said was erased, or no session may profit from another (measurements, tests)."""
+    count_cache.clear()
     with _guard:
-        _counts.clear()
         _checkpoints.clear()

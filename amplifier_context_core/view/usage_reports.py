@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..transcript.transcript import Response
-from .meter import LEAST_RATIO, measured
+from ..messages.usage import Response, measured
+from .meter import LEAST_RATIO
 
 _MOST = 64  # reports held between two answers; an agent's side calls are few
 

@@ -9,7 +9,8 @@ import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.messages.parsing import read_message
-from amplifier_context_core.transcript.alignment import Alignment, align, same_message, timestamp_of
+from amplifier_context_core.messages.timestamps import timestamp_of
+from amplifier_context_core.transcript.alignment import Alignment, align, same_message
 from amplifier_context_core.transcript.transcript import Entry
 
 from .support import Message, block, call, result, says, system, transcript, user

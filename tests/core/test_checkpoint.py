@@ -9,18 +9,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from amplifier_context_core.compaction.checkpoint import (
-    Chapter,
-    Checkpoint,
-    DigestEntry,
-    Draft,
-    Fact,
-    chain,
-    content_hash,
-    segment_of,
-)
+from amplifier_context_core.compaction.checkpoint import Chapter, Checkpoint, DigestEntry, Draft, Fact, segment_of
 from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
+from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_core.view.session_state import SessionState, dump, view_state
@@ -72,7 +64,7 @@ def test_the_order_of_keys_does_not_matter_for_what_orjson_cannot_write(odd: obj
 
 def chained(entries: Iterable[Entry], before: bytes = b"") -> bytes:
     for entry in entries:
-        before = chain(before, entry.seq, content_hash(entry.message))
+        before = chain_hash(before, entry.seq, content_hash(entry.message))
     return before
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.transcript.transcript import Usage
-from amplifier_context_core.view.meter import Meter, measured, usage_of
+from amplifier_context_core.messages.usage import Usage, measured, usage_of
+from amplifier_context_core.view.meter import Meter
 
 OPENAI, ANTHROPIC = ("openai", "gpt-5"), ("anthropic", "claude")
 

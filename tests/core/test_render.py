@@ -14,6 +14,7 @@ from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
 from amplifier_context_core.messages.parsing import ROLES, read_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.rendering.renderer import (
     EMPTY_MESSAGE,
     INTERRUPTED,
@@ -31,7 +32,7 @@ from amplifier_context_core.rendering.renderer import (
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.summaries import ResultSummaries, Summaries
 from amplifier_context_core.rendering.thinking import without_thinking
-from amplifier_context_core.transcript.transcript import Response, Transcript
+from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_testing import check_request, conversations
 
 from .support import PNG_1X1, Message, block, call, result, rounds, says, transcript, user

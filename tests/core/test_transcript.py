@@ -6,7 +6,8 @@ import pytest
 
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.messages.parsing import read_message
-from amplifier_context_core.transcript.transcript import Entry, Response, Transcript, Usage, seq_of
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.transcript.transcript import Entry, Transcript, seq_of
 
 from .support import Message, call, result, says, system, transcript, user
 

@@ -34,8 +34,8 @@ from psycopg import sql
 
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.history import redactions
+from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_core.transcript.transcript import Response, Usage
 from amplifier_context_testing import coding_session
 from tests.stores.servers import POSTGRES, REDIS, drop_prefix, drop_schema, own_name, with_parameters
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, NotLoaded, load_config
+from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
-from amplifier_context_core.transcript.transcript import Response, Usage
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.talk import Talk
 from tests.manager.support import Message, ask, feed, rounds

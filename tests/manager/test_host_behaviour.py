@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.transcript.transcript import Response
+from amplifier_context_core.messages.usage import Response
 from amplifier_context_testing.talk import Talk
 from tests.manager.support import (
     Counter,

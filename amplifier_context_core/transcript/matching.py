@@ -1,17 +1,64 @@
-"""Is a message that is added one of the history's own, coming once more (a resumed sub-agent's transcript)?"""
+"""Whether what a host hands in is stored already: the beginning of a list, or a message of a replayed history.
+
+What is compared is described in `alignment`. Long lists are compared in slices, or in a thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
-from ..messages.parsing import INSTRUCTING, Message, Reading
-from .alignment import same_message, timestamp_of
-from .transcript import Snapshot
+from ..errors import InvalidMessage
+from ..futures import in_thread
+from ..messages.parsing import INSTRUCTING, Message, Reading, read_message
+from ..messages.timestamps import timestamp_of
+from .alignment import Alignment, Incoming, align, same_message
+from .transcript import Entry, Snapshot
 
+_BREATHE = 500  # messages compared in between two breaths of the event loop
 _AHEAD = 50  # messages a host may have left out when it replays a history
 
 
-class Replay:
+async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
+    """How far a list is the history itself: entries passed, and messages passed.
+
+    Stored system and developer messages that a filter left out are passed over. Mostly comparing is all this does, so
+    that the echo a host sends every turn costs next to nothing; a message that a filter changed is read and dropped.
+    """
+    place = heard = 0
+    while place < len(stored) and heard < len(incoming):
+        entry = stored[place]
+        if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
+            heard += 1
+        elif entry.role not in INSTRUCTING or entry.erased is not None:  # an erased one may have an echo here
+            break
+        place += 1
+        if place % _BREATHE == 0:
+            await asyncio.sleep(0)
+    if heard == len(incoming) and heard:
+        while place < len(stored) and stored[place].role in INSTRUCTING:
+            place += 1
+    return (place, heard) if heard else (0, 0)
+
+
+async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
+    """Line up a list with entries; a long one in a thread."""
+    small = len(stored) + len(incoming) <= _BREATHE
+    return align(stored, incoming) if small else await in_thread(align, stored, incoming)
+
+
+def _is_filtered(entry: Entry, raw: object) -> bool:
+    """Is it this entry as a host's filter left it (no thinking, no null keys)? What cannot be read is not."""
+    if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:
+        return False
+    try:
+        return same_message(entry, *read_message(cast(object, raw)))
+    except InvalidMessage:
+        return False
+
+
+class ReplayDetector:
     """How far a host has come that gives a history again, message by message.
 
     That begins, if at all, before the first request: who asks has given what there was to give.
@@ -31,23 +78,23 @@ class Replay:
         """May messages of the history come once more?"""
         return self._next is not None
 
-    def resumed(self) -> None:
+    def on_resume(self) -> None:
         """A history was resumed: all of it may come once more."""
         self._next, self._begins = 0, True
 
-    def listed(self) -> None:
+    def on_set_messages(self) -> None:
         """A list was made the history: its messages may come once more."""
         self._next = 0
 
-    def worked(self) -> None:
+    def on_human_message(self) -> None:
         """A human spoke: from now on, instructions are meant."""
         self._begins = False
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """None is expected any more."""
         self._next, self._begins = None, False
 
-    async def has(self, message: Message, reading: Reading) -> bool:
+    async def matches(self, message: Message, reading: Reading) -> bool:
         """Is it one of the history's next messages?
 
         Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one. But for

@@ -1,0 +1,63 @@
+"""What a provider reports of a response: tokens, model, outcome.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one response as its provider reported them.
+
+    Attributes:
+        input_tokens: all input, cache reads included.
+        output_tokens: what the model wrote.
+        cache_read_tokens: part of the input that came from the prompt cache.
+        cache_write_tokens: input written to the prompt cache (Anthropic: not part of `input_tokens`).
+    """
+
+    input_tokens: int
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Where an assistant message came from, as far as the message or the last ``llm:response`` tells."""
+
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+def measured(usage: Usage) -> int:
+    """Tokens of the whole input: cache reads are inside the gross figure, Anthropic's cache writes are not."""
+    return usage.input_tokens + usage.cache_write_tokens
+
+
+def usage_of(data: object) -> Usage | None:
+    """Usage out of an event's or message's dict; names of older providers are understood. None when there is none."""
+    if not isinstance(data, dict):
+        return None
+    figures: dict[str, int] = {}
+    names = {
+        "input_tokens": ("input_tokens", "input", "prompt_tokens"),
+        "output_tokens": ("output_tokens", "output", "completion_tokens"),
+        "cache_read_tokens": ("cache_read_tokens", "cache_read_input_tokens", "cache_read"),
+        "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens", "cache_write"),
+    }
+    for figure, spellings in names.items():
+        for spelling in spellings:
+            value = data.get(spelling)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                figures[figure] = value
+                break
+    if "input_tokens" not in figures:
+        return None
+    return Usage(**figures)
