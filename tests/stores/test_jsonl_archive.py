@@ -13,8 +13,8 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.jsonl.archive import Archive
-from amplifier_context_core.stores.jsonl.disk import Disk
-from amplifier_context_core.stores.jsonl.pending import Pending
+from amplifier_context_core.stores.jsonl.file_ops import Disk
+from amplifier_context_core.stores.jsonl.journal import Pending
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same
 from amplifier_context_testing.store_samples import entries, entry

@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import UNCOUNTED
-from amplifier_context_core.stores.jsonl import repair
+from amplifier_context_core.stores.jsonl import scan
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_samples import entries, entry
 
@@ -178,20 +178,20 @@ async def test_equal_messages_are_two_though_the_index_did_not_reach_the_disk_in
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut takes what was not fsynced: all but the index line of a message that came before is."""
-    from amplifier_context_core.stores.jsonl import disk as jsonl_disk
+    from amplifier_context_core.stores.jsonl import file_ops
 
     synced: dict[int, bytes] = {}  # inode -> its bytes on disk
     files = Files(root)
 
     def sync(descriptor: int) -> None:
         for path in (files.main, files.index):
-            if path.exists() and path.stat().st_ino == jsonl_disk.os.fstat(descriptor).st_ino:
+            if path.exists() and path.stat().st_ino == file_ops.os.fstat(descriptor).st_ino:
                 synced[path.stat().st_ino] = path.read_bytes()
 
     store = JsonlStore(root)
     await store.append("s", entries(1, 5))
     await store.release("s")
-    monkeypatch.setattr(jsonl_disk, "_sync", sync)
+    monkeypatch.setattr(file_ops, "_sync", sync)
     for seq in range(6, 10):
         await store.append("s", [entry(seq, entries(5, 5)[0].message)])
     power_cut = {path: synced.get(path.stat().st_ino, b"") for path in (files.main, files.index)}
@@ -588,7 +588,7 @@ async def test_a_long_file_without_an_index_is_read_with_words_in_the_log(
 ) -> None:
     files = await write(root, 10)
     files.index.unlink()
-    monkeypatch.setattr(repair, "_TOLD", 4)
+    monkeypatch.setattr(scan, "_TOLD", 4)
     store = JsonlStore(root)
     with caplog.at_level(logging.INFO):
         assert (await store.extent("s")).length == 10

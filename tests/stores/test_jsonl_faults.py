@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Store
-from amplifier_context_core.stores.jsonl import disk as jsonl_disk
+from amplifier_context_core.stores.jsonl import file_ops
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import Whole, assert_same, whole
 from amplifier_context_testing.store_samples import entries, entry
@@ -393,15 +393,15 @@ async def test_an_append_that_did_not_reach_the_disk_is_taken_back(root: Path, m
         raise OSError(errno.EIO, "Input/output error")
 
     opened: list[str] = []
-    real = jsonl_disk.open_file
+    real = file_ops.open_file
 
     def opening(path: str, flags: int) -> int:
         opened.append(Path(path).name)
         return real(path, flags)
 
-    monkeypatch.setattr(jsonl_disk, "open_file", opening)
+    monkeypatch.setattr(file_ops, "open_file", opening)
     with monkeypatch.context() as patch:
-        patch.setattr(jsonl_disk, "_sync", broken)
+        patch.setattr(file_ops, "_sync", broken)
         for _ in range(3):
             with pytest.raises(StoreError, match="disk reports a fault"):
                 await store.append("s", entries(4, 4))

@@ -21,13 +21,11 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError, SessionInUse, StoreError
 from amplifier_context_core.stores import Checkable, Extent, open_store
-from amplifier_context_core.stores.jsonl import desk as jsonl_desk
-from amplifier_context_core.stores.jsonl import disk as jsonl_disk
-from amplifier_context_core.stores.jsonl import history as jsonl_history
+from amplifier_context_core.stores.jsonl import engine as jsonl_engine
+from amplifier_context_core.stores.jsonl import file_ops, indexed_history, read_only_session
 from amplifier_context_core.stores.jsonl import index as jsonl_index
-from amplifier_context_core.stores.jsonl import look as jsonl_look
-from amplifier_context_core.stores.jsonl.files import SessionFiles
-from amplifier_context_core.stores.jsonl.pending import Edit, Pending, Step
+from amplifier_context_core.stores.jsonl.journal import Edit, Pending, Step
+from amplifier_context_core.stores.jsonl.paths import SessionFiles
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same
 from amplifier_context_testing.store_claims_history import Replacing, Rewriting
@@ -438,14 +436,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
-        real = jsonl_disk._sync  # pyright: ignore[reportPrivateUsage]
+        real = file_ops._sync  # pyright: ignore[reportPrivateUsage]
 
         def sync(descriptor: int) -> None:
             self.syncs += 1
             time.sleep(0.001)  # as a disk would take; meanwhile others come
             real(descriptor)
 
-        monkeypatch.setattr(jsonl_disk, "_sync", sync)
+        monkeypatch.setattr(file_ops, "_sync", sync)
 
 
 async def test_an_append_is_one_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,7 +477,7 @@ async def test_appends_at_the_same_time_share_an_fsync(root: Path, monkeypatch: 
 async def test_sessions_written_together_are_synced_two_at_a_time_on_a_quick_disk_and_all_at_once_on_a_slow_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl_desk, "_SLOW", 0.02)
+    monkeypatch.setattr(jsonl_engine, "_SLOW", 0.02)
     store = JsonlStore(root)
     names = [f"s{number}" for number in range(16)]
     for name in names:
@@ -497,7 +495,7 @@ async def test_sessions_written_together_are_synced_two_at_a_time_on_a_quick_dis
         with counting:
             now -= 1
 
-    monkeypatch.setattr(jsonl_disk, "_sync", sync)
+    monkeypatch.setattr(file_ops, "_sync", sync)
     found: list[int] = []
     for seq, takes in ((2, 0.0), (3, 0.03), (4, 0.03), (5, 0.0), (6, 0.0)):
         seconds = takes
@@ -522,7 +520,7 @@ async def test_sessions_written_together_are_on_disk_though_there_is_no_thread_t
     names = [f"s{number}" for number in range(4)]
     await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
     counted = Counted(monkeypatch)
-    monkeypatch.setattr(jsonl_desk.ThreadPoolExecutor, "submit", submit)
+    monkeypatch.setattr(jsonl_engine.ThreadPoolExecutor, "submit", submit)
     await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names))
     assert counted.syncs == 4
     await asyncio.gather(*(store.append(name, entries(3, 3)) for name in names))
@@ -561,11 +559,11 @@ async def test_what_is_written_for_many_begins_to_reach_the_disk_at_once_where_i
 async def test_of_sessions_synced_together_one_that_fails_stops_no_other(
     root: Path, monkeypatch: pytest.MonkeyPatch, slow: float
 ) -> None:
-    monkeypatch.setattr(jsonl_desk, "_SLOW", slow)
+    monkeypatch.setattr(jsonl_engine, "_SLOW", slow)
     store = JsonlStore(root)
     names = [f"s{number}" for number in range(8)]
     await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
-    real = jsonl_disk._sync  # pyright: ignore[reportPrivateUsage]
+    real = file_ops._sync  # pyright: ignore[reportPrivateUsage]
 
     def sync(descriptor: int) -> None:
         if "/s3/" in os.readlink(f"/proc/self/fd/{descriptor}"):
@@ -573,7 +571,7 @@ async def test_of_sessions_synced_together_one_that_fails_stops_no_other(
         real(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jsonl_disk, "_sync", sync)
+        patch.setattr(file_ops, "_sync", sync)
         calls = [store.append(name, entries(2, 2)) for name in names]
         came = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in came] == [StoreError if name == "s3" else type(None) for name in names]
@@ -671,7 +669,7 @@ async def test_an_edit_carried_out_in_part_is_carried_out_again(root: Path, monk
     files = await interrupted(root, monkeypatch)
     written = files.pending.read_bytes()
     session = SessionFiles("s", str(files.main), own_folder=True)
-    pending = Pending(session, jsonl_disk.Disk(durable=False))
+    pending = Pending(session, file_ops.Disk(durable=False))
     edit = pending.found()
     assert edit is not None
     for done in range(len(edit.steps) + 1):
@@ -720,7 +718,7 @@ async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root
 
 
 def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
-    disk = jsonl_disk.Disk(durable=False)
+    disk = file_ops.Disk(durable=False)
     path = str(root / "file")
     for _ in range(2):
         disk.put(path, 0, b"0123456789")
@@ -793,10 +791,10 @@ def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
         lines.add(one)
     path = root / "index"
     path.write_bytes(b"".join(lines.index))
-    with jsonl_disk.reading(str(path)) as descriptor:
+    with file_ops.reading(str(path)) as descriptor:
         assert descriptor is not None
         index = jsonl_index.Index(descriptor, path.stat().st_size)
-        history = jsonl_history.History("s", None, 0, index, 3_000, top=3_000)
+        history = indexed_history.History("s", None, 0, index, 3_000, top=3_000)
         for place in (0, 1, 777, 1_500, 2_998, 2_999):
             assert index.row(place).seq == place + 1
             assert [row.place for row in history.rows(place, place + 2)] == [*range(place, min(place + 2, 3_000))]
@@ -887,7 +885,7 @@ def test_an_index_that_was_cut_while_it_is_looked_at_is_damaged(tmp_path: Path, 
 async def test_who_looks_while_a_writer_shortens_the_history_finds_what_is_left(root: Path, keep: int) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 10))
-    with jsonl_look.looking(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
+    with read_only_session.looking(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
         assert look.extent() == Extent(10, 10)
         await store.replace("s", keep, [])
         assert_same(look.read(min(keep, 3), None), entries(1 + min(keep, 3), keep))

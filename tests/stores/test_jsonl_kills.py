@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores.jsonl import tail
+from amplifier_context_core.stores.jsonl import appender
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_samples import entry
 
@@ -83,7 +83,7 @@ async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_
     store = JsonlStore(root / "now")
     for seq, text in enumerate("abx", 1):
         await store.append("s", [entry(seq, text)])
-    write, written = tail.write_all, 0
+    write, written = appender.write_all, 0
 
     def killed(descriptor: int, data: bytes) -> None:
         nonlocal written
@@ -92,7 +92,7 @@ async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_
             shutil.copytree(root / "now", root / "then")
         write(descriptor, data)
 
-    monkeypatch.setattr(tail, "write_all", killed)
+    monkeypatch.setattr(appender, "write_all", killed)
     await store.append("s", [entry(seq, text) for seq, text in enumerate(said, 4)], atomic=False)
     await store.close()
     then = JsonlStore(root / "then")

@@ -14,7 +14,7 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.stores.jsonl.pending import Pending
+from amplifier_context_core.stores.jsonl.journal import Pending
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_samples import entries, entry

@@ -17,7 +17,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
-from amplifier_context_core.stores.sqlite import salvage, schema
+from amplifier_context_core.stores.sqlite import recovery, schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.store_claims import assert_same
 from amplifier_context_testing.store_samples import entries, entry
@@ -407,7 +407,7 @@ async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, 
 async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     await build(path)
     status = path.stat()
-    kept = salvage.salvage(path, (status.st_dev, status.st_ino))
+    kept = recovery.salvage(path, (status.st_dev, status.st_ino))
     assert kept is not None
     store = SqliteStore(path)
     assert_same(await store.read("s"), entries(1, 300))
@@ -416,7 +416,7 @@ async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     assert await store.extent("t") == Extent(15, 20)
     assert await store.verify("s") == []
     await store.close()
-    assert salvage.salvage(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
+    assert recovery.salvage(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
 
 
 async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path: Path) -> None:
@@ -426,7 +426,7 @@ async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path:
 
     def work() -> None:
         for _ in range(20):
-            with salvage._locked(path):  # pyright: ignore[reportPrivateUsage]
+            with recovery._locked(path):  # pyright: ignore[reportPrivateUsage]
                 inside.append(1)
                 most.append(len(inside))
                 time.sleep(0.001)

@@ -22,7 +22,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import engine, faults, watch
+from amplifier_context_core.stores.sqlite import engine, errors, file_identity
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Job
 from amplifier_context_testing.store_claims import assert_same
@@ -391,7 +391,7 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
     for name in raised - {"Warning"}:
         problem = getattr(sqlite3, name)("some words of a message")
         assert isinstance(problem, sqlite3.Error)
-        said = str(faults.store_error(problem, path))
+        said = str(errors.store_error(problem, path))
         assert said == f"the database {path} could not do what it was asked ({name})"
 
 
@@ -471,8 +471,8 @@ async def test_a_file_that_cannot_be_looked_at_now_is_not_taken_for_removed(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     with monkeypatch.context() as patched:
-        patched.setattr(watch.os, "readlink", lambda _: "elsewhere")
-        patched.setattr(watch, "place_of", stale)
+        patched.setattr(file_identity.os, "readlink", lambda _: "elsewhere")
+        patched.setattr(file_identity, "place_of", stale)
         with pytest.raises(StoreError, match="ESTALE"):
             await store.append("s", entries(3, 3))
     await store.append("s", entries(3, 3))
@@ -494,7 +494,7 @@ async def test_nothing_is_acknowledged_behind_a_link_that_leads_elsewhere_by_now
     store = SqliteStore(tmp_path / "now" / "sessions.db")
     await store.append("s", entries(1, 3))
     if not links:
-        monkeypatch.setattr(watch.os, "readlink", _no_links)
+        monkeypatch.setattr(file_identity.os, "readlink", _no_links)
     await store.append("s", entries(4, 4))
     (tmp_path / "then").symlink_to(tmp_path / "other")
     (tmp_path / "then").replace(tmp_path / "now")

@@ -438,7 +438,7 @@ async def test_a_file_of_which_nothing_can_be_saved_is_read_once(path: Path, mon
         target.write_bytes(source.read_bytes())
         copied.append(source)
 
-    monkeypatch.setattr("amplifier_context_core.stores.sqlite.salvage._copy", note)
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.recovery._copy", note)
     store = SqliteStore(path)
     for _ in range(3):
         with pytest.raises(StoreError, match="restore a backup"):

@@ -22,7 +22,7 @@ import orjson
 from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
-from .disk import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
+from .file_ops import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
 from .index import Row
 
 _TAIL = 1024  # bytes that surely hold a record

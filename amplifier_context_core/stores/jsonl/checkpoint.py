@@ -8,7 +8,7 @@ from typing import cast
 
 import orjson
 
-from .disk import read_at, reading, size_of
+from .file_ops import read_at, reading, size_of
 from .index import Row
 
 _VERSION = 1

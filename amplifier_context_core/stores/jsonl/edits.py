@@ -11,14 +11,14 @@ from typing import Any
 
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, message_json
+from .appender import encode_entries, end_of
 from .archive import Archive, Contents, archived_line, record_of, rewritten_line
 from .checkpoint import Saved, covered_by, encode, saved_at
-from .disk import Disk, exists
-from .files import SessionFiles
-from .history import History
+from .file_ops import Disk, exists
 from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
-from .pending import Step
-from .tail import encode_entries, end_of
+from .indexed_history import History
+from .journal import Step
+from .paths import SessionFiles
 
 Spoilt = Callable[[Row, bytes], None]
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, loads, message_json
 from ..protocol import UNCOUNTED
-from .disk import CHUNK, breathe, read_at
+from .file_ops import CHUNK, breathe, read_at
 
 BLANK = b" \t\r\n"
 _NEAR = 4096  # bytes: closer than that, reading on is cheaper than halving

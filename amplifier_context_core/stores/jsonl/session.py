@@ -4,8 +4,8 @@ A session is loaded, or it must be loaded first. Every operation asks `_loaded` 
 what an earlier call left undone is done there, the files are opened, or the caller gets the error. So files that could
 not be opened again are never taken for files that are not there.
 
-Appends go to the tail (`tail`). All other changes are edits (`edits`): written down in the pending file
-first, done from that moment on, and then carried out. Damage that is found by reading is mended (`mend`) before
+Appends go to the tail (`appender`). All other changes are edits (`edits`): written down in the pending file
+first, done from that moment on, and then carried out. Damage that is found by reading is mended (`repair`) before
 the read goes on.
 """
 
@@ -21,19 +21,19 @@ from ...errors import NotErased, StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, Repair, index_range
 from ..validation import check_index
+from .appender import Tail
 from .archive import Archive, Contents, record_of
 from .checkpoint import CheckpointDamaged, Saved, encode, load, saved_at
-from .claim import Claim
-from .disk import Disk, exists, read_at, reading, remove, size_of
 from .edits import Edits
-from .files import ERASED, SessionFiles
-from .history import History
+from .file_ops import Disk, exists, read_at, reading, remove, size_of
 from .index import IndexDamaged, Row
-from .look import stands
-from .mend import Mending, damaged_lines, erase_leftovers, pieces_of, put_aside, repairs_of
-from .pending import Edit, Pending, Step
-from .repair import examine
-from .tail import Tail
+from .indexed_history import History
+from .journal import Edit, Pending, Step
+from .lock import Claim
+from .paths import ERASED, SessionFiles
+from .read_only_session import stands
+from .repair import Mending, damaged_lines, erase_leftovers, pieces_of, put_aside, repairs_of
+from .scan import examine
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,15 @@
 """Sessions as files: one message a line, as the module we replace writes them, with what else we need beside it.
 
-    ROOT/<session id>/context-messages.jsonl             the history: one current message a line (files)
+    ROOT/<session id>/context-messages.jsonl             the history: one current message a line (paths)
                       context-messages.index.jsonl       where each stands, and its seq, turn and tokens (index)
                       context-messages.archive.jsonl     what edits took out (archive)
                       context-messages.checkpoint        (checkpoint)
-                      context-messages.pending           an edit that is being carried out (pending)
-                      context-messages.damaged           bytes that were no messages (mend)
-                      context-messages.lock, .owner      who writes (claim)
+                      context-messages.pending           an edit that is being carried out (journal)
+                      context-messages.damaged           bytes that were no messages (repair)
+                      context-messages.lock, .owner      who writes (lock)
 
 All but the main file can be missing. Calls are handed to one thread (worker), which does them in order
-(desk): whoever waits, waits on his own event loop. (aiofiles is no help here: it hands every single read and
+(engine): whoever waits, waits on his own event loop. (aiofiles is no help here: it hands every single read and
 write to some thread of a pool, and order is what this store is about.)
 """
 
@@ -24,9 +24,8 @@ from pathlib import Path
 from ...errors import ConfigError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
-from ..validation import check_session_id, url_path
-from .desk import Desk
-from .files import Places, is_beside
+from .engine import Desk
+from .paths import Places, is_beside
 from .worker import Worker
 
 _stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ...errors import StoreError
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, load
-from .disk import Disk, breathe, exists
-from .files import Part
-from .history import History
-from .look import Look, stands
-from .mend import ADOPTED, damaged_lines, misfit, notes_of
-from .pending import Pending
+from .file_ops import Disk, breathe, exists
+from .indexed_history import History
+from .journal import Pending
+from .paths import Part
+from .read_only_session import Look, stands
+from .repair import ADOPTED, damaged_lines, misfit, notes_of
 
 _OWN: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from ...errors import StoreError
 from ...futures import resolve, start_thread
 from ...transcript.transcript import Entry
-from .disk import begin_work
+from .file_ops import begin_work
 
 _Answer = TypeVar("_Answer")
 Append = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not

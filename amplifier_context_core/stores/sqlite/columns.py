@@ -10,7 +10,7 @@ import zlib
 from itertools import pairwise
 from typing import cast
 
-from .faults import damage
+from .errors import damage
 
 _LARGEST = 2**63 - 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Self
 
-from .faults import damage, made
+from .errors import damage, made
 
 _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 

@@ -21,14 +21,14 @@ from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
-from .carrying import REWRITTEN, WHOLE
-from .erasing import erase, is_erasing
-from .faults import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
+from .errors import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
+from .file_identity import Watch, place_of
 from .leases import TTL, Leases
-from .salvage import finish, is_cut, pop_repairs, put_log_aside, salvage
+from .recovery import finish, is_cut, pop_repairs, put_log_aside, salvage
+from .row_recovery import REWRITTEN, WHOLE
 from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
 from .search import drop
-from .watch import Watch, place_of
+from .secure_erase import erase, is_erasing
 from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
 
 log = logging.getLogger(__name__)

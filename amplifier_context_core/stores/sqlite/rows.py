@@ -12,7 +12,7 @@ from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
 from .columns import number_in, positions_in, seal_of, text_in
-from .faults import damage
+from .errors import damage
 from .schema import POSITION_BITS, POSITIONS
 
 COLUMNS = "seq, turn, tokens, origin, extra, message, crc"

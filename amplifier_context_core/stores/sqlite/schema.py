@@ -3,7 +3,7 @@
 Entries lie in the file in the order of their histories: their key is the session's number and their position in it,
 so that a range of a history is a range of the file, however many sessions share it. Positions are places, except that
 what was damaged and taken out leaves a hole. All tables are made at once and in this order, empty ones too: so they
-always begin at the same pages, and a database whose first page was destroyed can be given a new one (`salvage`).
+always begin at the same pages, and a database whose first page was destroyed can be given a new one (`recovery`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import StoreError
 from ..protocol import Durability
 from .columns import number_in, seal_of, text_in
 from .driver import Connection
-from .faults import code_of, damage, is_unwritable
+from .errors import code_of, damage, is_unwritable
 
 APPLICATION = 0x41436374  # "ACct": how a database says whose it is
 POSITION_BITS = 36  # of an entry's key; those above are the session's number

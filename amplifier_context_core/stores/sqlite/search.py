@@ -16,7 +16,7 @@ from ...errors import StoreError
 from ...transcript.search import ScanIndex, searchable_text
 from ...transcript.transcript import Entry
 from .columns import number_in
-from .histories import head_of, heads, keep, rows_between
+from .queries import head_of, heads, keep, rows_between
 from .rows import Head, entry_in, first_key
 from .schema import SEARCH_TABLE, has_fts5, has_search
 

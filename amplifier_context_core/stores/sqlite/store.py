@@ -2,7 +2,7 @@
 
 Any number of sessions share a file. Calls are carried out by a thread of the store; what is written at the same time
 shares one transaction and with it one fsync. What is in the file is described in `schema`, what calls do to it
-in `histories`, how they are run in `engine`.
+in `queries`, how they are run in `engine`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_range
-from ..sqlite import histories, search
+from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
-from .carrying import WHOLE
 from .engine import Engine
-from .erasing import erase, is_erasing, note_erasing
-from .faults import damage
-from .histories import Reading
+from .errors import damage
+from .queries import Reading
+from .recovery import pop_repairs
+from .row_recovery import WHOLE
 from .rows import Head
-from .salvage import pop_repairs
 from .schema import disconnect, has_fts5, only_reads
+from .secure_erase import erase, is_erasing, note_erasing
 from .verify import check, check_pages, problems, verify
 from .worker import Job, Then
 
@@ -78,11 +78,11 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(job: Job) -> Extent:
-            head = histories.head_of(job.db, session_id)
+            head = queries.head_of(job.db, session_id)
             if head is None:
-                histories.check_none(job.db, session_id)
+                queries.check_none(job.db, session_id)
             else:
-                histories.check_end(job.db, head)
+                queries.check_end(job.db, head)
             self._engine.leases.hold(job.db, session_id, anew=True)
             self._engine.listen(session_id, on_repair)
             for repair in pop_repairs(job.db, session_id):
@@ -107,17 +107,17 @@ class SqliteStore:
 
     async def extent(self, session_id: str) -> Extent:
         check_session_id(session_id)
-        return await self._engine.run("read", lambda job: _extent(histories.head_of(job.db, session_id)), session_id)
+        return await self._engine.run("read", lambda job: _extent(queries.head_of(job.db, session_id)), session_id)
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)
 
         def work(job: Job) -> list[Entry] | Then:
-            head = histories.head_of(job.db, session_id)
+            head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
             wanted = index_range(head.length, start, stop)
-            reading = partial(histories.read, session_id=session_id, head=head, wanted=wanted)
+            reading = partial(queries.read, session_id=session_id, head=head, wanted=wanted)
             return self._reading(job, session_id, reading, "entries", long=len(wanted) > _LONG)
 
         return await self._engine.run("read", work, session_id)
@@ -127,10 +127,10 @@ class SqliteStore:
         asked = tuple(seqs)
 
         def work(job: Job) -> list[Entry] | Then:
-            head = histories.head_of(job.db, session_id)
+            head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
-            reading = partial(histories.find, session_id=session_id, head=head, seqs=asked)
+            reading = partial(queries.find, session_id=session_id, head=head, seqs=asked)
             return self._reading(job, session_id, reading, "entries", long=len(asked) > _LONG)
 
         return await self._engine.run("read", work, session_id)
@@ -139,10 +139,10 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(job: Job) -> list[Entry] | Then:
-            head = histories.head_of(job.db, session_id)
+            head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
-            reading = partial(histories.archived, session_id=session_id, head=head)
+            reading = partial(queries.archived, session_id=session_id, head=head)
             return self._reading(job, session_id, reading, "archive", long=True)
 
         return await self._engine.run("read", work, session_id)
@@ -151,13 +151,13 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(job: Job) -> bytes | Then | None:
-            head = histories.head_of(job.db, session_id)
-            data, damaged = histories.load_checkpoint(job.db, head) if head else (None, False)
+            head = queries.head_of(job.db, session_id)
+            data, damaged = queries.load_checkpoint(job.db, head) if head else (None, False)
             return Then(drop, "write", otherwise=report) if damaged else data
 
         def drop(job: Job) -> None:
-            head = histories.head_of(job.db, session_id)
-            if head and histories.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
+            head = queries.head_of(job.db, session_id)
+            if head and queries.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
                 job.db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
             report(job)
 
@@ -167,7 +167,7 @@ class SqliteStore:
         return await self._engine.run("read", work, session_id)
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._engine.run("read", lambda job: histories.sessions(job.db))
+        return await self._engine.run("read", lambda job: queries.sessions(job.db))
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -175,24 +175,24 @@ class SqliteStore:
         batch = tuple(entries)
         check_session_id(session_id)
         if batch:
-            await self._change(session_id, lambda db: histories.append(db, session_id, batch))
+            await self._change(session_id, lambda db: queries.append(db, session_id, batch))
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
-        await self._change(session_id, lambda db: histories.replace(db, session_id, keep, batch, archive=self._archive))
+        await self._change(session_id, lambda db: queries.replace(db, session_id, keep, batch, archive=self._archive))
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        await self._change(session_id, lambda db: histories.save_checkpoint(db, session_id, covered, data))
+        await self._change(session_id, lambda db: queries.save_checkpoint(db, session_id, covered, data))
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         batch = tuple(entries)
 
         def work(job: Job) -> Then | None:
-            if histories.head_of(job.db, session_id) is None:
+            if queries.head_of(job.db, session_id) is None:
                 return None
             self._engine.leases.hold(job.db, session_id)
-            if histories.rewrite(job.db, session_id, batch):
+            if queries.rewrite(job.db, session_id, batch):
                 check(job.db)  # or what a damaged page holds by mistake would stay in the file
                 search.drop(job.db)  # words that are erased are in it, and maybe where nobody looks for them
                 note_erasing(job.db)
@@ -205,12 +205,12 @@ class SqliteStore:
         check_session_id(new_id)
 
         def work(job: Job) -> None:
-            if histories.head_of(job.db, session_id) is None:
+            if queries.head_of(job.db, session_id) is None:
                 raise no_session(session_id)
-            if histories.head_of(job.db, new_id) is not None:
+            if queries.head_of(job.db, new_id) is not None:
                 raise session_exists(new_id)
             self._engine.leases.hold(job.db, new_id)
-            histories.fork(job.db, session_id, new_id, length)
+            queries.fork(job.db, session_id, new_id, length)
 
         await self._engine.run("write", work, session_id)
 
@@ -220,7 +220,7 @@ class SqliteStore:
         def work(job: Job) -> None:
             self._engine.leases.check_free(job.db, session_id)
             self._engine.leases.release(job.db, session_id)
-            histories.delete(job.db, session_id)
+            queries.delete(job.db, session_id)
             self._engine.unlisten(session_id)
 
         await self._engine.run("write", work, session_id)
@@ -321,7 +321,7 @@ class SqliteStore:
             if not self._engine.leases.is_free(job.db, session_id):
                 return left_out(job)
             check_pages(job.db)  # or what is sound may only have been hard to find
-            lost = histories.set_aside(job.db, session_id, found.damaged, came)
+            lost = queries.set_aside(job.db, session_id, found.damaged, came)
             if lost < len(found.damaged) and job.begin and not job.tried:
                 job.tried = True
                 return Then(*job.begin)  # the database was rewritten, or repaired by another: it reads differently

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import index_range
-from ..sqlite import histories
-from .carrying import READERS, checkpoint_in
-from .faults import damage, store_error
+from ..sqlite import queries
+from .errors import damage, store_error
+from .row_recovery import READERS, checkpoint_in
 from .rows import first_key
 from .schema import POSITION_BITS, disconnect, open_to_read
 
@@ -72,7 +72,7 @@ def _of_database(db: sqlite3.Connection, wrong: list[str]) -> None:
     """Check the pages and every row but those of messages; the first such row that is damaged raises."""
     said = [bytes(line).decode("utf-8", "replace") for (line,) in db.execute(f"PRAGMA integrity_check({_MOST})")]
     wrong += [f"database: {line}" for line in said if line != "ok"]
-    histories.sessions(db)
+    queries.sessions(db)
     for table, read in READERS.items():
         for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of a few names
             read(row)
@@ -83,10 +83,10 @@ def _of_database(db: sqlite3.Connection, wrong: list[str]) -> None:
 
 
 def _of_session(db: sqlite3.Connection, wrong: list[str], session_id: str) -> None:
-    head = histories.head_of(db, session_id)
+    head = queries.head_of(db, session_id)
     if head is None:
         return
-    history = histories.read(db, session_id, head, index_range(head.length, 0, None))
+    history = queries.read(db, session_id, head, index_range(head.length, 0, None))
     start = first_key(head.number)
     wrong += [f"the message at place {head.place(key - start)} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
@@ -97,7 +97,7 @@ def _of_session(db: sqlite3.Connection, wrong: list[str], session_id: str) -> No
     ).fetchone()
     if others:
         wrong.append(f"{others} messages lie behind the end of the history")
-    _, damaged = histories.load_checkpoint(db, head)
+    _, damaged = queries.load_checkpoint(db, head)
     wrong += ["the checkpoint is damaged"] if damaged else []
-    old = histories.archived(db, session_id, head)
+    old = queries.archived(db, session_id, head)
     wrong += [f"{len(old.damaged)} archived messages are damaged"] if old.damaged else []

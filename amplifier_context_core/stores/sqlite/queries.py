@@ -19,7 +19,7 @@ from ..codec import loads
 from ..protocol import SessionInfo
 from ..validation import check_index, no_session, session_exists
 from .driver import the_row
-from .faults import damage
+from .errors import damage
 from .leases import holder_of, holders
 from .rows import (
     COLUMNS,

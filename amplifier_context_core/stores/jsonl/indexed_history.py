@@ -9,7 +9,7 @@ from itertools import islice
 from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry
-from .disk import breathe, read_at
+from .file_ops import breathe, read_at
 from .index import Index, IndexDamaged, Row, crc_of, spans
 
 _MANY = 500  # seqs looked for: reading the whole index once is cheaper than halving it so often

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from .disk import Disk, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
-from .files import SessionFiles
-from .history import History, fits
+from .file_ops import Disk, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
 from .index import Index, IndexDamaged, Lines, Row
-from .pending import Edit, Pending, Step
-from .repair import RECENT
+from .indexed_history import History, fits
+from .journal import Edit, Pending, Step
+from .paths import SessionFiles
+from .scan import RECENT
 
 _HELD = 64 * 1024  # bytes kept back at most where nothing is promised of them
 _FLAGS = os.O_RDWR | os.O_APPEND

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
 from ..validation import check_session_id
-from .disk import exists
+from .file_ops import exists
 
 MAIN = "context-messages.jsonl"
 

@@ -19,7 +19,7 @@ from typing import Any
 from ...errors import ConfigError
 from ..validation import check_session_id, recovered_id
 from .columns import number_in, positions_in, text_in, time_in
-from .faults import damage
+from .errors import damage
 from .first_page import FirstPage
 from .leases import holder_in
 from .rows import COLUMNS, LARGEST_NUMBER, VALUES, Found, Head, entry_in, first_key, head_in, unsealed

@@ -16,8 +16,8 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from .disk import Disk, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
-from .files import Part, SessionFiles
+from .file_ops import Disk, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
+from .paths import Part, SessionFiles
 
 _MAGIC = b"amplifier-context-pending 1"
 _ROOM = 1 << 18  # bytes the file may keep between two edits

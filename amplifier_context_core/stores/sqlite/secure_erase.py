@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...errors import NotErased
 from .columns import number_in
-from .salvage import discard_kept
+from .recovery import discard_kept
 from .worker import Job, Then
 
 log = logging.getLogger(__name__)

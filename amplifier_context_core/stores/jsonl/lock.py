@@ -17,8 +17,8 @@ from typing import Any, cast
 from filelock import FileLock, Timeout
 
 from ...errors import SessionInUse
-from .disk import Disk, check_ordinary, open_file, read_at, reading, remove
-from .files import SessionFiles
+from .file_ops import Disk, check_ordinary, open_file, read_at, reading, remove
+from .paths import SessionFiles
 
 _SOMEBODY = "another process"
 

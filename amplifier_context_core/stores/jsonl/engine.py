@@ -20,13 +20,13 @@ from ...errors import ConfigError, StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, report_repair
 from ..validation import check_index, check_session_id, no_session, session_exists
-from .claim import holder_of
-from .disk import breathe, exists, store_error
-from .files import Part, Places, SessionFiles
+from .appender import Tail
+from .file_ops import breathe, exists, store_error
 from .index import IndexDamaged
-from .look import Look, looking
+from .lock import holder_of
+from .paths import Part, Places, SessionFiles
+from .read_only_session import Look, looking
 from .session import Session
-from .tail import Tail
 from .verify import problems_of
 from .worker import Append
 

@@ -13,12 +13,12 @@ from ...transcript.transcript import Entry
 from ..protocol import Extent, index_range
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, Saved, load
-from .claim import holder_of
-from .disk import Disk, exists, reading, size_of
-from .files import SessionFiles
-from .history import History, fits
+from .file_ops import Disk, exists, reading, size_of
 from .index import Index, IndexDamaged, Row
-from .repair import Findings, examine
+from .indexed_history import History, fits
+from .lock import holder_of
+from .paths import SessionFiles
+from .scan import Findings, examine
 
 _TRIES = 5  # looks at a session that is being changed, before what does not fit is taken for damage
 _Answer = TypeVar("_Answer")

@@ -1,6 +1,6 @@
 """What can be saved of a damaged database is written into a new one, and the damaged one is kept beside it.
 
-What is read of it is in `carrying`. The new database takes the damaged one's place only when it is whole and on disk;
+What is read of it is in `row_recovery`. The new database takes the damaged one's place only when it is whole and on disk;
 the process that is killed in between has the rest done by the next one.
 """
 
@@ -20,9 +20,9 @@ from filelock import FileLock
 
 from ...errors import StoreError
 from ..protocol import Repair
-from .carrying import carry
 from .columns import number_in, text_in
 from .first_page import first_pages
+from .row_recovery import carry
 from .schema import beside, connections, disconnect, make_file, open_database, sync_folder
 
 _LOCKED = 0x40000000  # where SQLite's locks lie in a file
