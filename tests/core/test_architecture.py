@@ -37,7 +37,7 @@ LAYERS = (
     ("compat",),
     ("cli",),
 )
-STILL_TWICE = {"Claim", "Connection", "Cut", "History", "Line", "Reading", "Row", "Worker"}
+STILL_TWICE: set[str] = set()
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
 IMPURE = frozenset(

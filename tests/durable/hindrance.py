@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
-from amplifier_context_core.stores.jsonl.journal import Pending
+from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.postgres.line import PostgresConnections
 from amplifier_context_core.stores.redis.line import RedisConnections
 from amplifier_context_core.stores.redis.store import RedisLine
@@ -25,7 +25,7 @@ class Hindrance:
         self._patch = patch
         self.tries = 0
         self._is_on = False
-        self._hinder(Pending, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
+        self._hinder(RedoJournal, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(secure_erase, "_write_anew", NotErased("not erased yet"))
         self._hinder(PostgresConnections, "do_slowly", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")

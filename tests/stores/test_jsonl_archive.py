@@ -13,8 +13,8 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.jsonl.archive import Archive
-from amplifier_context_core.stores.jsonl.file_ops import Disk
-from amplifier_context_core.stores.jsonl.journal import Pending
+from amplifier_context_core.stores.jsonl.file_ops import FileOps
+from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same
 from amplifier_context_testing.store_samples import entries, entry
@@ -89,7 +89,7 @@ async def test_whatever_bit_flips_it_is_seen_and_costs_what_it_hit(root: Path) -
     """Each byte in turn. A line end that is hit costs the two lines that it parted."""
     files = await archive(root)
     data = files.archive.read_bytes()
-    read = Archive("s", str(files.archive), Disk(durable=False))
+    read = Archive("s", str(files.archive), FileOps(durable=False))
     held = [4, 5, 6, 0, 7, 8, 0]  # by line; 0 for a record
     for place in range(len(data)):
         flipped = bytearray(data)
@@ -222,7 +222,7 @@ async def test_what_an_edit_that_never_was_left_in_the_archive_is_erased_with_it
 
     await store.open("s")
     with monkeypatch.context() as patch:
-        patch.setattr(Pending, "begin", refused)
+        patch.setattr(RedoJournal, "begin", refused)
         patch.setattr("amplifier_context_core.stores.jsonl.archive.Archive.cut", refused)
         with pytest.raises(Exception, match="No space left"):
             await store.replace("s", 1, [])

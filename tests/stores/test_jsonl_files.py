@@ -24,7 +24,7 @@ from amplifier_context_core.stores import Checkable, Extent, open_store
 from amplifier_context_core.stores.jsonl import engine as jsonl_engine
 from amplifier_context_core.stores.jsonl import file_ops, indexed_history, read_only_session
 from amplifier_context_core.stores.jsonl import index as jsonl_index
-from amplifier_context_core.stores.jsonl.journal import Edit, Pending, Step
+from amplifier_context_core.stores.jsonl.journal import Operation, RedoJournal, Transaction
 from amplifier_context_core.stores.jsonl.paths import SessionFiles
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same
@@ -633,14 +633,14 @@ async def test_what_is_not_promised_is_kept_back_until_it_is_worth_a_write(root:
 async def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     """A session whose last edit was written down, and nothing of it carried out."""
 
-    def no_way(self: Pending, edit: Edit) -> None:
+    def no_way(self: RedoJournal, edit: Transaction) -> None:
         raise OSError(5, "Input/output error")
 
     store = JsonlStore(root, durability="flush")
     await store.append("s", entries(1, 6))
     await store.save_checkpoint("s", 5, b"five")
     with monkeypatch.context() as patch:
-        patch.setattr(Pending, "carry_out", no_way)
+        patch.setattr(RedoJournal, "carry_out", no_way)
         await store.replace("s", 3, entries(7, 8))
         with pytest.raises(StoreError):
             await store.read("s")
@@ -669,11 +669,11 @@ async def test_an_edit_carried_out_in_part_is_carried_out_again(root: Path, monk
     files = await interrupted(root, monkeypatch)
     written = files.pending.read_bytes()
     session = SessionFiles("s", str(files.main), own_folder=True)
-    pending = Pending(session, file_ops.Disk(durable=False))
+    pending = RedoJournal(session, file_ops.FileOps(durable=False))
     edit = pending.found()
     assert edit is not None
     for done in range(len(edit.steps) + 1):
-        pending.carry_out(Edit(edit.steps[:done]))
+        pending.carry_out(Transaction(edit.steps[:done]))
         assert files.pending.read_bytes() == written
     assert (await reopen(root, go_on=False)).seqs == [1, 2, 3, 7, 8]
 
@@ -702,14 +702,14 @@ async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     noted: list[bytes] = []
-    real = Pending.end
+    real = RedoJournal.end
 
-    def ending(self: Pending, *, surely: bool) -> None:
+    def ending(self: RedoJournal, *, surely: bool) -> None:
         noted.append(Files(root).pending.read_bytes())
         real(self, surely=surely)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pending, "end", ending)
+        patch.setattr(RedoJournal, "end", ending)
         await store.append("s", entries(4, 6))
     await store.append("s", entries(7, 7))
     await store.close()
@@ -718,13 +718,13 @@ async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root
 
 
 def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
-    disk = file_ops.Disk(durable=False)
+    disk = file_ops.FileOps(durable=False)
     path = str(root / "file")
     for _ in range(2):
         disk.put(path, 0, b"0123456789")
         disk.put(path, 4, b"four")
         assert (root / "file").read_bytes() == b"0123four"
-    assert Step("put", "main").data == b""
+    assert Operation("put", "main").data == b""
 
 
 # -- how little is read -----------------------------------------------------------------------------------------------
@@ -786,7 +786,7 @@ async def test_a_steady_session_reads_nothing_from_the_disk(root: Path, monkeypa
 
 
 def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
-    lines = jsonl_index.Lines("s")
+    lines = jsonl_index.RecordWriter("s")
     for one in entries(1, 3_000):
         lines.add(one)
     path = root / "index"
@@ -794,7 +794,7 @@ def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
     with file_ops.reading(str(path)) as descriptor:
         assert descriptor is not None
         index = jsonl_index.Index(descriptor, path.stat().st_size)
-        history = indexed_history.History("s", None, 0, index, 3_000, top=3_000)
+        history = indexed_history.IndexedHistory("s", None, 0, index, 3_000, top=3_000)
         for place in (0, 1, 777, 1_500, 2_998, 2_999):
             assert index.row(place).seq == place + 1
             assert [row.place for row in history.rows(place, place + 2)] == [*range(place, min(place + 2, 3_000))]
@@ -804,7 +804,7 @@ def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
 
 def test_odd_extras_survive_the_index(root: Path) -> None:
     for message in odd_messages().values():
-        row = jsonl_index.Row(0, 1, 0, 10, 1, 1, 5, {"session_id": str(message)[:80], "big": 2**70}, 9)
+        row = jsonl_index.IndexRecord(0, 1, 0, 10, 1, 1, 5, {"session_id": str(message)[:80], "big": 2**70}, 9)
         assert jsonl_index.decode(row.encode()) == row
 
 
@@ -866,7 +866,7 @@ async def test_a_session_that_cannot_be_opened_can_be_deleted(root: Path) -> Non
 @pytest.mark.parametrize("left", [0, 1, 5, 39])
 def test_an_index_that_was_cut_while_it_is_looked_at_is_damaged(tmp_path: Path, left: int) -> None:
     path = tmp_path / "index"
-    lines = jsonl_index.Lines("s")
+    lines = jsonl_index.RecordWriter("s")
     for one in entries(1, 40):
         lines.add(one)
     path.write_bytes(b"".join(lines.index))

@@ -14,7 +14,7 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.stores.jsonl.journal import Pending
+from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.store_claims import assert_same, whole
 from amplifier_context_testing.store_samples import entries, entry
@@ -155,13 +155,13 @@ async def test_a_fork_beside_the_one_file_that_cannot_be_looked_at_is_not_taken_
 async def test_a_forget_that_cannot_erase_yet_says_so_and_the_same_call_finishes_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(self: Pending, edit: object) -> None:
+    def refused(self: RedoJournal, edit: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     manager = ContextManager(load_config({}), session_id="s", store=JsonlStore(root))
     await manager.add_message({"role": "user", "content": SECRET})
     with monkeypatch.context() as patch:
-        patch.setattr(Pending, "carry_out", refused)
+        patch.setattr(RedoJournal, "carry_out", refused)
         with pytest.raises(NotErased):
             await manager.forget(["m1"])
         assert [message["content"] for message in await manager.get_messages()] == ["(erased)"]
@@ -199,13 +199,13 @@ async def test_an_edit_that_waits_survives_a_store_that_is_given_up(
 ) -> None:
     """What the edit wrote beside the files is needed when it is carried out at last."""
 
-    def refused(self: Pending, edit: object) -> None:
+    def refused(self: RedoJournal, edit: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     store = JsonlStore(root)
     await store.append("s", entries(1, 4))
     with monkeypatch.context() as patch:
-        patch.setattr(Pending, "carry_out", refused)
+        patch.setattr(RedoJournal, "carry_out", refused)
         with pytest.raises(NotErased):
             await store.rewrite("s", [entry(2, "anew")])
         await store._worker.run(store._desk.abandon)  # pyright: ignore[reportPrivateUsage]
@@ -226,15 +226,15 @@ async def test_a_mended_session_is_reported_though_mending_had_to_wait(
     data = bytearray(files.main.read_bytes())
     data[len(files.lines[0])] = ord("[")
     files.main.write_bytes(data)
-    real, calls = Pending.carry_out, list[int]()
+    real, calls = RedoJournal.carry_out, list[int]()
 
-    def once(self: Pending, edit: Any) -> None:
+    def once(self: RedoJournal, edit: Any) -> None:
         calls.append(1)
         if len(calls) == 1:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(self, edit)
 
-    monkeypatch.setattr(Pending, "carry_out", once)
+    monkeypatch.setattr(RedoJournal, "carry_out", once)
     with pytest.raises(StoreError):
         await store.read("s")
     assert [one.seq for one in await store.read("s")] == [1, 3, 4]

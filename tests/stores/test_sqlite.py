@@ -17,7 +17,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Checkable, Searchable, Store, open_store
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.stores.sqlite.worker import Job
+from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.store_claims_history import Replacing, Rewriting
 from amplifier_context_testing.store_claims_model import LikeTheReference
 from amplifier_context_testing.store_contract import (
@@ -377,7 +377,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_went_while_others_were_w
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
 
-    def remove(job: Job) -> None:
+    def remove(job: Task) -> None:
         path.unlink()
 
     removing = store._engine.run("write", remove)  # pyright: ignore[reportPrivateUsage]

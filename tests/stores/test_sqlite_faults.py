@@ -24,7 +24,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors, file_identity
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.stores.sqlite.worker import Job
+from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.store_claims import assert_same
 from amplifier_context_testing.store_samples import entries, entry
 
@@ -58,7 +58,7 @@ def largest_file(size: int) -> Generator[None]:
 
 
 async def sql(store: SqliteStore, statement: str) -> None:
-    def run(job: Job) -> None:
+    def run(job: Task) -> None:
         job.db.execute(statement).fetchall()
 
     await store._engine.run("alone", run)  # pyright: ignore[reportPrivateUsage]
@@ -337,7 +337,7 @@ async def test_an_io_error_is_told_and_the_next_call_goes_on(
 ) -> None:
     await store.append("s", entries(1, 1))
 
-    def fail(job: Job) -> None:
+    def fail(job: Task) -> None:
         problem = sqlite3.OperationalError("disk I/O error")
         problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
         raise problem
@@ -396,7 +396,7 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
 
 
 async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
-    def fail(job: Job) -> None:
+    def fail(job: Task) -> None:
         raise RuntimeError("ours")
 
     for kind in ("read", "write", "note", "alone", "apart"):

@@ -395,13 +395,13 @@ def test_what_the_driver_does_not_document_is_one_of_its_documented_errors(path:
     plain.close()
     with pytest.raises(UnicodeDecodeError):
         sqlite3.connect(path).execute("SELECT 1 FROM sqlite_master")
-    db = sqlite3.connect(path, factory=driver.Connection)
-    for run in (db.execute, lambda sql: db.cursor(driver.Cursor).execute(sql)):  # pyright: ignore[reportUnknownLambdaType]
+    db = sqlite3.connect(path, factory=driver.CheckedConnection)
+    for run in (db.execute, lambda sql: db.cursor(driver.CheckedCursor).execute(sql)):  # pyright: ignore[reportUnknownLambdaType]
         with pytest.raises(sqlite3.DatabaseError) as caught:
             run("SELECT 1 FROM sqlite_master")
         assert caught.value.sqlite_errorname == "SQLITE_CORRUPT"
     with pytest.raises(sqlite3.DataError):
-        sqlite3.connect(":memory:", factory=driver.Connection).execute("SELECT ?", (2**64,))
+        sqlite3.connect(":memory:", factory=driver.CheckedConnection).execute("SELECT ?", (2**64,))
     db.close()
 
 

@@ -13,7 +13,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.jsonl import worker as jsonl_worker
 from amplifier_context_core.stores.servers.owner import Owner
 from amplifier_context_core.stores.sqlite import worker as sqlite_worker
-from amplifier_context_core.stores.sqlite.engine import Engine
+from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 
 DEADLINE = 5.0  # seconds a call may take here at most
 PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), ValueError("no")]
@@ -37,7 +37,7 @@ def of(problem: BaseException) -> type[BaseException]:
     return StoreError if isinstance(problem, StopIteration) else type(problem)
 
 
-def put(worker: jsonl_worker.Worker, work: Callable[[], object] | None) -> asyncio.Future[object]:
+def put(worker: jsonl_worker.JsonlWorker, work: Callable[[], object] | None) -> asyncio.Future[object]:
     """Have a jsonl worker do some work, or without it an append; give the future of its answer."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[object] = loop.create_future()
@@ -48,7 +48,7 @@ def put(worker: jsonl_worker.Worker, work: Callable[[], object] | None) -> async
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_the_jsonl_worker_answers_every_call(problem: BaseException) -> None:
-    worker = jsonl_worker.Worker(raising(problem), list)
+    worker = jsonl_worker.JsonlWorker(raising(problem), list)
     for work in (raising(problem), None):
         assert type(await ended(put(worker, work))) is of(problem)
     assert await asyncio.wait_for(worker.run(lambda: "goes on"), DEADLINE) == "goes on"
@@ -58,7 +58,7 @@ async def test_the_jsonl_worker_answers_every_call(problem: BaseException) -> No
 async def test_a_listener_that_raises_hides_no_answer() -> None:
     problem = ValueError("of a listener")
     told = [raising(problem)]
-    worker = jsonl_worker.Worker(raising(problem), lambda: [told.pop()] if told else [])
+    worker = jsonl_worker.JsonlWorker(raising(problem), lambda: [told.pop()] if told else [])
     seen: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
     assert await asyncio.wait_for(worker.run(lambda: "done"), DEADLINE) == "done"
@@ -72,8 +72,8 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    files = jsonl_worker.Worker(lambda appends: [None] * len(appends), list)
-    database = Engine(tmp_path / "sessions.db", "fsync", 1.0)
+    files = jsonl_worker.JsonlWorker(lambda appends: [None] * len(appends), list)
+    database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     server = Owner("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
         lambda: asyncio.ensure_future(files.run(lambda: "done")),
@@ -97,7 +97,7 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
     loop = asyncio.get_running_loop()
     handled: list[int] = []
 
-    def handle(jobs: Sequence[sqlite_worker.Job]) -> None:
+    def handle(jobs: Sequence[sqlite_worker.Task]) -> None:
         handled.append(len(jobs))
         if len(handled) == 1:
             raise problem
@@ -110,8 +110,8 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
             raise problem
         return None
 
-    worker = sqlite_worker.Worker("test", handle, tick)
-    jobs = [sqlite_worker.Job(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
+    worker = sqlite_worker.SqliteWorker("test", handle, tick)
+    jobs = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
     for job in jobs:
         worker.put(job)
     first, second = [job.future for job in jobs]
@@ -124,10 +124,10 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "sessions.db", "fsync", 1.0)
-    kinds: tuple[sqlite_worker.Kind, ...] = ("read", "write", "alone", "apart")
+    engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
+    kinds: tuple[sqlite_worker.TaskKind, ...] = ("read", "write", "alone", "apart")
     for kind in kinds:
-        job = sqlite_worker.Job(raising(problem), kind, future=asyncio.get_running_loop().create_future())
+        job = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
         engine.put(job)
         assert job.future is not None
         assert type(await ended(job.future)) is of(problem)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from .file_ops import Disk, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
-from .index import Index, IndexDamaged, Lines, Row
-from .indexed_history import History, fits
-from .journal import Edit, Pending, Step
+from .file_ops import FileOps, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
+from .index import Index, IndexDamaged, IndexRecord, RecordWriter
+from .indexed_history import IndexedHistory, fits
+from .journal import Operation, RedoJournal, Transaction
 from .paths import SessionFiles
 from .scan import RECENT
 
@@ -29,16 +29,16 @@ _HELD = 64 * 1024  # bytes kept back at most where nothing is promised of them
 _FLAGS = os.O_RDWR | os.O_APPEND
 
 
-class _UnderWay(NamedTuple):
+class _Uncommitted(NamedTuple):
     """What an append has written and is not part of the history yet."""
 
-    lines: Lines
+    lines: RecordWriter
     whole: bool  # it stands in the pending file too
     came_before: bool
     sizes: tuple[int, int]
 
 
-class Tail:
+class Appender:
     """Where a history goes on.
 
     Attributes:
@@ -48,7 +48,7 @@ class Tail:
         last_seq: the highest seq ever given.
     """
 
-    def __init__(self, files: SessionFiles, disk: Disk, pending: Pending, *, holds: bool) -> None:
+    def __init__(self, files: SessionFiles, disk: FileOps, pending: RedoJournal, *, holds: bool) -> None:
         """Open the files there are. Nothing may be asked of it before `learn` has returned True.
 
         Args:
@@ -63,13 +63,13 @@ class Tail:
         self._files, self._disk, self._pending, self._holds = files, disk, pending, holds
         self.main: int | None = None
         self.index: Index | None = None
-        self.lines = Lines(files.session_id)
+        self.lines = RecordWriter(files.session_id)
         self.last_seq = 0
         self._written = (0, 0)  # bytes of the main file and of the index that are in the files
         self._is_refused = False  # a write failed: the files may hold more than `_written`
         self._is_named = False  # the folder was synced since the files were made
-        self._held: list[Lines] = []
-        self._under_way: _UnderWay | None = None
+        self._held: list[RecordWriter] = []
+        self._under_way: _Uncommitted | None = None
         self._place: tuple[int, int] | None = None  # of the main file that is open: its device, and its number there
         self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
         try:
@@ -89,10 +89,10 @@ class Tail:
         """True if there is a main file, or anything is kept back to be written to it."""
         return self.main is not None or bool(self._held)
 
-    def history(self) -> History:
+    def history(self) -> IndexedHistory:
         """What the files hold; what is kept back must be written before."""
         last = self.lines
-        return History(
+        return IndexedHistory(
             last.session_id, self.main, last.offset, self.index, last.place, top=last.top, rising=last.rising
         )
 
@@ -104,7 +104,7 @@ class Tail:
         if found is None:
             return False
         history, last = found
-        self.lines = Lines.after(self._files.session_id, last)
+        self.lines = RecordWriter.after(self._files.session_id, last)
         size = 0 if history.index is None else history.index.size
         if self.index is not None and self.index.size != size:  # its last line is torn
             os.ftruncate(self.index.descriptor, size)
@@ -192,7 +192,7 @@ class Tail:
             self.settle(self.sync())
             self._held, self.lines = [], now
 
-    def _hold(self, lines: Lines) -> None:
+    def _hold(self, lines: RecordWriter) -> None:
         """Keep entries in memory until enough have come together."""
         self._held.append(lines)
         if lines.offset - self._written[0] >= _HELD:
@@ -203,11 +203,11 @@ class Tail:
                 raise
         self._go_on_after(lines)
 
-    def _go_on_after(self, lines: Lines) -> None:
+    def _go_on_after(self, lines: RecordWriter) -> None:
         self.last_seq = max(self.last_seq, lines.top)
         self.lines = lines.continued()
 
-    def _put(self, parts: Sequence[Lines], *, whole: bool) -> None:
+    def _put(self, parts: Sequence[RecordWriter], *, whole: bool) -> None:
         """Write lines into the files, or raise with the files as they were."""
         at_main, at_index = self._written
         crcs = [crc for lines in parts for crc in lines.crcs]
@@ -218,8 +218,8 @@ class Tail:
         descriptor, index = self.make()
         self.check_alone()
         if whole:
-            steps = [Step("put", "main", at_main, main), Step("put", "index", at_index, text)]
-            self._pending.begin(Edit(steps, grows=True))
+            steps = [Operation("put", "main", at_main, main), Operation("put", "index", at_index, text)]
+            self._pending.begin(Transaction(steps, grows=True))
         try:
             write_all(descriptor, main)
             write_all(index.descriptor, text)
@@ -227,7 +227,7 @@ class Tail:
             self._fail(pending_too=whole)
             raise
         index.size += len(text)
-        self._under_way = _UnderWay(parts[-1], whole, came, (at_main + len(main), at_index + len(text)))
+        self._under_way = _Uncommitted(parts[-1], whole, came, (at_main + len(main), at_index + len(text)))
 
     def _came_before(self, crcs: Sequence[int]) -> bool:
         """Is one of these messages like one of the last?"""
@@ -320,7 +320,7 @@ class Tail:
         )
 
 
-def encode_entries(lines: Lines, entries: Sequence[Entry]) -> None:
+def encode_entries(lines: RecordWriter, entries: Sequence[Entry]) -> None:
     """Add entries to lines.
 
     Raises:
@@ -341,6 +341,6 @@ def _place(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def end_of(row: Row | None) -> int:
+def end_of(row: IndexRecord | None) -> int:
     """Where in the main file a row ends; 0 for none."""
     return 0 if row is None else row.end

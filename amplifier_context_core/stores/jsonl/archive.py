@@ -22,8 +22,8 @@ import orjson
 from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
-from .file_ops import Disk, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
-from .index import Row
+from .file_ops import FileOps, chunks, open_file, open_if_there, read_at, reading, size_of, write_at
+from .index import IndexRecord
 
 _TAIL = 1024  # bytes that surely hold a record
 _SEAL = re.compile(rb'\{"crc32":(\d{1,10}),')
@@ -36,7 +36,7 @@ def record_of(keep: int, last_seq: int, count: int) -> bytes:
     return _sealed(orjson.dumps({"edited": _now(), "keep": keep, "last_seq": last_seq, "archived": count}))
 
 
-def archived_line(row: Row, content: bytes) -> bytes:
+def archived_line(row: IndexRecord, content: bytes) -> bytes:
     """A message of the history as the archive keeps it, its JSON as it stood."""
     head = {"seq": row.seq, "turn": row.turn, "tokens": row.tokens, "extra": row.extra, "replaced": _now()}
     return _sealed(message_json(head)[:-1] + b',"message":' + content.replace(b"\n", b" ") + b"}")
@@ -50,7 +50,7 @@ def rewritten_line(line: bytes, entry: Entry, session_id: str) -> bytes:
     return _sealed(message_json({**head, "replaced": replaced, "message": entry.message}))
 
 
-class Line(NamedTuple):
+class ArchiveLine(NamedTuple):
     """A sound line of an archive, with its entry; None: it is a record."""
 
     data: bytes
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True)
-class Contents:
+class ArchiveContents:
     """What an archive holds.
 
     Attributes:
@@ -69,7 +69,7 @@ class Contents:
         size: bytes of the file. Those after `end` are of an edit that never was.
     """
 
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[ArchiveLine] = field(default_factory=list[ArchiveLine])
     damaged: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
     end: int = 0
     last_seq: int = 0
@@ -84,18 +84,18 @@ class Contents:
 class Archive:
     """The archive of one session."""
 
-    def __init__(self, session_id: str, path: str, disk: Disk) -> None:
+    def __init__(self, session_id: str, path: str, disk: FileOps) -> None:
         self._session_id = session_id
         self._path = path
         self._disk = disk
 
-    def committed(self) -> Contents:
+    def committed(self) -> ArchiveContents:
         """Where the last record ends, and the highest seq ever given; all of it only if the last line is no record."""
         with reading(self._path) as descriptor:
             size = size_of(descriptor)
             tail = b"" if descriptor is None else read_at(descriptor, max(0, size - _TAIL), _TAIL)
         last_seq = _last_seq(_parsed(tail[tail.rfind(b"\n", 0, -1) + 1 :]))
-        return self.read() if last_seq is None else Contents(end=size, last_seq=last_seq, size=size)
+        return self.read() if last_seq is None else ArchiveContents(end=size, last_seq=last_seq, size=size)
 
     def add(self, lines: Iterable[bytes]) -> int:
         """Append entries that are going to be taken out, on disk; they count once a record follows. Gives the end."""
@@ -126,10 +126,10 @@ class Archive:
             finally:
                 os.close(descriptor)
 
-    def read(self) -> Contents:
+    def read(self) -> ArchiveContents:
         """Read all of it, and check every line."""
-        found = Contents()
-        waiting: list[Line] = []  # no record follows them yet
+        found = ArchiveContents()
+        waiting: list[ArchiveLine] = []  # no record follows them yet
         with reading(self._path) as descriptor:
             found.size = size_of(descriptor)
             for begin, data in () if descriptor is None else _lines(descriptor, found.size):
@@ -152,20 +152,20 @@ class Archive:
         found.last_seq = max((*seqs, *lost), default=0)
         return found
 
-    def _line(self, data: bytes) -> Line | None:
+    def _line(self, data: bytes) -> ArchiveLine | None:
         """A line with what it holds; None if it is damaged."""
         held = _parsed(data)
         if held is None:
             return None
         if _last_seq(held) is not None:
-            return Line(data, None)
+            return ArchiveLine(data, None)
         seq, turn, tokens, extra = (held.get(name) for name in ("seq", "turn", "tokens", "extra"))
         if "message" not in held or not all(isinstance(one, int) for one in (seq, turn, tokens)):
             return None
         known = cast("dict[str, Any]", extra) if isinstance(extra, dict) else None
         try:
             message = message_json(held["message"])
-            return Line(
+            return ArchiveLine(
                 data,
                 decode_entry(
                     self._session_id, cast("int", seq), cast("int", turn), cast("int", tokens), message, known

@@ -9,7 +9,7 @@ from typing import cast
 import orjson
 
 from .file_ops import read_at, reading, size_of
-from .index import Row
+from .index import IndexRecord
 
 _VERSION = 1
 
@@ -19,7 +19,7 @@ class CheckpointDamaged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint as it was saved.
 
     Attributes:
@@ -36,26 +36,26 @@ class Saved:
     line: int
     data: bytes
 
-    def stands_for(self, row: Row | None) -> bool:
+    def stands_for(self, row: IndexRecord | None) -> bool:
         """Is this, the row at the place before `covered`, still the one it was saved with?"""
         if self.covered == 0:
             return True
         return row is not None and (row.seq, row.end, row.crc) == (self.upto, self.end, self.line)
 
 
-def saved_at(row: Row | None, data: bytes) -> Saved:
+def saved_at(row: IndexRecord | None, data: bytes) -> SavedCheckpoint:
     """A checkpoint that stands for all up to a row."""
-    return Saved(row.place + 1, row.seq, row.end, row.crc, data) if row else Saved(0, 0, 0, 0, data)
+    return SavedCheckpoint(row.place + 1, row.seq, row.end, row.crc, data) if row else SavedCheckpoint(0, 0, 0, 0, data)
 
 
-def encode(checkpoint: Saved) -> list[bytes]:
+def encode(checkpoint: SavedCheckpoint) -> list[bytes]:
     """The bytes of its file."""
     figures = [_VERSION, checkpoint.covered, checkpoint.upto, checkpoint.end, checkpoint.line]
     crc = zlib.crc32(checkpoint.data, zlib.crc32(orjson.dumps(figures)))
     return [orjson.dumps({"amplifier_context_checkpoint": figures, "crc32": crc}) + b"\n", checkpoint.data]
 
 
-def load(path: str) -> Saved | None:
+def load(path: str) -> SavedCheckpoint | None:
     """The checkpoint that is there, if one is.
 
     Raises:
@@ -76,12 +76,12 @@ def covered_by(path: str) -> int:
     return figures[1] if figures else 0
 
 
-def _checked(head: bytes, data: bytes) -> Saved:
+def _checked(head: bytes, data: bytes) -> SavedCheckpoint:
     figures, crc = _figures(head)
     if not figures or zlib.crc32(data, zlib.crc32(orjson.dumps(figures))) != crc:
         raise CheckpointDamaged
     _, covered, upto, end, line = figures
-    return Saved(covered, upto, end, line, data)
+    return SavedCheckpoint(covered, upto, end, line, data)
 
 
 def _figures(head: bytes) -> tuple[list[int], object]:

@@ -12,28 +12,28 @@ from typing import Any
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, message_json
 from .appender import encode_entries, end_of
-from .archive import Archive, Contents, archived_line, record_of, rewritten_line
-from .checkpoint import Saved, covered_by, encode, saved_at
-from .file_ops import Disk, exists
-from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
-from .indexed_history import History
-from .journal import Step
+from .archive import Archive, ArchiveContents, archived_line, record_of, rewritten_line
+from .checkpoint import SavedCheckpoint, covered_by, encode, saved_at
+from .file_ops import FileOps, exists
+from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode, spans
+from .indexed_history import IndexedHistory
+from .journal import Operation
 from .paths import SessionFiles
 
-Spoilt = Callable[[Row, bytes], None]
+OnDamaged = Callable[[IndexRecord, bytes], None]
 
 
-class Edits:
+class EditPlanner:
     """Makes the steps of edits of one session."""
 
-    def __init__(self, files: SessionFiles, disk: Disk, archive: Archive, *, archives: bool) -> None:
+    def __init__(self, files: SessionFiles, disk: FileOps, archive: Archive, *, archives: bool) -> None:
         self._files, self._disk, self._archive, self._archives = files, disk, archive, archives
 
     # -- replacing --------------------------------------------------------------------------------------------------
 
     def replacing(
-        self, history: History, keep: int, entries: Sequence[Entry], last_seq: int, spoilt: Spoilt
-    ) -> list[Step]:
+        self, history: IndexedHistory, keep: int, entries: Sequence[Entry], last_seq: int, spoilt: OnDamaged
+    ) -> list[Operation]:
         """Keep the first entries, archive the others, and go on with these.
 
         Args:
@@ -44,7 +44,7 @@ class Edits:
             spoilt: told of entries that are damaged and cannot be archived.
         """
         before = history.row(keep - 1) if keep else None
-        lines = Lines.after(history.session_id, before)
+        lines = RecordWriter.after(history.session_id, before)
         encode_entries(lines, entries)
         old, position = list(history.rows(keep)), history.position(keep)
         staying = {entry.seq for entry in entries}
@@ -52,17 +52,17 @@ class Edits:
         last_seq = max(last_seq, lines.top)
         end = self._archive.add(_archive_lines(history, leaving, spoilt) if self._archives else ())
         steps = [
-            Step("put", "archive", end, record_of(keep, last_seq, len(leaving))),
-            Step("put", "main", end_of(before), b"".join(lines.main)),
-            Step("put", "index", position, b"".join(lines.index)),
+            Operation("put", "archive", end, record_of(keep, last_seq, len(leaving))),
+            Operation("put", "main", end_of(before), b"".join(lines.main)),
+            Operation("put", "index", position, b"".join(lines.index)),
         ]
         if covered_by(self._files.path("checkpoint")) > keep:
-            steps.append(Step("drop", "checkpoint"))
+            steps.append(Operation("drop", "checkpoint"))
         return steps
 
     # -- rewriting --------------------------------------------------------------------------------------------------
 
-    def rewriting(self, history: History, new: dict[int, Entry]) -> list[Step]:
+    def rewriting(self, history: IndexedHistory, new: dict[int, Entry]) -> list[Operation]:
         """Put entries in place of those of the same seqs, in the history and in the archive.
 
         Counts are written over the old ones where they fit. Damaged bytes that were put aside go with what is erased:
@@ -75,41 +75,41 @@ class Edits:
         differs = differs or any(entry.message != new[seq].message for seq, entry in archived.items())
         if not new or new.keys() - archived.keys() - {row.seq for row in rows}:
             differs = differs or exists(self._files.path("damaged"))
-        steps: list[Step] = []
+        steps: list[Operation] = []
         if archived or (differs and contents.size > contents.end):
             self._disk.write_new(self._files.path("archive"), self._archive_anew(contents, new))
-            steps.append(Step("move", "archive"))
+            steps.append(Operation("move", "archive"))
         if anew:
             steps += self._all_anew(history, new)
         elif rows and history.index is not None:
             fitting = self._in_place(history.index, rows, new)
             if fitting is None:
                 self._disk.write_new(self._files.path("index"), self._index_anew(history, new))
-            steps += [Step("move", "index")] if fitting is None else fitting
+            steps += [Operation("move", "index")] if fitting is None else fitting
         if differs:
-            steps += [Step("drop", "checkpoint"), Step("drop", "damaged")]
+            steps += [Operation("drop", "checkpoint"), Operation("drop", "damaged")]
         return steps
 
-    def _archive_anew(self, contents: Contents, new: dict[int, Entry]) -> Iterator[bytes]:
+    def _archive_anew(self, contents: ArchiveContents, new: dict[int, Entry]) -> Iterator[bytes]:
         for line, entry in contents.lines:
             changes = entry is not None and entry.seq in new
             yield rewritten_line(line, new[entry.seq], self._files.session_id) if entry and changes else line
 
-    def _all_anew(self, history: History, new: dict[int, Entry]) -> list[Step]:
-        lines = Lines(history.session_id)
+    def _all_anew(self, history: IndexedHistory, new: dict[int, Entry]) -> list[Operation]:
+        lines = RecordWriter(history.session_id)
         self._disk.write_new(self._files.main, _main_anew(history, new, lines))
         self._disk.write_new(self._files.path("index"), lines.index)
-        return [Step("move", "main"), Step("move", "index")]
+        return [Operation("move", "main"), Operation("move", "index")]
 
-    def _index_anew(self, history: History, new: dict[int, Entry]) -> Iterator[bytes]:
+    def _index_anew(self, history: IndexedHistory, new: dict[int, Entry]) -> Iterator[bytes]:
         for row in history.rows():
             yield (self._row_of(new[row.seq], row) if row.seq in new else row).encode()
 
-    def _row_of(self, entry: Entry, row: Row) -> Row:
+    def _row_of(self, entry: Entry, row: IndexRecord) -> IndexRecord:
         extra = encode_extra(entry, self._files.session_id) or None
         return row._replace(turn=entry.turn, tokens=entry.tokens, extra=extra)
 
-    def _in_place(self, index: Index, rows: Sequence[Row], new: dict[int, Entry]) -> list[Step] | None:
+    def _in_place(self, index: Index, rows: Sequence[IndexRecord], new: dict[int, Entry]) -> list[Operation] | None:
         """Index lines to be written over the old ones; None if one does not fit."""
         wanted = {row.place for row in rows}
         begin = index.position(min(wanted))
@@ -126,11 +126,13 @@ class Edits:
                 runs[-1][1].append(line.ljust(end - begin - 1) + b"\n")
             follows = place in wanted
             begin = end
-        return [Step("patch", "index", start, b"".join(lines)) for start, lines in runs]
+        return [Operation("patch", "index", start, b"".join(lines)) for start, lines in runs]
 
     # -- beginning --------------------------------------------------------------------------------------------------
 
-    def beginning(self, history: History, count: int, last_seq: int, checkpoint: Saved | None) -> list[Step]:
+    def beginning(
+        self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None
+    ) -> list[Operation]:
         """Begin, with nothing there yet, as another session did.
 
         Args:
@@ -139,20 +141,20 @@ class Edits:
             last_seq: the highest seq ever given there.
             checkpoint: the other's; taken over if what it stands for is.
         """
-        lines = Lines(self._files.session_id)
+        lines = RecordWriter(self._files.session_id)
         self._disk.write_new(self._files.main, _copied(history, count, lines))
         self._disk.write_new(self._files.path("index"), lines.index)
-        steps = [Step("move", "index")]
+        steps = [Operation("move", "index")]
         if last_seq > lines.top:
-            steps.append(Step("put", "archive", 0, record_of(count, last_seq, 0)))
+            steps.append(Operation("put", "archive", 0, record_of(count, last_seq, 0)))
         if checkpoint is not None and checkpoint.covered <= lines.place:
             row = decode(lines.index[checkpoint.covered - 1]) if checkpoint.covered else None
             self._disk.write_new(self._files.path("checkpoint"), encode(saved_at(row, checkpoint.data)))
-            steps.append(Step("move", "checkpoint"))
-        return [*steps, Step("move", "main")]  # last: once that is there, the session is
+            steps.append(Operation("move", "checkpoint"))
+        return [*steps, Operation("move", "main")]  # last: once that is there, the session is
 
 
-def _archive_lines(history: History, leaving: Sequence[Row], spoilt: Spoilt) -> Iterator[bytes]:
+def _archive_lines(history: IndexedHistory, leaving: Sequence[IndexRecord], spoilt: OnDamaged) -> Iterator[bytes]:
     for row, span in _spans(history, iter(leaving)):
         if crc_of(span) == row.crc:
             yield archived_line(row, span.strip(BLANK))
@@ -160,7 +162,7 @@ def _archive_lines(history: History, leaving: Sequence[Row], spoilt: Spoilt) -> 
             spoilt(row, span)
 
 
-def _compared(history: History, rows: Sequence[Row], new: dict[int, Entry]) -> tuple[bool, bool]:
+def _compared(history: IndexedHistory, rows: Sequence[IndexRecord], new: dict[int, Entry]) -> tuple[bool, bool]:
     """Must the main file be written anew? And does any message say something else than before?"""
     found, _ = history.read(iter(rows))
     anew = differs = False
@@ -171,7 +173,7 @@ def _compared(history: History, rows: Sequence[Row], new: dict[int, Entry]) -> t
     return anew, differs
 
 
-def _main_anew(history: History, new: dict[int, Entry], lines: Lines) -> Iterator[bytes]:
+def _main_anew(history: IndexedHistory, new: dict[int, Entry], lines: RecordWriter) -> Iterator[bytes]:
     """The lines of the main file with these entries in it; `lines` gets their index."""
     for row, span in _spans(history, history.rows()):
         if row.seq in new:
@@ -181,7 +183,7 @@ def _main_anew(history: History, new: dict[int, Entry], lines: Lines) -> Iterato
         yield lines.main.pop()
 
 
-def _copied(history: History, count: int, lines: Lines) -> Iterator[bytes]:
+def _copied(history: IndexedHistory, count: int, lines: RecordWriter) -> Iterator[bytes]:
     """The lines of the first entries for another session; `lines` gets their index."""
     own: dict[str, Any] = {"session_id": history.session_id}
     for row, span in _spans(history, history.rows(0, count)):
@@ -189,11 +191,11 @@ def _copied(history: History, count: int, lines: Lines) -> Iterator[bytes]:
         yield lines.main.pop()
 
 
-def _add_sound(lines: Lines, row: Row, span: bytes, extra: dict[str, Any] | None) -> None:
+def _add_sound(lines: RecordWriter, row: IndexRecord, span: bytes, extra: dict[str, Any] | None) -> None:
     if crc_of(span) != row.crc:
         raise IndexDamaged  # to be mended before it is copied, or nobody could tell any more
     lines.add_line(span.strip(BLANK), row.seq, row.turn, row.tokens, extra)
 
 
-def _spans(history: History, rows: Iterator[Row]) -> Iterator[tuple[Row, bytes]]:
+def _spans(history: IndexedHistory, rows: Iterator[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
     return iter(()) if history.main is None else spans(history.main, history.size, rows)

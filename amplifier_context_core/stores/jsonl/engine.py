@@ -20,15 +20,15 @@ from ...errors import ConfigError, StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, report_repair
 from ..validation import check_index, check_session_id, no_session, session_exists
-from .appender import Tail
+from .appender import Appender
 from .file_ops import breathe, exists, store_error
 from .index import IndexDamaged
 from .lock import holder_of
-from .paths import Part, Places, SessionFiles
-from .read_only_session import Look, looking
-from .session import Session
+from .paths import Part, SessionFiles, SessionPaths
+from .read_only_session import ReadOnlySession, looking
+from .session import OpenSession
 from .verify import problems_of
-from .worker import Append
+from .worker import PendingAppend
 
 _Answer = TypeVar("_Answer")
 log = logging.getLogger(__name__)
@@ -39,14 +39,14 @@ _SLOW = 0.001  # seconds a sync takes on a disk that is slow
 _CHANGING: tuple[Part, ...] = ("main", "archive", "checkpoint")  # files whose times tell when a session was changed
 
 
-class Desk:
+class JsonlEngine:
     """The sessions of one store."""
 
-    def __init__(self, places: Places, durability: Durability, *, archive: bool) -> None:
+    def __init__(self, places: SessionPaths, durability: Durability, *, archive: bool) -> None:
         self._places = places
         self._durability: Durability = durability
         self._archive = archive
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, OpenSession] = {}
         self._listeners: dict[str, OnRepair] = {}
         self._changed: dict[str, int] = {}  # when, in ns: file systems' clocks are too coarse to order what we did
         self._to_tell: list[Callable[[], None]] = []
@@ -79,7 +79,7 @@ class Desk:
         with self._words(session_id), self._seen(session_id) as seen:
             return seen.extent()
 
-    def append_all(self, appends: Sequence[Append]) -> list[BaseException | None]:
+    def append_all(self, appends: Sequence[PendingAppend]) -> list[BaseException | None]:
         """Append to sessions, those of one session together; what became of each append."""
         by_session: dict[str, list[int]] = {}
         for number, (session_id, _) in enumerate(appends):
@@ -103,7 +103,7 @@ class Desk:
     def _append(self, together: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
         """Append to each session once. All are written before the first one is synced: their syncs share what the file
         system has to write."""
-        tails: dict[str, Tail] = {}
+        tails: dict[str, Appender] = {}
         problems = {
             session_id: self._try(session_id, partial(self._write, session_id, batches, tails))
             for session_id, batches in together.items()
@@ -113,7 +113,7 @@ class Desk:
             problems[session_id] = self._try(session_id, partial(tail.settle, problem))
         return problems
 
-    def _sync(self, tails: Sequence[Tail]) -> list[OSError | None]:
+    def _sync(self, tails: Sequence[Appender]) -> list[OSError | None]:
         """Have on disk what was written to these.
 
         The first sync commits what the file system has of all of them, and little is left for the others. On a quick
@@ -147,7 +147,7 @@ class Desk:
             return _in_words(session_id, problem)
         return None
 
-    def _write(self, session_id: str, batches: Sequence[Sequence[Entry]], tails: dict[str, Tail]) -> None:
+    def _write(self, session_id: str, batches: Sequence[Sequence[Entry]], tails: dict[str, Appender]) -> None:
         tails[session_id] = self._changing(session_id).write(batches)
 
     def read(self, session_id: str, start: int, stop: int | None) -> list[Entry]:
@@ -158,14 +158,14 @@ class Desk:
         """Entries by their seqs."""
         return self._whole(session_id, lambda seen: seen.find(seqs))
 
-    def _whole(self, session_id: str, ask: Callable[[Session | Look], list[Entry]]) -> list[Entry]:
+    def _whole(self, session_id: str, ask: Callable[[OpenSession | ReadOnlySession], list[Entry]]) -> list[Entry]:
         """What is asked for; asked again where it was changed meanwhile by whoever has claimed it."""
         found: list[Entry] = []
         with self._words(session_id):
             for _ in range(_LOOKS):
                 with self._seen(session_id) as seen:
                     found = ask(seen)
-                    if not (isinstance(seen, Look) and seen.is_outdated):
+                    if not (isinstance(seen, ReadOnlySession) and seen.is_outdated):
                         break
         return found
 
@@ -230,7 +230,7 @@ class Desk:
                     raise
             self._changed[new_id] = time.time_ns()
 
-    def _begin(self, child: Session, seen: Session | Look, count: int) -> None:
+    def _begin(self, child: OpenSession, seen: OpenSession | ReadOnlySession, count: int) -> None:
         saved, last_seq = seen.load_checkpoint(), seen.extent().last_seq
         seen.sound(lambda history: child.begin_as(history, count, last_seq, saved))
 
@@ -241,7 +241,7 @@ class Desk:
             session = self._open.get(session_id)
             if session is None and (exists(files.main) or (files.own_folder and os.path.isdir(files.folder))):
                 tell = partial(self._tell, session_id)
-                session = Session(files, self._durability, archive=self._archive, tell=tell, to_delete=True)
+                session = OpenSession(files, self._durability, archive=self._archive, tell=tell, to_delete=True)
             if session is not None:
                 session.delete()
             self._forget(session_id)
@@ -318,22 +318,22 @@ class Desk:
 
     # -- who has what -----------------------------------------------------------------------------------------------
 
-    def _claimed(self, session_id: str, files: SessionFiles | None = None) -> Session:
+    def _claimed(self, session_id: str, files: SessionFiles | None = None) -> OpenSession:
         session = self._open.get(session_id)
         if session is None:
             files = files or self._places.files_of(session_id)
             tell = partial(self._tell, session_id)
-            session = Session(files, self._durability, archive=self._archive, tell=tell)
+            session = OpenSession(files, self._durability, archive=self._archive, tell=tell)
             self._open[session_id] = session
         return session
 
-    def _changing(self, session_id: str) -> Session:
+    def _changing(self, session_id: str) -> OpenSession:
         session = self._claimed(session_id)
         self._changed[session_id] = time.time_ns()
         return session
 
     @contextmanager
-    def _seen(self, session_id: str) -> Generator[Session | Look]:
+    def _seen(self, session_id: str) -> Generator[OpenSession | ReadOnlySession]:
         session = self._open.get(session_id)
         if session is not None:
             yield session
@@ -365,7 +365,7 @@ class Desk:
             raise _in_words(session_id, problem) from problem
 
 
-def _sync_all(tails: Sequence[Tail]) -> list[tuple[OSError | None, float]]:
+def _sync_all(tails: Sequence[Appender]) -> list[tuple[OSError | None, float]]:
     """Sync one after another: what went wrong with each, and the seconds it took."""
     came: list[tuple[OSError | None, float]] = []
     for tail in tails:

@@ -162,7 +162,7 @@ def write_at(descriptor: int, offset: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class FileOps:
     """Writes files so that they are whole or not there, and on disk if `durable`."""
 
     durable: bool

@@ -30,7 +30,7 @@ class IndexDamaged(Exception):
     """A line of the index is not what it has to be; it is made anew from the main file."""
 
 
-class Row(NamedTuple):
+class IndexRecord(NamedTuple):
     """One line of the index: where a message stands, and what the store knows beside it."""
 
     place: int
@@ -66,7 +66,7 @@ class Row(NamedTuple):
         return data + b"          \n" if self.tokens == UNCOUNTED else data + b"\n"
 
 
-def decode(line: bytes) -> Row | None:
+def decode(line: bytes) -> IndexRecord | None:
     """The row a line stands for; None if it stands for none, or any of it is not as it was written."""
     text = line.rstrip()
     figures, _, check = text[1:-1].rpartition(b",")
@@ -75,16 +75,16 @@ def decode(line: bytes) -> Row | None:
         if len(parts) != 7:
             return None
         place, seq, offset, length, crc, turn, tokens = map(int, parts)
-        return Row(place, seq, offset, length, crc, turn, tokens)
+        return IndexRecord(place, seq, offset, length, crc, turn, tokens)
     try:
         read: Any = loads(text)
-        row = Row(*read[:7], *read[8:])
+        row = IndexRecord(*read[:7], *read[8:])
         return row if row.encode().rstrip() == text else None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 
-def _sound(line: bytes) -> Row:
+def _sound(line: bytes) -> IndexRecord:
     row = decode(line)
     if row is None:
         raise IndexDamaged
@@ -102,7 +102,7 @@ def crc_of(span: bytes) -> int:
 
 
 @dataclass(slots=True)
-class Lines:
+class RecordWriter:
     """Lines of the main file and of the index, being made for entries that follow one another."""
 
     session_id: str
@@ -115,15 +115,15 @@ class Lines:
     crcs: list[int] = field(default_factory=list[int])
 
     @classmethod
-    def after(cls, session_id: str, row: Row | None) -> Lines:
+    def after(cls, session_id: str, row: IndexRecord | None) -> RecordWriter:
         """To go on after a row, or to begin."""
         if row is None:
             return cls(session_id)
         return cls(session_id, row.place + 1, row.end, row.top, row.high is None)
 
-    def continued(self) -> Lines:
+    def continued(self) -> RecordWriter:
         """Lines to come after these."""
-        return Lines(self.session_id, self.place, self.offset, self.top, self.rising)
+        return RecordWriter(self.session_id, self.place, self.offset, self.top, self.rising)
 
     def add(self, entry: Entry) -> None:
         """Add an entry."""
@@ -133,12 +133,14 @@ class Lines:
 
     def add_line(self, data: bytes, seq: int, turn: int, tokens: int, extra: dict[str, Any] | None) -> None:
         """Add a message as JSON."""
-        row = self.placed(Row(self.place, seq, self.offset, len(data) + 1, zlib.crc32(data), turn, tokens, extra))
+        row = self.placed(
+            IndexRecord(self.place, seq, self.offset, len(data) + 1, zlib.crc32(data), turn, tokens, extra)
+        )
         self.main.append(data + b"\n")
         self.index.append(row.encode())
         self.crcs.append(row.crc)
 
-    def placed(self, row: Row) -> Row:
+    def placed(self, row: IndexRecord) -> IndexRecord:
         """A row as the next one: with its place, and the highest seq if it needs to say it."""
         _, seq, offset, length, crc, turn, tokens, extra, _ = row
         self.rising = self.rising and seq > self.top
@@ -146,7 +148,7 @@ class Lines:
         self.place += 1
         self.offset = offset + length
         high = None if self.rising else self.top
-        return Row(self.place - 1, seq, offset, length, crc, turn, tokens, extra, high)
+        return IndexRecord(self.place - 1, seq, offset, length, crc, turn, tokens, extra, high)
 
 
 class Index:
@@ -158,7 +160,7 @@ class Index:
         self.descriptor = descriptor
         self.size = size
 
-    def last(self) -> tuple[Row, int] | None:
+    def last(self) -> tuple[IndexRecord, int] | None:
         """The last line that is one, and where it ends."""
         start = self.size
         reach = _NEAR
@@ -177,7 +179,7 @@ class Index:
             reach *= 16
         return None
 
-    def rows(self, position: int = 0) -> Iterator[tuple[int, Row]]:
+    def rows(self, position: int = 0) -> Iterator[tuple[int, IndexRecord]]:
         """The rows from a position on, each with where its line begins.
 
         Raises:
@@ -204,7 +206,7 @@ class Index:
         if left:
             raise IndexDamaged
 
-    def first(self, beyond: Callable[[Row], bool]) -> int:
+    def first(self, beyond: Callable[[IndexRecord], bool]) -> int:
         """Where the first row begins for which this holds, as it does for all after it; the end if for none."""
         low, high = 0, self.size
         while high - low > _NEAR:
@@ -230,21 +232,21 @@ class Index:
             raise IndexDamaged
         return begin
 
-    def row(self, place: int) -> Row:
+    def row(self, place: int) -> IndexRecord:
         """The row of a place there is."""
         begin = self.position(place)
         if begin >= self.size:
             raise IndexDamaged
         return self.row_at(begin)[0]
 
-    def row_before(self, position: int) -> Row | None:
+    def row_before(self, position: int) -> IndexRecord | None:
         """The row whose line ends at a position."""
         found = Index(self.descriptor, position).last()
         if found is not None and found[1] != position:
             raise IndexDamaged
         return found and found[0]
 
-    def row_at(self, begin: int) -> tuple[Row, int]:
+    def row_at(self, begin: int) -> tuple[IndexRecord, int]:
         """The row whose line begins here, and where it ends."""
         data, reach = b"", 256
         while b"\n" not in data:
@@ -269,9 +271,9 @@ class Index:
         return None
 
 
-def spans(descriptor: int, size: int, rows: Iterable[Row]) -> Iterator[tuple[Row, bytes]]:
+def spans(descriptor: int, size: int, rows: Iterable[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
     """Rows with the bytes they stand for; empty bytes where the main file, of that size, does not reach so far."""
-    batch: list[Row] = []
+    batch: list[IndexRecord] = []
     for row in rows:
         if batch and (row.offset != batch[-1].end or len(batch) == 512 or row.end - batch[0].offset > CHUNK):
             yield from _batch(descriptor, batch)
@@ -285,7 +287,7 @@ def spans(descriptor: int, size: int, rows: Iterable[Row]) -> Iterator[tuple[Row
     yield from _batch(descriptor, batch)
 
 
-def _batch(descriptor: int, batch: list[Row]) -> Iterator[tuple[Row, bytes]]:
+def _batch(descriptor: int, batch: list[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
     if batch:
         start = batch[0].offset
         data = read_at(descriptor, start, batch[-1].end - start)

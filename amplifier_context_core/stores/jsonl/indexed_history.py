@@ -10,13 +10,13 @@ from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry
 from .file_ops import breathe, read_at
-from .index import Index, IndexDamaged, Row, crc_of, spans
+from .index import Index, IndexDamaged, IndexRecord, crc_of, spans
 
 _MANY = 500  # seqs looked for: reading the whole index once is cheaper than halving it so often
 
 
 @dataclass(slots=True)
-class History:
+class IndexedHistory:
     """The entries of one session.
 
     Attributes:
@@ -35,7 +35,7 @@ class History:
     size: int = 0
     index: Index | None = None
     kept: int = 0
-    more: list[Row] = field(default_factory=list[Row])
+    more: list[IndexRecord] = field(default_factory=list[IndexRecord])
     top: int = 0
     rising: bool = True
 
@@ -44,13 +44,13 @@ class History:
         """Entries of the history."""
         return self.kept + len(self.more)
 
-    def row(self, place: int) -> Row:
+    def row(self, place: int) -> IndexRecord:
         """The row of a place there is."""
         for row in self.rows(place, place + 1):
             return row
         raise IndexDamaged
 
-    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[IndexRecord]:
         """The rows of these places, in order.
 
         Raises:
@@ -71,10 +71,10 @@ class History:
                 raise IndexDamaged
         yield from self.more[max(0, start - self.kept) : max(0, stop - self.kept)]
 
-    def read(self, rows: Iterator[Row]) -> tuple[list[Entry | None], list[Row]]:
+    def read(self, rows: Iterator[IndexRecord]) -> tuple[list[Entry | None], list[IndexRecord]]:
         """The entries of some rows, None for what is damaged; and the rows of those."""
         found: list[Entry | None] = []
-        damaged: list[Row] = []
+        damaged: list[IndexRecord] = []
         if self.main is None:
             return found, damaged
         for row, span in spans(self.main, self.size, rows):
@@ -85,7 +85,7 @@ class History:
             breathe()
         return found, damaged
 
-    def find_rows(self, seqs: Sequence[int]) -> list[Row]:
+    def find_rows(self, seqs: Sequence[int]) -> list[IndexRecord]:
         """The rows of these seqs, in the order of the history."""
         wanted = {seq for seq in seqs if 0 < seq <= self.top}
         if not wanted:
@@ -103,7 +103,7 @@ class History:
         """Where in the index the row of a place begins, or its end."""
         return 0 if self.index is None else self.index.position(place)
 
-    def _entry(self, row: Row, span: bytes) -> Entry | None:
+    def _entry(self, row: IndexRecord, span: bytes) -> Entry | None:
         if not span or crc_of(span) != row.crc:
             return None
         try:
@@ -112,16 +112,16 @@ class History:
             return None
 
 
-def fits(main: int | None, size: int, index: Index | None) -> tuple[History, Row | None] | None:
+def fits(main: int | None, size: int, index: Index | None) -> tuple[IndexedHistory, IndexRecord | None] | None:
     """What the index says of the main file, and its last row, if it says all as far as that row tells; None if not.
 
     Costs the same however long the history is: damage further up is found when that is read.
     """
     found = index.last() if index is not None else None
     if index is None or found is None:
-        return (History("", main), None) if size == 0 and (index is None or index.size == 0) else None
+        return (IndexedHistory("", main), None) if size == 0 and (index is None or index.size == 0) else None
     row, end = found
     if main is None or row.end != size or crc_of(read_at(main, row.offset, row.length)) != row.crc:
         return None
     sound = Index(index.descriptor, end)
-    return History("", main, size, sound, row.place + 1, top=row.top, rising=row.high is None), row
+    return IndexedHistory("", main, size, sound, row.place + 1, top=row.top, rising=row.high is None), row

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from .file_ops import Disk, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
+from .file_ops import FileOps, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
 from .paths import Part, SessionFiles
 
 _MAGIC = b"amplifier-context-pending 1"
@@ -25,7 +25,7 @@ _ANCHOR = 4096  # bytes before the place of an edit, by which the file it was me
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Operation:
     """One part of an edit.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Transaction:
     """What is to be done, in order.
 
     Attributes:
@@ -51,21 +51,21 @@ class Edit:
         grows: nothing is taken away: once its bytes stand in the main file, it is done, whatever came after them.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[Operation]
     grows: bool = False
 
 
-class Pending:
+class RedoJournal:
     """The pending file of one session; without meaning, or not there, unless an edit is under way."""
 
-    def __init__(self, files: SessionFiles, disk: Disk) -> None:
+    def __init__(self, files: SessionFiles, disk: FileOps) -> None:
         self._files = files
         self._disk = disk
         self._path = files.path("pending")
         self._is_named = False  # the folder was synced since the file was made
         self._is_refused = False  # the file may hold an edit that its caller was refused
 
-    def begin(self, edit: Edit) -> None:
+    def begin(self, edit: Transaction) -> None:
         """Write an edit down. When this returns it is going to be carried out; when it raises, it never is."""
         body = self._body(edit)
         try:
@@ -112,7 +112,7 @@ class Pending:
         remove(self._path)
         self._is_refused = self._is_named = False
 
-    def found(self) -> Edit | None:
+    def found(self) -> Transaction | None:
         """The edit that is under way, if it was written down whole and this is the file it was meant for."""
         with reading(self._path) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
@@ -125,14 +125,14 @@ class Pending:
             return None
         told, _, data = body.partition(b"\n")
         edit = cast("dict[str, Any]", orjson.loads(told))
-        steps: list[Step] = []
+        steps: list[Operation] = []
         for do, part, offset, length in edit["steps"]:
-            steps.append(Step(do, part, offset, data[:length]))
+            steps.append(Operation(do, part, offset, data[:length]))
             data = data[length:]
-        made = Edit(steps, edit["grows"])
+        made = Transaction(steps, edit["grows"])
         return made if edit["anchor"] == self._anchor(made) else None
 
-    def carry_out(self, edit: Edit) -> None:
+    def carry_out(self, edit: Transaction) -> None:
         """Do it, or the rest of it, or all of it again."""
         if edit.grows and self._outgrown(edit):
             return
@@ -149,19 +149,19 @@ class Pending:
         if any(step.do in ("move", "drop") for step in edit.steps):
             self._disk.sync_folder(self._files.folder)
 
-    def _body(self, edit: Edit) -> bytes:
+    def _body(self, edit: Transaction) -> bytes:
         steps = [[step.do, step.part, step.offset, len(step.data)] for step in edit.steps]
         told = orjson.dumps({"steps": steps, "grows": edit.grows, "anchor": self._anchor(edit)})
         return b"\n".join([told, b"".join(step.data for step in edit.steps)])
 
-    def _anchor(self, edit: Edit) -> int:
+    def _anchor(self, edit: Transaction) -> int:
         """The checksum of what stands before the edit's place in the main file, which no edit touches."""
         place = next((step.offset for step in edit.steps if step.do == "put" and step.part == "main"), 0)
         with reading(self._files.main) as descriptor:
             start = max(0, place - _ANCHOR)
             return zlib.crc32(b"" if descriptor is None else read_at(descriptor, start, place - start))
 
-    def _outgrown(self, edit: Edit) -> bool:
+    def _outgrown(self, edit: Transaction) -> bool:
         """Has the history gone on after it? Then it was carried out, and was only not struck out on disk."""
         put = next(step for step in edit.steps if step.part == "main")
         descriptor = open_if_there(self._files.main, os.O_RDONLY)

@@ -17,13 +17,13 @@ from typing import Any, cast
 from filelock import FileLock, Timeout
 
 from ...errors import SessionInUse
-from .file_ops import Disk, check_ordinary, open_file, read_at, reading, remove
+from .file_ops import FileOps, check_ordinary, open_file, read_at, reading, remove
 from .paths import SessionFiles
 
 _SOMEBODY = "another process"
 
 
-class Claim:
+class SessionLock:
     """The right to write to a session, until it is given back or this process is gone."""
 
     def __init__(self, files: SessionFiles) -> None:
@@ -60,7 +60,7 @@ class Claim:
 
     def _write_owner(self) -> None:
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        Disk(durable=False).replace_file(self._files.path("owner"), [json.dumps(note).encode()])
+        FileOps(durable=False).replace_file(self._files.path("owner"), [json.dumps(note).encode()])
 
 
 def holder_of(files: SessionFiles) -> str:

@@ -55,7 +55,7 @@ class SessionFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SessionPaths:
     """Where sessions are: folders of a root, or one file and the forks made of it."""
 
     root: Path

@@ -12,19 +12,19 @@ from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Extent, index_range
 from .archive import Archive
-from .checkpoint import CheckpointDamaged, Saved, load
-from .file_ops import Disk, exists, reading, size_of
-from .index import Index, IndexDamaged, Row
-from .indexed_history import History, fits
+from .checkpoint import CheckpointDamaged, SavedCheckpoint, load
+from .file_ops import FileOps, exists, reading, size_of
+from .index import Index, IndexDamaged, IndexRecord
+from .indexed_history import IndexedHistory, fits
 from .lock import holder_of
 from .paths import SessionFiles
-from .scan import Findings, examine
+from .scan import ScanReport, examine
 
 _TRIES = 5  # looks at a session that is being changed, before what does not fit is taken for damage
 _Answer = TypeVar("_Answer")
 
 
-class Look:
+class ReadOnlySession:
     """One look at the files of a session."""
 
     def __init__(self, files: SessionFiles, main: int | None, index: Index | None) -> None:
@@ -32,10 +32,10 @@ class Look:
         self._main = main
         self._index = index
         self._size = size_of(main)  # after the index's: a writer lets the main file be ahead, never the index
-        self._history: History | None = None
+        self._history: IndexedHistory | None = None
         self._state = self._files_now()
         self._left_out = False
-        self._archive = Archive(files.session_id, files.path("archive"), Disk(durable=False))
+        self._archive = Archive(files.session_id, files.path("archive"), FileOps(durable=False))
 
     @property
     def is_there(self) -> bool:
@@ -51,7 +51,7 @@ class Look:
             self._history.session_id = self.files.session_id
         return found is not None
 
-    def history(self) -> History:
+    def history(self) -> IndexedHistory:
         """What there is."""
         if self._history is None and not self.fits:
             self._history = self.history_of(self.examine())
@@ -59,7 +59,7 @@ class Look:
             raise StoreError(f"session {self.files.session_id!r} cannot be read")
         return self._history
 
-    def examine(self, *, all_of_it: bool = False) -> Findings:
+    def examine(self, *, all_of_it: bool = False) -> ScanReport:
         """All that can be found out."""
         last_seq = self._archive.committed().last_seq
         session_id = self.files.session_id
@@ -67,7 +67,7 @@ class Look:
             self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, all_of_it=all_of_it
         )
 
-    def history_of(self, found: Findings) -> History:
+    def history_of(self, found: ScanReport) -> IndexedHistory:
         """What there is, as findings say."""
         return found.history(self.files.session_id, self._main, self._size, self._index)
 
@@ -79,7 +79,7 @@ class Look:
     def read(self, start: int, stop: int | None) -> list[Entry]:
         """The entries of these places that can be read."""
 
-        def read(history: History) -> list[Entry]:
+        def read(history: IndexedHistory) -> list[Entry]:
             wanted = index_range(history.length, start, stop)
             return self._readable(history, history.rows(wanted.start, wanted.stop))
 
@@ -94,7 +94,7 @@ class Look:
         """Was something left out because the files are not any more what they were?"""
         return self._left_out and self._state != self._files_now()
 
-    def _readable(self, history: History, rows: Iterator[Row]) -> list[Entry]:
+    def _readable(self, history: IndexedHistory, rows: Iterator[IndexRecord]) -> list[Entry]:
         found, damaged = history.read(rows)
         self._left_out = self._left_out or bool(damaged)
         return [entry for entry in found if entry is not None]
@@ -107,7 +107,7 @@ class Look:
         """What the archive holds."""
         return self._archive.read().entries
 
-    def load_checkpoint(self) -> Saved | None:
+    def load_checkpoint(self) -> SavedCheckpoint | None:
         """The checkpoint, if it is whole and stands for what the history holds."""
         try:
             saved = load(self.files.path("checkpoint"))
@@ -115,7 +115,7 @@ class Look:
             return None
         return saved if saved is not None and self.sound(lambda history: stands(saved, history)) else None
 
-    def sound(self, ask: Callable[[History], _Answer]) -> _Answer:
+    def sound(self, ask: Callable[[IndexedHistory], _Answer]) -> _Answer:
         """Ask the history; if its index turns out to be damaged, do without what that says."""
         try:
             return ask(self.history())
@@ -124,7 +124,7 @@ class Look:
             return ask(self._history)
 
 
-def stands(saved: Saved, history: History) -> bool:
+def stands(saved: SavedCheckpoint, history: IndexedHistory) -> bool:
     """Does a checkpoint stand for entries that are all there?"""
     if saved.covered > history.length:
         return False
@@ -132,14 +132,14 @@ def stands(saved: Saved, history: History) -> bool:
 
 
 @contextmanager
-def looking(files: SessionFiles) -> Generator[Look]:
+def looking(files: SessionFiles) -> Generator[ReadOnlySession]:
     """A look at a session, its files closed afterwards. One that is being changed this moment is looked at again."""
     with ExitStack() as opened:
         left = _TRIES
         while True:
             descriptor = opened.enter_context(reading(files.path("index")))
             index = None if descriptor is None else Index(descriptor, size_of(descriptor))
-            look = Look(files, opened.enter_context(reading(files.main)), index)
+            look = ReadOnlySession(files, opened.enter_context(reading(files.main)), index)
             left -= 1
             if look.fits or not left or not holder_of(files):
                 break

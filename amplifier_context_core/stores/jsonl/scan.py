@@ -24,8 +24,8 @@ from ...messages.parsing import Message, read_message
 from ..codec import loads, message_json
 from ..protocol import UNCOUNTED
 from .file_ops import breathe, chunks, read_at
-from .index import BLANK, Index, IndexDamaged, Lines, Row, crc_of, decode, spans
-from .indexed_history import History
+from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode, spans
+from .indexed_history import IndexedHistory
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +34,20 @@ RECENT = 256  # lines at the end that are known again when a crashed file system
 _LARGEST_TWICE = 64 << 20
 _MARK = b"\xef\xbb\xbf"
 
-Why = Literal["unreadable", "unfinished", "zeros", "twice", "line end"]
+Cause = Literal["unreadable", "unfinished", "zeros", "twice", "line end"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BadRange:
     """Bytes of the main file that belong to no message."""
 
     offset: int
     length: int
-    why: Why
+    why: Cause
 
 
 @dataclass(slots=True)
-class Findings:
+class ScanReport:
     """What was found in a session.
 
     Attributes:
@@ -72,9 +72,9 @@ class Findings:
     kept: int = 0
     kept_position: int = 0
     kept_end: int = 0
-    rows: list[Row] = field(default_factory=list[Row])
-    known: list[Row] = field(default_factory=list[Row])
-    cuts: list[Cut] = field(default_factory=list[Cut])
+    rows: list[IndexRecord] = field(default_factory=list[IndexRecord])
+    known: list[IndexRecord] = field(default_factory=list[IndexRecord])
+    cuts: list[BadRange] = field(default_factory=list[BadRange])
     unended: set[int] = field(default_factory=set[int])
     changed: set[int] = field(default_factory=set[int])
     adopted: set[int] = field(default_factory=set[int])
@@ -96,10 +96,10 @@ class Findings:
             count += 1
         return self.kept + count
 
-    def history(self, session_id: str, main: int | None, size: int, index: Index | None) -> History:
+    def history(self, session_id: str, main: int | None, size: int, index: Index | None) -> IndexedHistory:
         """The history, for a reader who must not mend it."""
         head = Index(index.descriptor, self.kept_position) if index is not None else None
-        return History(session_id, main, size, head, self.kept, self.rows, self.held, self.rising)
+        return IndexedHistory(session_id, main, size, head, self.kept, self.rows, self.held, self.rising)
 
 
 def examine(
@@ -111,7 +111,7 @@ def examine(
     last_seq: int = 0,
     bad: frozenset[int] = frozenset(),
     all_of_it: bool = False,
-) -> Findings:
+) -> ScanReport:
     """Look at a main file of this size and its index.
 
     Args:
@@ -123,7 +123,7 @@ def examine(
         bad: places that cannot be read though their checksums are right.
         all_of_it: trust nothing, even if the end is in order.
     """
-    look = _Look(session_id, main, size if main is not None else 0, index, bad)
+    look = _Scan(session_id, main, size if main is not None else 0, index, bad)
     if index is not None:
         look.begin(index, trusting=not bad and not all_of_it)
     look.found.top = max(last_seq, look.found.top, *(row.top for row in look.found.known), 0)
@@ -131,19 +131,19 @@ def examine(
     return look.found
 
 
-class _Look:
+class _Scan:
     """One examination."""
 
     def __init__(self, session_id: str, main: int | None, size: int, index: Index | None, bad: frozenset[int]) -> None:
         self.session_id = session_id
         self.main, self.size, self.index, self.bad = main, size, index, bad
-        self.found = Findings(indexed=index is not None and index.size > 0)
-        self.lines = Lines("")
+        self.found = ScanReport(indexed=index is not None and index.size > 0)
+        self.lines = RecordWriter("")
         self.turn = 0
         self.lines_read = 0
-        self.waiting: dict[int, deque[Row]] = {}  # known rows that are not where they were, by checksum
-        self.there: dict[int, Row] = {}  # the same, by where they were
-        self.gone: dict[int, Row] = {}  # the same, by identity
+        self.waiting: dict[int, deque[IndexRecord]] = {}  # known rows that are not where they were, by checksum
+        self.there: dict[int, IndexRecord] = {}  # the same, by where they were
+        self.gone: dict[int, IndexRecord] = {}  # the same, by identity
         self.line_ends: set[int] = set()  # where one was hit
 
     # -- what the index knows ---------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class _Look:
         if crc_of(read_at(main, row.offset, row.length)) == row.crc:
             self.found.kept, self.found.kept_position, self.found.kept_end = row.place + 1, end, row.end
             self.found.top = row.top
-            self.lines = Lines.after("", row)
+            self.lines = RecordWriter.after("", row)
             self.turn = row.turn
 
     # -- what the main file holds -----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class _Look:
         self.found.rows = [self.lines.placed(row) for row in self.found.rows]
         self.found.held, self.found.rising = self.lines.top, self.lines.rising
 
-    def _intact(self) -> Iterator[Row]:
+    def _intact(self) -> Iterator[IndexRecord]:
         """Known rows that stand where they stood; the others are waiting to be found elsewhere."""
         position = self.found.kept_end
         if self.main is None:
@@ -209,7 +209,7 @@ class _Look:
                     yield row
                     continue
                 if zlib.crc32(span[:-1]) == row.crc:  # only its end was hit
-                    self.found.cuts.append(Cut(row.end - 1, 1, "line end"))
+                    self.found.cuts.append(BadRange(row.end - 1, 1, "line end"))
                     self.found.unended.add(row.offset)
                     self.line_ends.add(row.end - 1)
                     position = row.end
@@ -241,7 +241,7 @@ class _Look:
         content = raw[lead:].rstrip(b"\0" + BLANK)
         if not content:
             if zeros:
-                self.found.cuts.append(Cut(offset, len(raw), "zeros"))
+                self.found.cuts.append(BadRange(offset, len(raw), "zeros"))
             elif last and self.found.rows:
                 row = self.found.rows[-1]  # blank lines at the end belong to the last message
                 if row.offset not in self.found.unended and not self.found.cuts:
@@ -249,15 +249,15 @@ class _Look:
             return
         start, end = offset + lead, offset + len(raw)
         if not self._message(start, end - start, content):
-            why: Why = "unfinished" if last and not raw.endswith(b"\n") else "unreadable"
-            self.found.cuts.append(Cut(offset, len(raw), why))
+            why: Cause = "unfinished" if last and not raw.endswith(b"\n") else "unreadable"
+            self.found.cuts.append(BadRange(offset, len(raw), why))
             return
         if b"\0" in raw[:lead]:
-            self.found.cuts.append(Cut(offset, lead, "zeros"))
+            self.found.cuts.append(BadRange(offset, lead, "zeros"))
         after = raw[lead + len(content) :]
         if b"\0" in after:
             self.found.rows[-1] = self.found.rows[-1]._replace(length=len(content))
-            self.found.cuts.append(Cut(start + len(content), len(after), "zeros"))
+            self.found.cuts.append(BadRange(start + len(content), len(after), "zeros"))
         if b"\0" in after or not raw.endswith(b"\n"):
             self.found.unended.add(start)
 
@@ -280,10 +280,10 @@ class _Look:
             return True
         self.found.top += 1
         self.found.adopted.add(self.found.top)
-        self._emit(Row(0, self.found.top, offset, length, crc, self.turn + human, UNCOUNTED))
+        self._emit(IndexRecord(0, self.found.top, offset, length, crc, self.turn + human, UNCOUNTED))
         return True
 
-    def _taken(self, crc: int) -> Row | None:
+    def _taken(self, crc: int) -> IndexRecord | None:
         """A known message with this checksum that was not found yet."""
         waiting = self.waiting.get(crc)
         while waiting:
@@ -292,7 +292,7 @@ class _Look:
                 return row
         return None
 
-    def _emit(self, row: Row) -> None:
+    def _emit(self, row: IndexRecord) -> None:
         self.turn = row.turn
         self.found.rows.append(row)
 
@@ -309,16 +309,16 @@ class _Look:
                 if not torn and not extra.startswith(again):
                     break
                 length = min(len(again), len(extra))
-                self.found.cuts.append(Cut(start, length, "twice"))
+                self.found.cuts.append(BadRange(start, length, "twice"))
                 start, extra = start + length, extra[length:]
             if self.found.cuts and self.found.cuts[-1].why == "twice":
                 break
         return start
 
-    def _recent(self) -> list[Row]:
+    def _recent(self) -> list[IndexRecord]:
         rows = self.found.rows[-RECENT:]
         if len(rows) < RECENT and self.index is not None and self.found.kept:
-            head = History("", self.main, self.size, Index(self.index.descriptor, self.found.kept_position))
+            head = IndexedHistory("", self.main, self.size, Index(self.index.descriptor, self.found.kept_position))
             head.kept = self.found.kept
             try:
                 rows = [*head.rows(max(0, head.kept - RECENT + len(rows))), *rows]
@@ -345,7 +345,7 @@ class _Look:
             found.lost += told and not known
 
 
-def _offset(row: Row) -> int:
+def _offset(row: IndexRecord) -> int:
     return row.offset
 
 

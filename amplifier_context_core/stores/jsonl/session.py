@@ -21,18 +21,18 @@ from ...errors import NotErased, StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, Repair, index_range
 from ..validation import check_index
-from .appender import Tail
-from .archive import Archive, Contents, record_of
-from .checkpoint import CheckpointDamaged, Saved, encode, load, saved_at
-from .edits import Edits
-from .file_ops import Disk, exists, read_at, reading, remove, size_of
-from .index import IndexDamaged, Row
-from .indexed_history import History
-from .journal import Edit, Pending, Step
-from .lock import Claim
+from .appender import Appender
+from .archive import Archive, ArchiveContents, record_of
+from .checkpoint import CheckpointDamaged, SavedCheckpoint, encode, load, saved_at
+from .edits import EditPlanner
+from .file_ops import FileOps, exists, read_at, reading, remove, size_of
+from .index import IndexDamaged, IndexRecord
+from .indexed_history import IndexedHistory
+from .journal import Operation, RedoJournal, Transaction
+from .lock import SessionLock
 from .paths import ERASED, SessionFiles
 from .read_only_session import stands
-from .repair import Mending, damaged_lines, erase_leftovers, pieces_of, put_aside, repairs_of
+from .repair import RepairPlan, damaged_lines, erase_leftovers, pieces_of, put_aside, repairs_of
 from .scan import examine
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _TRIES = 4  # repairs of one session in one call; more than one is rare, endless
 _Answer = TypeVar("_Answer")
 
 
-class Session:
+class OpenSession:
     """A session that is claimed by this process.
 
     Attributes:
@@ -71,14 +71,14 @@ class Session:
             OSError: its files cannot be used.
         """
         self.files = files
-        self._disk = Disk(durability == "fsync")
+        self._disk = FileOps(durability == "fsync")
         self._tell = tell
         self._archive = Archive(files.session_id, files.path("archive"), self._disk)
-        self._pending = Pending(files, self._disk)
-        self._edits = Edits(files, self._disk, self._archive, archives=archive)
+        self._pending = RedoJournal(files, self._disk)
+        self._edits = EditPlanner(files, self._disk, self._archive, archives=archive)
         self._holds = durability == "none"
-        self._tail: Tail | None = None  # None: the files must be loaded
-        self._unfinished: Edit | None = None  # an edit that is done but not carried out yet; then there is no tail
+        self._tail: Appender | None = None  # None: the files must be loaded
+        self._unfinished: Transaction | None = None  # done but not carried out yet; then there is no tail
         self._last_seq = 0  # the highest seq ever given, as far as is known while there is no tail
         self._claim = _claimed(files, self._disk)
         try:
@@ -113,7 +113,7 @@ class Session:
         tail = self._loaded()
         return Extent(tail.lines.place, tail.last_seq)
 
-    def history(self) -> History:
+    def history(self) -> IndexedHistory:
         """What there is, everything written."""
         tail = self._loaded()
         tail.write_held()
@@ -122,7 +122,7 @@ class Session:
     def read(self, start: int, stop: int | None) -> list[Entry]:
         """The entries of these places; damage among them is mended, and they are fewer."""
 
-        def rows(history: History) -> list[Row]:
+        def rows(history: IndexedHistory) -> list[IndexRecord]:
             wanted = index_range(history.length, start, stop)
             return list(history.rows(wanted.start, wanted.stop))
 
@@ -132,7 +132,7 @@ class Session:
         """The entries of these seqs."""
         return self._entries(lambda history: history.find_rows(seqs))
 
-    def _entries(self, rows: Callable[[History], list[Row]]) -> list[Entry]:
+    def _entries(self, rows: Callable[[IndexedHistory], list[IndexRecord]]) -> list[Entry]:
         wanted = self.sound(rows)
         found, damaged = self.history().read(iter(wanted))
         if damaged:
@@ -143,7 +143,7 @@ class Session:
             found = [entry or mended.get(row.seq) for entry, row in zip(found, wanted, strict=True)]
         return [entry for entry in found if entry is not None]
 
-    def sound(self, ask: Callable[[History], _Answer]) -> _Answer:
+    def sound(self, ask: Callable[[IndexedHistory], _Answer]) -> _Answer:
         """Ask the history; if its index turns out to be damaged, mend it and ask again."""
         for _ in range(_TRIES):
             try:
@@ -156,7 +156,7 @@ class Session:
         """What the archive holds; damage in it is mended first."""
         return self._sound_archive().entries
 
-    def _sound_archive(self) -> Contents:
+    def _sound_archive(self) -> ArchiveContents:
         tail = self._loaded()
         contents = self._archive.read()
         if contents.damaged:
@@ -164,13 +164,13 @@ class Session:
             kept = put_aside(self.files, self._disk, os.path.basename(path), contents.damaged)
             record = record_of(tail.lines.place, max(tail.last_seq, contents.last_seq), 0)
             self._disk.write_new(path, [*(line.data for line in contents.lines), record])
-            self._edit([Step("move", "archive")])
+            self._edit([Operation("move", "archive")])
             self._tell(Repair(self.files.session_id, f"{damaged_lines(contents)}; put aside", 0, kept))
             self._loaded()
             contents = self._archive.read()
         return contents
 
-    def load_checkpoint(self) -> Saved | None:
+    def load_checkpoint(self) -> SavedCheckpoint | None:
         """The checkpoint, if it is whole and stands for what the history holds; otherwise it is put aside."""
         self._loaded()
         path = self.files.path("checkpoint")
@@ -190,7 +190,7 @@ class Session:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    def write(self, batches: Sequence[Sequence[Entry]]) -> Tail:
+    def write(self, batches: Sequence[Sequence[Entry]]) -> Appender:
         """The first half of an append; it is synced and settled at the tail that this returns."""
         tail = self._loaded()
         tail.write(batches)
@@ -203,7 +203,7 @@ class Session:
     def replace(self, keep: int, entries: Sequence[Entry]) -> None:
         """Keep the first entries, archive the others, and go on with these."""
 
-        def steps(history: History) -> list[Step]:
+        def steps(history: IndexedHistory) -> list[Operation]:
             check_index(self.files.session_id, keep, history.length)
             if keep == history.length:
                 return []
@@ -226,7 +226,7 @@ class Session:
         """
         new = {entry.seq: entry for entry in entries}
 
-        def steps(history: History) -> list[Step]:
+        def steps(history: IndexedHistory) -> list[Operation]:
             self._loaded().check_alone()
             return self._edits.rewriting(history, new)
 
@@ -247,16 +247,16 @@ class Session:
     def save_checkpoint(self, covered: int, data: bytes) -> None:
         """Put a checkpoint in the place of the one before."""
 
-        def row(history: History) -> Row | None:
+        def row(history: IndexedHistory) -> IndexRecord | None:
             check_index(self.files.session_id, covered, history.length)
             return history.row(covered - 1) if covered else None
 
         saved = saved_at(self.sound(row), data)
         self._disk.sync(self._loaded().make()[1].descriptor)
         self._disk.write_new(self.files.path("checkpoint"), encode(saved))
-        self._edit([Step("move", "checkpoint")])
+        self._edit([Operation("move", "checkpoint")])
 
-    def begin_as(self, history: History, count: int, last_seq: int, checkpoint: Saved | None) -> None:
+    def begin_as(self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None) -> None:
         """Begin, with nothing there yet, as another session did.
 
         Raises:
@@ -264,15 +264,15 @@ class Session:
         """
         self._edit(self._edits.beginning(history, count, last_seq, checkpoint))
 
-    def _spoilt(self, row: Row, span: bytes) -> None:
+    def _spoilt(self, row: IndexRecord, span: bytes) -> None:
         kept = put_aside(self.files, self._disk, self.files.name, [(row.offset, span)])
         self._tell(Repair(self.files.session_id, f"m{row.seq} is damaged, and was to be archived; put aside", 1, kept))
 
-    def _edit(self, steps: Sequence[Step]) -> None:
+    def _edit(self, steps: Sequence[Operation]) -> None:
         """Do all of this. From the moment it is written down it is done, even if carrying it out has to wait."""
         if not steps:
             return
-        edit = Edit(steps)
+        edit = Transaction(steps)
         try:
             self._pending.begin(edit)
         except BaseException:
@@ -293,7 +293,7 @@ class Session:
 
     # -- loading and mending ----------------------------------------------------------------------------------------
 
-    def _loaded(self) -> Tail:
+    def _loaded(self) -> Appender:
         """Return the tail, after all that an earlier call left undone. The only way to it.
 
         Raises:
@@ -322,7 +322,7 @@ class Session:
             self._pending.end(surely=True)
             self._unfinished = None
 
-    def _load(self, bad: frozenset[int] = frozenset(), *, trusting: bool = True) -> Tail:
+    def _load(self, bad: frozenset[int] = frozenset(), *, trusting: bool = True) -> Appender:
         """Open the files, and learn from them where the history goes on.
 
         Args:
@@ -331,7 +331,7 @@ class Session:
         """
         erase_leftovers(self.files)
         for _ in range(_TRIES):
-            tail = Tail(self.files, self._disk, self._pending, holds=self._holds)
+            tail = Appender(self.files, self._disk, self._pending, holds=self._holds)
             try:
                 last_seq = max(self._last_seq, self._archive.committed().last_seq)
                 if trusting and tail.learn(last_seq):
@@ -349,14 +349,14 @@ class Session:
         self._unload()
         self._tail = self._load(bad, trusting=False)
 
-    def _mend_files(self, tail: Tail, last_seq: int, bad: frozenset[int], *, all_of_it: bool) -> None:
+    def _mend_files(self, tail: Appender, last_seq: int, bad: frozenset[int], *, all_of_it: bool) -> None:
         main, session_id = tail.main, self.files.session_id
         found = examine(
             main, size_of(main), tail.index, session_id=session_id, last_seq=last_seq, bad=bad, all_of_it=all_of_it
         )
         pieces = iter(()) if main is None else pieces_of(main, found.cuts)
         kept = put_aside(self.files, self._disk, self.files.name, pieces)
-        edit = Edit(Mending(self.files, self._disk, self._archive, found).steps(main))
+        edit = Transaction(RepairPlan(self.files, self._disk, self._archive, found).steps(main))
         self._pending.begin(edit)
         self._unfinished = edit
         for repair in repairs_of(session_id, self.files, found, kept):
@@ -399,7 +399,7 @@ class Session:
     def delete(self) -> None:
         """Erase all of it, and give the claim back. What fails half way is carried on by the next call."""
         self._unload()
-        self._unfinished = Edit([Step("drop", part) for part in ERASED])
+        self._unfinished = Transaction([Operation("drop", part) for part in ERASED])
         with suppress(OSError):  # on a full disk this cannot be written down, and makes room all the same
             self._pending.begin(self._unfinished)
         self._pending.carry_out(self._unfinished)
@@ -419,10 +419,10 @@ class Session:
                 os.rmdir(self.files.folder)
 
 
-def _claimed(files: SessionFiles, disk: Disk) -> Claim:
+def _claimed(files: SessionFiles, disk: FileOps) -> SessionLock:
     """The claim on a session; its folder is made for the lock."""
     for _ in range(_TRIES):
         disk.make_folder(files.folder)
         with suppress(FileNotFoundError):  # whoever had an empty session gives it back, folder and all
-            return Claim(files)
+            return SessionLock(files)
     raise StoreError(f"session {files.session_id!r}: {files.folder} is removed again and again; see who does that")

@@ -24,9 +24,10 @@ from pathlib import Path
 from ...errors import ConfigError
 from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
-from .engine import Desk
-from .paths import Places, is_beside
-from .worker import Worker
+from ..validation import check_session_id, url_path
+from .engine import JsonlEngine
+from .paths import SessionPaths, is_beside
+from .worker import JsonlWorker
 
 _stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
 
@@ -53,13 +54,13 @@ class JsonlStore:
         Raises:
             ConfigError: a path that cannot be one.
         """
-        places = Places(_path("store", root), None if file is None else _path("transcript_path", file))
+        places = SessionPaths(_path("store", root), None if file is None else _path("transcript_path", file))
         if places.file is not None and is_beside(places.file):
             raise ConfigError(
                 "transcript_path", f"names {places.file.name}: files beside another session end like this; use *.jsonl"
             )
-        self._desk = Desk(places, durability, archive=archive)
-        self._worker = Worker(self._desk.append_all, self._desk.to_tell)
+        self._desk = JsonlEngine(places, durability, archive=archive)
+        self._worker = JsonlWorker(self._desk.append_all, self._desk.to_tell)
         # A store nobody has any more gives its claims back; the thread knows the desk, not the store.
         weakref.finalize(self, self._worker.stop, self._desk.abandon).atexit = False
         _stores.add(self)

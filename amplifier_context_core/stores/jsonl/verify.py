@@ -5,22 +5,22 @@ from __future__ import annotations
 from ...errors import StoreError
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, load
-from .file_ops import Disk, breathe, exists
-from .indexed_history import History
-from .journal import Pending
+from .file_ops import FileOps, breathe, exists
+from .indexed_history import IndexedHistory
+from .journal import RedoJournal
 from .paths import Part
-from .read_only_session import Look, stands
+from .read_only_session import ReadOnlySession, stands
 from .repair import ADOPTED, damaged_lines, misfit, notes_of
 
 _OWN: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
 
 
-def problems_of(look: Look) -> list[str]:
+def problems_of(look: ReadOnlySession) -> list[str]:
     """What is wrong with a session, a line each."""
     files = look.files
     if not look.is_there and not exists(files.path("index")):
         return []
-    disk = Disk(durable=False)
+    disk = FileOps(durable=False)
     found = look.examine(all_of_it=True)
     history = look.history_of(found)
     notes = notes_of(files.name, found)
@@ -29,7 +29,7 @@ def problems_of(look: Look) -> list[str]:
     elif not notes and found.rows != found.known:
         notes = [misfit(files.name)]
     problems = [_with_lost(note.found, note.lost) for note in notes]
-    if Pending(files, disk).found() is not None:
+    if RedoJournal(files, disk).found() is not None:
         problems.append("an edit is written down but not carried out; that is done when the session is opened")
     if unread := _unreadable(history):
         problems.append(f"{unread:,} messages of {files.name} are no messages, though they are as written")
@@ -42,7 +42,7 @@ def _with_lost(what: str, lost: int) -> str:
     return f"{what}; {lost:,} {'message is' if lost == 1 else 'messages are'} lost" if lost else what
 
 
-def _unreadable(history: History) -> int:
+def _unreadable(history: IndexedHistory) -> int:
     count = 0
     rows = list(history.rows())
     for start in range(0, len(rows), 512):
@@ -51,7 +51,7 @@ def _unreadable(history: History) -> int:
     return count
 
 
-def _of_checkpoint(path: str, history: History) -> list[str]:
+def _of_checkpoint(path: str, history: IndexedHistory) -> list[str]:
     try:
         saved = load(path)
         if saved is None or stands(saved, history):

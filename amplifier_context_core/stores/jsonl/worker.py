@@ -21,9 +21,9 @@ from ...transcript.transcript import Entry
 from .file_ops import begin_work
 
 _Answer = TypeVar("_Answer")
-Append = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not
-Appends = Callable[[Sequence[Append]], Sequence[BaseException | None]]
-Told = Callable[[], Sequence[Callable[[], None]]]
+PendingAppend = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not
+AppendAll = Callable[[Sequence[PendingAppend]], Sequence[BaseException | None]]
+Notifications = Callable[[], Sequence[Callable[[], None]]]
 _TOGETHER = 512  # appends handed on at once, at most
 _PATIENCE = 0.0002  # seconds
 
@@ -35,7 +35,7 @@ class _Call:
     loop: asyncio.AbstractEventLoop | None = None
     waiting: asyncio.Future[Any] | None = None
     work: Callable[[], object] | None = None
-    append: Append | None = None
+    append: PendingAppend | None = None
     answer: object = None
     problem: BaseException | None = None
 
@@ -48,10 +48,10 @@ class _Call:
 _Calls = queue.SimpleQueue[_Call | None]
 
 
-class Worker:
+class JsonlWorker:
     """The thread and its queue. It begins with the first call, ends with `stop`, and begins anew with the next call."""
 
-    def __init__(self, appends: Appends, told: Told) -> None:
+    def __init__(self, appends: AppendAll, told: Notifications) -> None:
         """Begin nothing yet.
 
         Args:
@@ -100,7 +100,7 @@ class Worker:
             self._calls.put(call)
 
 
-def _serve(calls: _Calls, before: threading.Thread | None, appends: Appends, told: Told) -> None:
+def _serve(calls: _Calls, before: threading.Thread | None, appends: AppendAll, told: Notifications) -> None:
     """The thread's life. It knows the queue, not the worker, so that a worker nobody has any more can go."""
     if before is not None:
         before.join()
@@ -155,7 +155,7 @@ def _do(call: _Call) -> None:
             call.problem = problem
 
 
-def _append(together: list[_Call], appends: Appends) -> None:
+def _append(together: list[_Call], appends: AppendAll) -> None:
     begin_work()
     try:
         problems = appends([call.append for call in together if call.append is not None])

@@ -36,7 +36,7 @@ def the_row(found: sqlite3.Cursor) -> Any:
     return row
 
 
-class Cursor(sqlite3.Cursor):
+class CheckedCursor(sqlite3.Cursor):
     """A cursor that raises nothing but `sqlite3.Error`."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
@@ -70,11 +70,11 @@ class Cursor(sqlite3.Cursor):
             raise _documented(problem) from None
 
 
-class Connection(sqlite3.Connection):
+class CheckedConnection(sqlite3.Connection):
     """A connection that raises nothing but `sqlite3.Error`."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
-        return self.cursor(Cursor).execute(sql, parameters)
+    def execute(self, sql: str, parameters: Any = (), /) -> CheckedCursor:
+        return self.cursor(CheckedCursor).execute(sql, parameters)
 
-    def executemany(self, sql: str, parameters: Any, /) -> Cursor:
-        return self.cursor(Cursor).executemany(sql, parameters)
+    def executemany(self, sql: str, parameters: Any, /) -> CheckedCursor:
+        return self.cursor(CheckedCursor).executemany(sql, parameters)

@@ -22,14 +22,14 @@ from typing import Any
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
 from .errors import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
-from .file_identity import Watch, place_of
+from .file_identity import FileIdentity, place_of
 from .leases import TTL, Leases
 from .recovery import finish, is_cut, pop_repairs, put_log_aside, salvage
 from .row_recovery import REWRITTEN, WHOLE
 from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
 from .search import drop
 from .secure_erase import erase, is_erasing
-from .worker import WRITING, Job, Kind, Then, Work, Worker, answer
+from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, answer
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _FAULTS = (sqlite3.Error, OSError)
 _abandoned: list[sqlite3.Connection] = []  # of a process this one was forked from: closing them would disturb it
 
 
-class Engine:
+class SqliteEngine:
     """Runs the jobs of one store object.
 
     Attributes:
@@ -51,30 +51,30 @@ class Engine:
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._file: Watch | None = None
+        self._file: FileIdentity | None = None
         self._log_path = str(beside(path, "-wal"))  # a text is looked for faster than a path, and it is often
         self._file_path = str(path)
-        self._log: Watch | None = None
+        self._log: FileIdentity | None = None
         self._syncing = True
         self._told: dict[str, OnRepair | None] = {}
         self._untold: dict[str, list[Repair]] = {}
-        self._later: list[tuple[float, Job]] = []
+        self._later: list[tuple[float, Task]] = []
         self._renewal = 0.0
         self._resumed = False
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._worker = Worker("sqlite store", self._handle, self._tick)
-        self._long = Worker("sqlite store, long", self._handle_long, lambda: None)
+        self._worker = SqliteWorker("sqlite store", self._handle, self._tick)
+        self._long = SqliteWorker("sqlite store, long", self._handle_long, lambda: None)
 
-    async def run(self, kind: Kind, work: Work, session_id: str = "") -> Any:
+    async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
         """Have work done, in its turn. Who is cancelled while waiting leaves it to be done all the same."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.put(Job(work, kind, session_id, future, begin=(work, kind)))
+        self.put(Task(work, kind, session_id, future, begin=(work, kind)))
         return await future
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Task) -> None:
         """Have a job done, in its turn."""
         if self._pid != os.getpid():
             self._leave_to_parent()
@@ -88,7 +88,7 @@ class Engine:
     def abandon(self) -> None:
         """The store object is gone: close without anybody waiting for it."""
         if not self._worker.idle and self._pid == os.getpid():
-            self._worker.put(Job(self._close, "apart"))
+            self._worker.put(Task(self._close, "apart"))
 
     # -- for jobs ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Engine:
         """Nobody is told any more."""
         self._told.pop(session_id, None)
 
-    def tell(self, job: Job, repair: Repair) -> None:
+    def tell(self, job: Task, repair: Repair) -> None:
         """Say with a job's answer that something was mended."""
         job.repairs.append((self._told.get(repair.session_id), repair))
 
@@ -118,7 +118,7 @@ class Engine:
 
     # -- in the first thread -------------------------------------------------------------------------------------------
 
-    def _handle(self, jobs: Sequence[Job]) -> None:
+    def _handle(self, jobs: Sequence[Task]) -> None:
         try:
             if jobs[0].kind in WRITING:
                 self._write(jobs)
@@ -129,8 +129,8 @@ class Engine:
                 job.fail(problem)
         self._finish(jobs)
 
-    def _finish(self, jobs: Sequence[Job]) -> None:
-        done: list[Job] = []
+    def _finish(self, jobs: Sequence[Task]) -> None:
+        done: list[Task] = []
         for job in jobs:
             job.connection = None
             if isinstance(job.error, _FAULTS):
@@ -142,7 +142,7 @@ class Engine:
                 for repair in self._untold.pop(job.session_id):
                     self.tell(job, repair)
             then = job.answer
-            if job.error is not None or not isinstance(then, Then):
+            if job.error is not None or not isinstance(then, Continuation):
                 done.append(job)
                 continue
             job.work, job.kind, job.answer, job.otherwise = then.work, then.kind, None, then.otherwise
@@ -154,7 +154,7 @@ class Engine:
                 self._worker.put(job)
         answer(done)
 
-    def _write(self, jobs: Sequence[Job], *, mended: bool = False) -> None:
+    def _write(self, jobs: Sequence[Task], *, mended: bool = False) -> None:
         """Do jobs in one transaction. One that fails takes none of the others along."""
         began = False
         try:
@@ -202,7 +202,7 @@ class Engine:
             db.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._syncing = wanted
 
-    def _part(self, db: sqlite3.Connection, job: Job, *, alone: bool) -> None:
+    def _part(self, db: sqlite3.Connection, job: Task, *, alone: bool) -> None:
         staged = self.leases.staged()
         job.connection = db
         if not alone:
@@ -218,7 +218,7 @@ class Engine:
         if not alone:
             db.execute("RELEASE part")
 
-    def _single(self, job: Job, *, mended: bool = False) -> None:
+    def _single(self, job: Task, *, mended: bool = False) -> None:
         """Do a job that reads, at one moment of the database, or one that wants no transaction."""
         try:
             if job.kind == "apart":
@@ -283,7 +283,7 @@ class Engine:
             if own is not None:
                 disconnect(own, self.path)
 
-    def _is_apart(self, job: Job) -> bool:
+    def _is_apart(self, job: Task) -> bool:
         """Is a job about a session whose database went away? Then it has failed."""
         if not self.leases.is_apart(job.session_id):
             return False
@@ -328,9 +328,9 @@ class Engine:
             finish(self.path)
             self._put_log_aside(lambda: is_file(beside(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
-            self._file = Watch(self._file_path)
+            self._file = FileIdentity(self._file_path)
             self._db, self._syncing = open_database(self.path, self._durability, self._busy), True
-            self._log = Watch(self._log_path)
+            self._log = FileIdentity(self._log_path)
             if self._file.happened():  # put aside by another process meanwhile
                 self._disconnect()
             elif is_cut(self._db, self.path):
@@ -339,7 +339,7 @@ class Engine:
             elif not self._resumed:
                 self._resumed = True
                 if is_erasing(self._db):
-                    self._worker.put(Job(partial(erase, self.path), "write"))
+                    self._worker.put(Task(partial(erase, self.path), "write"))
         return self._db
 
     def _disconnect(self) -> None:
@@ -401,7 +401,7 @@ class Engine:
             return False
         return True
 
-    def _close(self, job: Job) -> None:
+    def _close(self, job: Task) -> None:
         try:
             self._look()
             if self.leases.held:
@@ -462,7 +462,7 @@ class Engine:
 
     # -- in the second thread ------------------------------------------------------------------------------------------
 
-    def _handle_long(self, jobs: Sequence[Job]) -> None:
+    def _handle_long(self, jobs: Sequence[Task]) -> None:
         for job in jobs:
             try:
                 job.answer = job.work(job)
@@ -470,15 +470,15 @@ class Engine:
                 clear_frames(problem.__traceback__)
                 if (is_damage(problem) or is_index_damage(problem)) and not job.tried and job.begin is not None:
                     job.tried = True
-                    job.answer = Then(lambda job, problem=problem: self._mended(job, problem), "apart")
+                    job.answer = Continuation(lambda job, problem=problem: self._mended(job, problem), "apart")
                 else:
                     job.fail(problem)
             except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
                 job.fail(problem)
         self._finish(jobs)
 
-    def _mended(self, job: Job, problem: Fault) -> Then:
+    def _mended(self, job: Task, problem: Fault) -> Continuation:
         """What a job met in the second thread is mended in the first, and the job begins anew."""
         self._mend(problem, job.session_id)
         assert job.begin is not None  # noqa: S101 - seen by who calls
-        return Then(*job.begin)
+        return Continuation(*job.begin)

@@ -11,11 +11,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-Place = tuple[int, int]
+DeviceInode = tuple[int, int]
 """Of a file: its device and its number there."""
 
 
-def place_of(path: str | Path) -> Place | None:
+def place_of(path: str | Path) -> DeviceInode | None:
     """Where a file is; None if there is none.
 
     Raises:
@@ -28,7 +28,7 @@ def place_of(path: str | Path) -> Place | None:
     return status.st_dev, status.st_ino
 
 
-class Watch:
+class FileIdentity:
     """Of one file, from now on until it is closed.
 
     Attributes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .driver import Connection
+from .driver import CheckedConnection
 from .schema import PAGE, connect, disconnect, make_schema, objects
 
 Roots = dict[bytes, int]
@@ -105,7 +105,7 @@ def _page(roots: Roots, pages: int) -> bytes:
 
 
 def _made() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
+    db = sqlite3.connect(":memory:", isolation_level=None, factory=CheckedConnection)
     db.text_factory = bytes
     db.execute(f"PRAGMA page_size = {PAGE}")
     make_schema(db)

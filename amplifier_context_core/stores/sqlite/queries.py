@@ -23,12 +23,12 @@ from .errors import damage
 from .leases import holder_of, holders
 from .rows import (
     COLUMNS,
-    HEAD,
     LARGEST_NUMBER,
+    SESSION_COLUMNS,
     VALUES,
-    Found,
-    Head,
-    Row,
+    EntryRow,
+    RawRow,
+    SessionRow,
     entry_in,
     first_key,
     head_in,
@@ -56,19 +56,19 @@ _FORK = (
 tokens, CASE WHEN origin IS NULL THEN CAST(?3 AS TEXT) ELSE origin END, extra, message, crc + ?1 FROM entries \
 WHERE id >= ?4 AND id < ?5 ORDER BY id"
 )
-_KEEP = f"UPDATE sessions SET {' = ?, '.join(HEAD.split(', '))} = ? WHERE number = ?"  # noqa: S608
+_KEEP = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
 _SET_ASIDE = f"INSERT INTO damaged(session, found, came, at, {COLUMNS}) SELECT session, ?, ?, ?, {COLUMNS} FROM "  # noqa: S608
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadResult:
     """What was read: sound entries, and the keys where there should be more."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     damaged: list[int] = field(default_factory=list[int])
 
 
-def head_of(db: sqlite3.Connection, session_id: str) -> Head | None:
+def head_of(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     """Return what is known of a session; None when there is none.
 
     The index of the ids is not believed alone, neither where it finds a row nor where it finds none: every session
@@ -77,7 +77,7 @@ def head_of(db: sqlite3.Connection, session_id: str) -> Head | None:
     Raises:
         sqlite3.Error: the database is damaged, or cannot be read.
     """
-    row = db.execute(f"SELECT {HEAD} FROM sessions WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - constant
+    row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - constant
     if row is not None:
         head = head_in(row)
         if head.session_id != session_id:
@@ -100,7 +100,7 @@ def check_none(db: sqlite3.Connection, session_id: str) -> None:
             pass
 
 
-def check_end(db: sqlite3.Connection, head: Head) -> None:
+def check_end(db: sqlite3.Connection, head: SessionRow) -> None:
     """Raise what the driver raises for a damaged file if a history does not end where it is said to end."""
     start, behind = first_key(head.number), first_key(head.number + 1)
     newest = db.execute("SELECT id FROM entries WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (start, behind))
@@ -117,9 +117,9 @@ def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) ->
     _touch(db, head)
 
 
-def read(db: sqlite3.Connection, session_id: str, head: Head, wanted: range) -> Reading:
+def read(db: sqlite3.Connection, session_id: str, head: SessionRow, wanted: range) -> ReadResult:
     """The entries of these places, without the damaged ones."""
-    found = Reading()
+    found = ReadResult()
     if not wanted:
         return found
     first, behind = head.key(wanted.start), head.key(wanted.stop - 1) + 1
@@ -136,14 +136,14 @@ def read(db: sqlite3.Connection, session_id: str, head: Head, wanted: range) -> 
     return found
 
 
-def find(db: sqlite3.Connection, session_id: str, head: Head, seqs: Sequence[int]) -> Reading:
+def find(db: sqlite3.Connection, session_id: str, head: SessionRow, seqs: Sequence[int]) -> ReadResult:
     """Return the entries with these seqs, in the order of the history.
 
     Raises:
         sqlite3.Error: the index of the seqs is damaged, or the database cannot be read.
     """
-    found = Reading()
-    rows: list[Found] = []
+    found = ReadResult()
+    rows: list[RawRow] = []
     wanted = sorted({seq for seq in seqs if 0 <= seq <= head.last_seq})
     for start in range(0, len(wanted), _AT_ONCE):
         part = wanted[start : start + _AT_ONCE]
@@ -158,7 +158,7 @@ def find(db: sqlite3.Connection, session_id: str, head: Head, seqs: Sequence[int
     return found
 
 
-def _missing(db: sqlite3.Connection, head: Head, seqs: set[int]) -> list[int]:
+def _missing(db: sqlite3.Connection, head: SessionRow, seqs: set[int]) -> list[int]:
     """Return the keys of a history that have no row; none of these seqs may be in it. No index is asked.
 
     Raises:
@@ -173,20 +173,20 @@ def _missing(db: sqlite3.Connection, head: Head, seqs: set[int]) -> list[int]:
     return sorted(missing)
 
 
-def archived(db: sqlite3.Connection, session_id: str, head: Head) -> Reading:
+def archived(db: sqlite3.Connection, session_id: str, head: SessionRow) -> ReadResult:
     """Return what was replaced, oldest replacement first.
 
     Raises:
         sqlite3.Error: there are more or fewer than there should be, or the database cannot be read.
     """
-    found = Reading()
+    found = ReadResult()
     for row in db.execute(_ARCHIVED, (head.number,)):
         _take(found, row, session_id, first_key(head.number))
     _check_archive(head, len(found.entries) + len(found.damaged))
     return found
 
 
-def _check_archive(head: Head, count: int) -> None:
+def _check_archive(head: SessionRow, count: int) -> None:
     """Raise what the driver raises for a damaged file if the archive of a session does not hold so many entries."""
     if count != head.archived:
         raise damage(f"the archive of session {head.number} does not hold what it should")
@@ -248,7 +248,7 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     return erased
 
 
-def _has_damaged(db: sqlite3.Connection, head: Head) -> bool:
+def _has_damaged(db: sqlite3.Connection, head: SessionRow) -> bool:
     return db.execute("SELECT 1 FROM damaged WHERE session = ? LIMIT 1", (head.number,)).fetchone() is not None
 
 
@@ -261,7 +261,7 @@ def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data:
     _touch(db, head)
 
 
-def load_checkpoint(db: sqlite3.Connection, head: Head) -> tuple[bytes | None, bool]:
+def load_checkpoint(db: sqlite3.Connection, head: SessionRow) -> tuple[bytes | None, bool]:
     """What was saved last, and whether that is damaged."""
     row = db.execute("SELECT data, crc FROM checkpoints WHERE session = ?", (head.number,)).fetchone()
     if row is None:
@@ -311,9 +311,9 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
     db.execute("DELETE FROM sessions WHERE number = ?", (head.number,))
 
 
-def heads(db: sqlite3.Connection) -> Iterator[Head]:
+def heads(db: sqlite3.Connection) -> Iterator[SessionRow]:
     """Yield what is known of every session, the last changed first."""
-    for row in db.execute(f"SELECT {HEAD} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
+    for row in db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
         yield head_in(row)
 
 
@@ -362,7 +362,7 @@ def set_aside(db: sqlite3.Connection, session_id: str, keys: Sequence[int], came
     return done
 
 
-def unindex(db: sqlite3.Connection, head: Head, position: int) -> None:
+def unindex(db: sqlite3.Connection, head: SessionRow, position: int) -> None:
     """What lies at a position and after it is not in the search index any more."""
     start = first_key(head.number)
     if has_fts5(db):  # without it nobody can search; who can again will fill the index over what is stale
@@ -371,7 +371,7 @@ def unindex(db: sqlite3.Connection, head: Head, position: int) -> None:
     keep(db, head)
 
 
-def rows_between(db: sqlite3.Connection, first: int, behind: int, limit: int = -1) -> Iterator[Found]:
+def rows_between(db: sqlite3.Connection, first: int, behind: int, limit: int = -1) -> Iterator[RawRow]:
     """Yield keys and columns of the entries of a range of keys, row by row: between two, other threads get a turn.
 
     Args:
@@ -390,14 +390,14 @@ def rows_between(db: sqlite3.Connection, first: int, behind: int, limit: int = -
         yield row
 
 
-def _create(db: sqlite3.Connection, session_id: str) -> Head:
+def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
     made = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
     if made > LARGEST_NUMBER:
         raise StoreError("the database has held all the sessions it can number; begin another one")
-    return Head(made, session_id)
+    return SessionRow(made, session_id)
 
 
-def _add(db: sqlite3.Connection, head: Head, session_id: str, entries: Sequence[Entry], stop: int) -> None:
+def _add(db: sqlite3.Connection, head: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
     """Write entries from a position on."""
     key = first_key(head.number) + stop
     for entry in entries:
@@ -414,14 +414,14 @@ def _size(db: sqlite3.Connection, first: int, behind: int) -> int:
     return int(db.execute(sizes, (first, behind)).fetchone()[0])
 
 
-def _keys(db: sqlite3.Connection, head: Head, seqs: set[int]) -> dict[int, list[int]]:
+def _keys(db: sqlite3.Connection, head: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
     """Return the keys of the history's entries with these seqs. No index is asked: what it missed would be kept."""
     start = first_key(head.number)
     rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + head.stop))
     return _by_seq(rows, seqs)
 
 
-def _old_keys(db: sqlite3.Connection, head: Head, seqs: set[int]) -> dict[int, list[int]]:
+def _old_keys(db: sqlite3.Connection, head: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
     """Return the keys of the archive's entries with these seqs."""
     rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (head.number,)).fetchall()
     _check_archive(head, len(rows))
@@ -436,19 +436,19 @@ def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[i
     return keys
 
 
-def _touch(db: sqlite3.Connection, head: Head) -> None:
+def _touch(db: sqlite3.Connection, head: SessionRow) -> None:
     """Write down what is known of a session, and that it changed now: later than any change before."""
     global _last_stamp
     head.updated = _last_stamp = max(time.time_ns() // 1000, _last_stamp + 1)
     keep(db, head)
 
 
-def keep(db: sqlite3.Connection, head: Head) -> None:
+def keep(db: sqlite3.Connection, head: SessionRow) -> None:
     """Write down what is known of a session."""
     db.execute(_KEEP, (*head.values, head.number))
 
 
-def _take(found: Reading, row: Found, session_id: str, key: int) -> None:
+def _take(found: ReadResult, row: RawRow, session_id: str, key: int) -> None:
     entry = entry_in(row[1:], session_id, key)
     if entry is None:
         found.damaged.append(row[0])
@@ -462,7 +462,7 @@ def _stay(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
     db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
 
 
-def _same(message: bytes, row: Row, entry: Entry) -> bool:
+def _same(message: bytes, row: EntryRow, entry: Entry) -> bool:
     """Is the message the same as before, as far as anybody can tell?"""
     if message == row[5]:
         return True

@@ -1,7 +1,7 @@
 """What can be saved of a damaged database is written into a new one, and the damaged one is kept beside it.
 
-What is read of it is in `row_recovery`. The new database takes the damaged one's place only when it is whole and on disk;
-the process that is killed in between has the rest done by the next one.
+What is read of it is in `row_recovery`. The new database takes the damaged one's place only when it is whole and on
+disk; the process that is killed in between has the rest done by the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOCKED = 0x40000000  # where SQLite's locks lie in a file
 _KEPT = "damaged"
 
 
-class Unsalvageable(StoreError):
+class Unrecoverable(StoreError):
     """Nothing in a damaged database is known to be ours."""
 
 
@@ -60,7 +60,7 @@ def salvage(path: Path, seen: tuple[int, int] | None) -> Path | None:
             raise _nothing_of_ours(path)
         try:
             return _salvage(path)
-        except Unsalvageable:
+        except Unrecoverable:
             _unsalvageable[path] = now
             raise
 
@@ -208,8 +208,8 @@ def _fill(new: sqlite3.Connection, copy: Path, path: Path, kept: str) -> None:
         raise _nothing_of_ours(path)
 
 
-def _nothing_of_ours(path: Path) -> Unsalvageable:
-    return Unsalvageable(
+def _nothing_of_ours(path: Path) -> Unrecoverable:
+    return Unrecoverable(
         f"the file {path} is no database of sessions, or damaged beyond what can be saved; it was left as it is. "
         "Move it away, restore a backup, or name another path"
     )

@@ -22,7 +22,7 @@ from .columns import number_in, positions_in, text_in, time_in
 from .errors import damage
 from .first_page import FirstPage
 from .leases import holder_in
-from .rows import COLUMNS, LARGEST_NUMBER, VALUES, Found, Head, entry_in, first_key, head_in, unsealed
+from .rows import COLUMNS, LARGEST_NUMBER, VALUES, RawRow, SessionRow, entry_in, first_key, head_in, unsealed
 from .schema import APPLICATION, POSITION_BITS, POSITIONS, connect, disconnect
 
 _CHUNK = 1_000  # keys asked for at once
@@ -42,7 +42,7 @@ _CARRY = f"(id, session, {COLUMNS}) VALUES (?, ?, {VALUES})"
 
 
 @dataclass(slots=True)
-class Carried:
+class RecoveryCounts:
     """What became of an attempt.
 
     Attributes:
@@ -58,7 +58,7 @@ class Carried:
 
 def carry(
     new: sqlite3.Connection, copy: Path, first_page: FirstPage, kept: str, *, whole: bool = True
-) -> Carried | None:
+) -> RecoveryCounts | None:
     """Write into a new database what can be read of a copy of the damaged one.
 
     Args:
@@ -77,7 +77,7 @@ def carry(
     with copy.open("r+b") as file:
         file.write(first_page.content)
     old = connect(copy, 1.0)
-    carrier = Carrier(old, new, kept)
+    carrier = RowRecovery(old, new, kept)
     new.execute("BEGIN")
     try:
         sessions = carrier.sessions()
@@ -94,7 +94,7 @@ def carry(
 
 
 @dataclass(slots=True)
-class _Session:
+class _FoundSession:
     """What is known of a session.
 
     Attributes:
@@ -109,7 +109,7 @@ class _Session:
 
     number: int
     name: str = ""
-    head: Head | None = None
+    head: SessionRow | None = None
     archived: int | None = None
     last_seq: int = 0
     updated: int = 0
@@ -117,15 +117,15 @@ class _Session:
 
 
 @dataclass(slots=True)
-class Carrier:
+class RowRecovery:
     """Carries rows from one database to another."""
 
     old: sqlite3.Connection
     new: sqlite3.Connection
     kept: str
-    carried: Carried = field(default_factory=Carried)
+    carried: RecoveryCounts = field(default_factory=RecoveryCounts)
 
-    def is_ours(self, sessions: list[_Session], *, marked: bool) -> bool:
+    def is_ours(self, sessions: list[_FoundSession], *, marked: bool) -> bool:
         """True if something in the file is known to be of ours: a sealed row, or the mark of the application.
 
         Args:
@@ -139,11 +139,11 @@ class Carrier:
         marked = marked and application == APPLICATION
         return any(marked or session.head or self._has_entry(session) for session in sessions)
 
-    def _has_entry(self, session: _Session) -> bool:
+    def _has_entry(self, session: _FoundSession) -> bool:
         start = first_key(session.number)
         return any(_sound(row[1:], "", row[0], start) for row in self._halves(_ENTRIES, start, start + _PROBES))
 
-    def run(self, sessions: list[_Session]) -> None:
+    def run(self, sessions: list[_FoundSession]) -> None:
         """Carry over all there is."""
         for table in ("leases", "facts", "repairs", "damaged"):
             self._table(table, READERS[table])
@@ -157,7 +157,7 @@ class Carrier:
         # Fences rise, also when the last one could not be read.
         self.new.execute("INSERT OR IGNORE INTO facts VALUES ('fence', ?)", (int(time.time()),))
 
-    def _table(self, table: str, read: Reader) -> None:
+    def _table(self, table: str, read: RowReader) -> None:
         """Carry over the rows of a table that is not about messages, as far as they can be read."""
         with suppress(sqlite3.Error):
             for row in self.old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of four names
@@ -168,14 +168,14 @@ class Carrier:
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    def sessions(self) -> list[_Session]:
+    def sessions(self) -> list[_FoundSession]:
         """Return all sessions, also those without a row: an index knows their names, their entries their numbers."""
         names: dict[int, str] = {}
         with suppress(sqlite3.Error):
             for name, number in self.old.execute(_INDEXED):
                 with suppress(sqlite3.Error):
                     names[number_in(number, 1, LARGEST_NUMBER)] = text_in(name)
-        known: dict[int, _Session] = {}
+        known: dict[int, _FoundSession] = {}
         for row in self._rows(_SESSIONS, 1, LARGEST_NUMBER, names):
             known[row[0]] = _session_in(row, names.get(row[0], ""))
         number = 0
@@ -186,15 +186,17 @@ class Carrier:
                 number = row[0] >> POSITION_BITS
                 names.setdefault(number, "")
         taken = {session.name for session in known.values() if session.head}
-        found = [known.get(number) or _Session(number, names[number]) for number in sorted({*names, *known})]
+        found = [known.get(number) or _FoundSession(number, names[number]) for number in sorted({*names, *known})]
         for session in found:
             if session.head is None:
                 session.name = _free(session, taken)
                 taken.add(session.name)
         return found
 
-    def _session(self, session: _Session, archive: list[int]) -> None:
-        head = Head(session.number, session.name, updated=session.head.updated if session.head else session.updated)
+    def _session(self, session: _FoundSession, archive: list[int]) -> None:
+        head = SessionRow(
+            session.number, session.name, updated=session.head.updated if session.head else session.updated
+        )
         head.last_seq = session.head.last_seq if session.head else 0
         places = self._entries(session, head)
         stop = places[-1] + 1 if places else 0
@@ -213,7 +215,7 @@ class Carrier:
             self.carried.whole = False
             self._report(session, lost, gone)
 
-    def _entries(self, session: _Session, head: Head) -> list[int]:
+    def _entries(self, session: _FoundSession, head: SessionRow) -> list[int]:
         """Carry the history over; the positions that its entries had."""
         start = first_key(session.number)
         last = start + session.head.stop - 1 if session.head else self._last(start)
@@ -254,11 +256,11 @@ class Carrier:
             found.setdefault(session, []).append(key)
         return found
 
-    def _archive(self, session: _Session, head: Head, archive: list[int]) -> None:
+    def _archive(self, session: _FoundSession, head: SessionRow, archive: list[int]) -> None:
         """Carry the archive over."""
         start = first_key(session.number)
         for key in archive:
-            row: Found | None = None
+            row: RawRow | None = None
             with suppress(sqlite3.Error):
                 row = self.old.execute(_ARCHIVED, (key,)).fetchone()
             if row is None:
@@ -273,7 +275,7 @@ class Carrier:
 
     # -- what belongs to a session -------------------------------------------------------------------------------------
 
-    def _carry(self, table: str, key: int, session: _Session, columns: Found, added: int) -> None:
+    def _carry(self, table: str, key: int, session: _FoundSession, columns: RawRow, added: int) -> None:
         """Write the columns of a sound row.
 
         Args:
@@ -286,7 +288,7 @@ class Carrier:
         *others, crc = columns
         self.new.execute(f"INSERT OR REPLACE INTO {table}{_CARRY}", (key, session.number, *others, crc + added))
 
-    def _checkpoint(self, session: _Session, places: list[int]) -> bool:
+    def _checkpoint(self, session: _FoundSession, places: list[int]) -> bool:
         """Carry the checkpoint over. True if there was one that does not stand any more."""
         try:
             row = self.old.execute("SELECT * FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
@@ -301,7 +303,7 @@ class Carrier:
         self.new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return False
 
-    def _put_by(self, session: _Session, row: Found, came: str, at: int | None) -> None:
+    def _put_by(self, session: _FoundSession, row: RawRow, came: str, at: int | None) -> None:
         """Keep a damaged row as it is."""
         marks = ", ".join("?" * 11)
         self.new.execute(
@@ -309,7 +311,7 @@ class Carrier:
             (session.number, time.time(), came, at, *row),
         )
 
-    def _report(self, session: _Session, lost: int, checkpoint: bool) -> None:
+    def _report(self, session: _FoundSession, lost: int, checkpoint: bool) -> None:
         what = REWRITTEN
         what += "" if session.head else "; what was known of this session is taken from its messages"
         what += f"; {lost:,} messages of this session could not be read" if lost else ""
@@ -321,7 +323,7 @@ class Carrier:
             "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)", (name, what, lost, self.kept)
         )
 
-    def _report_elsewhere(self, sessions: list[_Session]) -> list[str]:
+    def _report_elsewhere(self, sessions: list[_FoundSession]) -> list[str]:
         """Where ids may be wrong, report that to every id that was claimed and has no session now; return those ids."""
         unsure = ", ".join(session.name for session in sessions if session.head is None)
         if not unsure:
@@ -334,7 +336,7 @@ class Carrier:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[Found]:
+    def _rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[RawRow]:
         """Yield the rows of a range of keys, in their order, without those that cannot be read.
 
         Args:
@@ -365,7 +367,7 @@ class Carrier:
                 return True
         return False
 
-    def _halves(self, sql: str, first: int, last: int) -> Iterator[Found]:
+    def _halves(self, sql: str, first: int, last: int) -> Iterator[RawRow]:
         try:
             rows = self.old.execute(sql, (first, last)).fetchall()
             if all(isinstance(row[0], int) and first <= row[0] <= last for row in rows):
@@ -379,7 +381,7 @@ class Carrier:
             yield from self._halves(sql, middle + 1, last)
 
 
-def _sound(row: Found, name: str, key: int, start: int) -> Found | None:
+def _sound(row: RawRow, name: str, key: int, start: int) -> RawRow | None:
     """Return the columns of a sound row, with the checksum of its content alone; None for a damaged one.
 
     Args:
@@ -400,7 +402,7 @@ def _sound(row: Found, name: str, key: int, start: int) -> Found | None:
     return None
 
 
-def _session_in(row: Found, indexed: str) -> _Session:
+def _session_in(row: RawRow, indexed: str) -> _FoundSession:
     """Return what a row of `sessions` says; of a damaged one, what it may still be right about.
 
     Args:
@@ -412,10 +414,10 @@ def _session_in(row: Found, indexed: str) -> _Session:
         with suppress(sqlite3.Error):
             if len(row) > 8:
                 head = head_in((number, candidate, *row[2:]))
-                return _Session(number, head.session_id, head, head.archived)
+                return _FoundSession(number, head.session_id, head, head.archived)
             head = unsealed((number, candidate, *row[2:], 0))
-            return _Session(number, head.session_id, head)
-    session = _Session(number, indexed)
+            return _FoundSession(number, head.session_id, head)
+    session = _FoundSession(number, indexed)
     with suppress(sqlite3.Error):
         session.name = indexed or text_in(name)
     with suppress(sqlite3.Error):
@@ -427,7 +429,7 @@ def _session_in(row: Found, indexed: str) -> _Session:
     return session
 
 
-def _free(session: _Session, taken: set[str]) -> str:
+def _free(session: _FoundSession, taken: set[str]) -> str:
     """Return an id for a session whose row is lost or damaged: the one it seems to have, if no other has it."""
     with suppress(ConfigError):
         if check_session_id(session.name) not in taken:
@@ -435,22 +437,22 @@ def _free(session: _Session, taken: set[str]) -> str:
     return recovered_id(session.number, taken)
 
 
-def _lease_in(row: Found) -> tuple[Any, ...]:
+def _lease_in(row: RawRow) -> tuple[Any, ...]:
     session, holder = holder_in(row)
     return (session, *astuple(holder))
 
 
-def _fact_in(row: Found) -> tuple[Any, ...]:
+def _fact_in(row: RawRow) -> tuple[Any, ...]:
     name, value = row
     return text_in(name), number_in(value)
 
 
-def _repair_in(row: Found) -> tuple[Any, ...]:
+def _repair_in(row: RawRow) -> tuple[Any, ...]:
     key, session, what, lost, kept = row
     return number_in(key), text_in(session), text_in(what), number_in(lost), text_in(kept)
 
 
-def _damaged_in(row: Found) -> tuple[Any, ...]:
+def _damaged_in(row: RawRow) -> tuple[Any, ...]:
     _, session, found, came, *_ = row
     number_in(session)
     time_in(found)
@@ -459,12 +461,12 @@ def _damaged_in(row: Found) -> tuple[Any, ...]:
     return (*row[:3], text_in(came), *row[4:])
 
 
-def _count_in(row: Found) -> tuple[Any, ...]:
+def _count_in(row: RawRow) -> tuple[Any, ...]:
     name, count = row
     return text_in(name), number_in(count, 0, LARGEST_NUMBER)
 
 
-def checkpoint_in(row: Found) -> tuple[Any, ...]:
+def checkpoint_in(row: RawRow) -> tuple[Any, ...]:
     """Return the values of a row of `checkpoints`; raise what the driver raises for damage if it is not sound."""
     session, covered, crc, data = row
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
@@ -472,8 +474,8 @@ def checkpoint_in(row: Found) -> tuple[Any, ...]:
     return number_in(session, 1, LARGEST_NUMBER), number_in(covered), crc, data
 
 
-Reader = Callable[[Found], tuple[Any, ...]]
-READERS: dict[str, Reader] = {
+RowReader = Callable[[RawRow], tuple[Any, ...]]
+READERS: dict[str, RowReader] = {
     "leases": _lease_in,
     "facts": _fact_in,
     "repairs": _repair_in,

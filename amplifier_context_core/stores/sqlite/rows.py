@@ -21,11 +21,11 @@ VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as
 LARGEST_NUMBER = (1 << (63 - POSITION_BITS)) - 1  # of a session
 LARGEST_TIME = 253_402_300_799_000_000  # microseconds since 1970: the year 9999 ends, which is all a date can hold
 
-Row = tuple[int, int, int, str | None, bytes, bytes, int]
-Found = tuple[Any, ...]  # what stands in those columns of a file that may be damaged
+EntryRow = tuple[int, int, int, str | None, bytes, bytes, int]
+RawRow = tuple[Any, ...]  # what stands in those columns of a file that may be damaged
 
 
-def row_of(entry: Entry, session_id: str, key: int) -> Row:
+def row_of(entry: Entry, session_id: str, key: int) -> EntryRow:
     """Return the columns of an entry.
 
     The session it came from stands apart: a fork says it of all its rows at once.
@@ -57,7 +57,7 @@ def _seal(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) -> int
     return zlib.crc32(message, zlib.crc32(b"%d %d %d %b" % (seq, turn, tokens, extra)))
 
 
-def entry_in(row: Found, session_id: str, key: int) -> Entry | None:
+def entry_in(row: RawRow, session_id: str, key: int) -> Entry | None:
     """Return the entry of a row with a key (in the archive: that of position 0); None when the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row
     try:
@@ -76,11 +76,11 @@ def first_key(number: int) -> int:
     return number << POSITION_BITS
 
 
-HEAD = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
+SESSION_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
 
 
 @dataclass(slots=True)
-class Head:
+class SessionRow:
     """What is known of a session without reading any of its entries: its row in `sessions`.
 
     Attributes:
@@ -137,7 +137,7 @@ class Head:
         return (*row, seal_of(row))
 
 
-def head_in(row: Found) -> Head:
+def head_in(row: RawRow) -> SessionRow:
     """Return what a row of `sessions` says; its columns are those of `HEAD`.
 
     Raises:
@@ -149,7 +149,7 @@ def head_in(row: Found) -> Head:
     return head
 
 
-def unsealed(row: Found) -> Head:
+def unsealed(row: RawRow) -> SessionRow:
     """Return what a row of `sessions` says without its seal, and check only that it can be so.
 
     Raises:
@@ -157,7 +157,7 @@ def unsealed(row: Found) -> Head:
     """
     number, name, stop, holes, last_seq, size, updated, indexed, archived = row
     stop = number_in(stop, 0, POSITIONS)
-    return Head(
+    return SessionRow(
         number_in(number, 1, LARGEST_NUMBER),
         text_in(name),
         stop,

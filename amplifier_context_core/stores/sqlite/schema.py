@@ -22,7 +22,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..protocol import Durability
 from .columns import number_in, seal_of, text_in
-from .driver import Connection
+from .driver import CheckedConnection
 from .errors import code_of, damage, is_unwritable
 
 APPLICATION = 0x41436374  # "ACct": how a database says whose it is
@@ -194,7 +194,7 @@ def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
         busy,
         isolation_level=None,
         check_same_thread=False,
-        factory=Connection,
+        factory=CheckedConnection,
         cached_statements=256,
         uri=bool(how),
     )

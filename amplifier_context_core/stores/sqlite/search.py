@@ -17,7 +17,7 @@ from ...transcript.search import ScanIndex, searchable_text
 from ...transcript.transcript import Entry
 from .columns import number_in
 from .queries import head_of, heads, keep, rows_between
-from .rows import Head, entry_in, first_key
+from .rows import SessionRow, entry_in, first_key
 from .schema import SEARCH_TABLE, has_fts5, has_search
 
 _SLICE = 500  # entries taken into the index before others have their turn
@@ -117,7 +117,7 @@ def scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> 
     return [entry.seq for entry in ScanIndex().search(_entries(db, session_id, head), query, limit)] if head else []
 
 
-def _entries(db: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Entry]:
+def _entries(db: sqlite3.Connection, session_id: str, head: SessionRow) -> Iterator[Entry]:
     start = first_key(head.number)
     for row in rows_between(db, start, start + head.stop):
         entry = entry_in(row[1:], session_id, row[0])

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import NotErased
 from .columns import number_in
 from .recovery import discard_kept
-from .worker import Job, Then
+from .worker import Continuation, Task
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +35,14 @@ def is_erasing(db: sqlite3.Connection) -> bool:
     return _noted(db) is not None
 
 
-def erase(path: Path, job: Job) -> Then | None:
+def erase(path: Path, job: Task) -> Continuation | None:
     """A job that erases all that is noted."""
     if _noted(job.db) is None:
         return None
-    return Then(partial(_write_anew, path), "alone")
+    return Continuation(partial(_write_anew, path), "alone")
 
 
-def _write_anew(path: Path, job: Job) -> Then | None:
+def _write_anew(path: Path, job: Task) -> Continuation | None:
     db = job.db
     noted = _noted(db)
     if noted is None:
@@ -56,10 +56,10 @@ def _write_anew(path: Path, job: Job) -> Then | None:
         raise _unfinished(path, f"the database could not be written anew ({name})") from problem
     finally:
         db.execute("PRAGMA temp_store = MEMORY")
-    return Then(partial(_empty_log, path, noted, time.monotonic() + _PATIENCE), "alone")
+    return Continuation(partial(_empty_log, path, noted, time.monotonic() + _PATIENCE), "alone")
 
 
-def _empty_log(path: Path, noted: int, until: float, job: Job) -> Then | None:
+def _empty_log(path: Path, noted: int, until: float, job: Task) -> Continuation | None:
     db = job.db
     (before,) = db.execute("PRAGMA busy_timeout").fetchone()
     try:
@@ -74,13 +74,13 @@ def _empty_log(path: Path, noted: int, until: float, job: Job) -> Then | None:
     if busy:
         if time.monotonic() > until:
             raise _unfinished(path, "others keep reading from its log")
-        return Then(partial(_empty_log, path, noted, until), "alone", after=_PAUSE)
+        return Continuation(partial(_empty_log, path, noted, until), "alone", after=_PAUSE)
     for gone in discard_kept(path):
         log.warning("erased %s: what was to be forgotten may have stood in it", gone)
-    return Then(partial(_done, noted), "write")
+    return Continuation(partial(_done, noted), "write")
 
 
-def _done(noted: int, job: Job) -> None:
+def _done(noted: int, job: Task) -> None:
     job.db.execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (noted,))
 
 

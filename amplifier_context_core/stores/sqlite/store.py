@@ -18,16 +18,16 @@ from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
-from .engine import Engine
+from .engine import SqliteEngine
 from .errors import damage
-from .queries import Reading
+from .queries import ReadResult
 from .recovery import pop_repairs
 from .row_recovery import WHOLE
-from .rows import Head
+from .rows import SessionRow
 from .schema import disconnect, has_fts5, only_reads
 from .secure_erase import erase, is_erasing, note_erasing
 from .verify import check, check_pages, problems, verify
-from .worker import Job, Then
+from .worker import Continuation, Task
 
 _LONG = 1_000  # entries; longer ranges are read by the second thread
 
@@ -57,7 +57,7 @@ class SqliteStore:
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
-        self._engine = Engine(self.path, durability, busy)
+        self._engine = SqliteEngine(self.path, durability, busy)
         self._busy = busy
         # Of a store nobody holds any more the thread ends, and the claims are given back.
         weakref.finalize(self, self._engine.abandon).atexit = False
@@ -77,7 +77,7 @@ class SqliteStore:
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
 
-        def work(job: Job) -> Extent:
+        def work(job: Task) -> Extent:
             head = queries.head_of(job.db, session_id)
             if head is None:
                 queries.check_none(job.db, session_id)
@@ -94,7 +94,7 @@ class SqliteStore:
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
 
-        def work(job: Job) -> None:
+        def work(job: Task) -> None:
             self._engine.leases.release(job.db, session_id)
             self._engine.unlisten(session_id)
 
@@ -112,7 +112,7 @@ class SqliteStore:
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)
 
-        def work(job: Job) -> list[Entry] | Then:
+        def work(job: Task) -> list[Entry] | Continuation:
             head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
@@ -126,7 +126,7 @@ class SqliteStore:
         check_session_id(session_id)
         asked = tuple(seqs)
 
-        def work(job: Job) -> list[Entry] | Then:
+        def work(job: Task) -> list[Entry] | Continuation:
             head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
@@ -138,7 +138,7 @@ class SqliteStore:
     async def archived(self, session_id: str) -> list[Entry]:
         check_session_id(session_id)
 
-        def work(job: Job) -> list[Entry] | Then:
+        def work(job: Task) -> list[Entry] | Continuation:
             head = queries.head_of(job.db, session_id)
             if head is None:
                 return []
@@ -150,18 +150,18 @@ class SqliteStore:
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         check_session_id(session_id)
 
-        def work(job: Job) -> bytes | Then | None:
+        def work(job: Task) -> bytes | Continuation | None:
             head = queries.head_of(job.db, session_id)
             data, damaged = queries.load_checkpoint(job.db, head) if head else (None, False)
-            return Then(drop, "write", otherwise=report) if damaged else data
+            return Continuation(drop, "write", otherwise=report) if damaged else data
 
-        def drop(job: Job) -> None:
+        def drop(job: Task) -> None:
             head = queries.head_of(job.db, session_id)
             if head and queries.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
                 job.db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
             report(job)
 
-        def report(job: Job) -> None:
+        def report(job: Task) -> None:
             self._engine.tell(job, Repair(session_id, "the checkpoint was damaged; it is made again from the history"))
 
         return await self._engine.run("read", work, session_id)
@@ -188,7 +188,7 @@ class SqliteStore:
         check_session_id(session_id)
         batch = tuple(entries)
 
-        def work(job: Job) -> Then | None:
+        def work(job: Task) -> Continuation | None:
             if queries.head_of(job.db, session_id) is None:
                 return None
             self._engine.leases.hold(job.db, session_id)
@@ -196,7 +196,7 @@ class SqliteStore:
                 check(job.db)  # or what a damaged page holds by mistake would stay in the file
                 search.drop(job.db)  # words that are erased are in it, and maybe where nobody looks for them
                 note_erasing(job.db)
-            return Then(partial(erase, self.path), "write") if is_erasing(job.db) else None
+            return Continuation(partial(erase, self.path), "write") if is_erasing(job.db) else None
 
         await self._engine.run("write", work, session_id)
 
@@ -204,7 +204,7 @@ class SqliteStore:
         check_session_id(session_id)
         check_session_id(new_id)
 
-        def work(job: Job) -> None:
+        def work(job: Task) -> None:
             if queries.head_of(job.db, session_id) is None:
                 raise no_session(session_id)
             if queries.head_of(job.db, new_id) is not None:
@@ -217,7 +217,7 @@ class SqliteStore:
     async def delete(self, session_id: str) -> None:
         check_session_id(session_id)
 
-        def work(job: Job) -> None:
+        def work(job: Task) -> None:
             self._engine.leases.check_free(job.db, session_id)
             self._engine.leases.release(job.db, session_id)
             queries.delete(job.db, session_id)
@@ -231,21 +231,21 @@ class SqliteStore:
         """See `Searchable`. The index is brought up to date first, a slice at a time."""
         check_session_id(session_id)
 
-        def begin(job: Job) -> Then:
+        def begin(job: Task) -> Continuation:
             return catching_up if has_fts5(job.db) and not only_reads(job.db) else scan(job)
 
-        def catch_up(job: Job) -> Then:
-            return catching_up if search.catch_up(job.db, session_id) else Then(look, "read")
+        def catch_up(job: Task) -> Continuation:
+            return catching_up if search.catch_up(job.db, session_id) else Continuation(look, "read")
 
-        def look(job: Job) -> Then:
+        def look(job: Task) -> Continuation:
             if only_reads(job.db):  # the index may be behind
                 return scan(job)
             return self._elsewhere(lambda db: search.found(db, session_id, query, limit))
 
-        def scan(job: Job) -> Then:
+        def scan(job: Task) -> Continuation:
             return self._elsewhere(lambda db: search.scanned(db, session_id, query, limit))
 
-        catching_up = Then(catch_up, "note", otherwise=lambda _: Then(scan, "read"))
+        catching_up = Continuation(catch_up, "note", otherwise=lambda _: Continuation(scan, "read"))
 
         return await self._engine.run("read", begin, session_id)
 
@@ -253,10 +253,10 @@ class SqliteStore:
         """See `Checkable`. Also says what the database's own check finds, in whichever session."""
         check_session_id(session_id)
 
-        def work(job: Job) -> list[str]:
+        def work(job: Task) -> list[str]:
             return verify(self.path, session_id, self._busy)
 
-        return await self._engine.run("apart", lambda job: Then(work, "apart", elsewhere=True), session_id)
+        return await self._engine.run("apart", lambda job: Continuation(work, "apart", elsewhere=True), session_id)
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is rewritten, whichever session the damage is in."""
@@ -265,7 +265,7 @@ class SqliteStore:
             return
         check_session_id(session_id)
 
-        def work(job: Job) -> None:
+        def work(job: Task) -> None:
             self._engine.leases.hold(job.db, session_id, anew=True)
             self._engine.listen(session_id, on_repair)
             found = problems(job.db, self.path, session_id)
@@ -275,7 +275,7 @@ class SqliteStore:
 
         await self._engine.run("claim", work, session_id)
 
-    def _repair_all(self, on_repair: OnRepair | None, job: Job) -> None:
+    def _repair_all(self, on_repair: OnRepair | None, job: Task) -> None:
         self._engine.listen(WHOLE, on_repair)
         check(job.db)
         search.check(job.db)
@@ -287,57 +287,57 @@ class SqliteStore:
     async def _change(self, session_id: str, change: Change) -> None:
         check_session_id(session_id)
 
-        def work(job: Job) -> None:
+        def work(job: Task) -> None:
             self._engine.leases.hold(job.db, session_id)
             change(job.db)
 
         await self._engine.run("write", work, session_id)
 
     def _reading(
-        self, job: Job, session_id: str, reading: Callable[[sqlite3.Connection], Reading], came: str, *, long: bool
-    ) -> list[Entry] | Then:
+        self, job: Task, session_id: str, reading: Callable[[sqlite3.Connection], ReadResult], came: str, *, long: bool
+    ) -> list[Entry] | Continuation:
         """Read here, or, what is long, elsewhere from the database as it is now."""
         if not long:
             return self._sound(session_id, reading(job.db), came)
         return self._elsewhere(lambda db: self._sound(session_id, reading(db), came))
 
-    def _elsewhere(self, work: Callable[[sqlite3.Connection], object]) -> Then:
+    def _elsewhere(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
         snapshot = self._engine.snapshot()
 
-        def run(job: Job) -> object:
+        def run(job: Task) -> object:
             try:
                 return work(snapshot)
             finally:
                 disconnect(snapshot, self.path)
 
-        return Then(run, "apart", elsewhere=True)
+        return Continuation(run, "apart", elsewhere=True)
 
-    def _sound(self, session_id: str, found: Reading, came: str) -> list[Entry] | Then:
+    def _sound(self, session_id: str, found: ReadResult, came: str) -> list[Entry] | Continuation:
         """What was read; damaged rows are put aside first, where nobody else writes to the session."""
         if not found.damaged:
             return found.entries
 
-        def aside(job: Job) -> list[Entry] | Then:
+        def aside(job: Task) -> list[Entry] | Continuation:
             if not self._engine.leases.is_free(job.db, session_id):
                 return left_out(job)
             check_pages(job.db)  # or what is sound may only have been hard to find
             lost = queries.set_aside(job.db, session_id, found.damaged, came)
             if lost < len(found.damaged) and job.begin and not job.tried:
                 job.tried = True
-                return Then(*job.begin)  # the database was rewritten, or repaired by another: it reads differently
+                return Continuation(*job.begin)  # the database was rewritten or repaired: it reads differently
             if lost:
                 what = f"{lost:,} damaged messages were put aside"
                 self._engine.tell(job, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
             return found.entries
 
-        def left_out(job: Job) -> list[Entry]:
+        def left_out(job: Task) -> list[Entry]:
             lost = len(found.damaged)
             what = f"{lost:,} damaged messages were left out; the session's next writer puts them aside"
             self._engine.tell(job, Repair(session_id, what, lost))
             return found.entries
 
-        return Then(aside, "write", otherwise=left_out)
+        return Continuation(aside, "write", otherwise=left_out)
 
 
-def _extent(head: Head | None) -> Extent:
+def _extent(head: SessionRow | None) -> Extent:
     return Extent(head.length, head.last_seq) if head else Extent()

@@ -26,13 +26,13 @@ LARGEST_GROUP = 256
 _LATER = 1.0  # seconds until a tick that failed is tried again
 _LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
 
-Kind = Literal["read", "write", "note", "claim", "leave", "alone", "apart"]
-WRITING: frozenset[Kind] = frozenset({"write", "note", "claim", "leave"})
-Work = Callable[["Job"], Any]
+TaskKind = Literal["read", "write", "note", "claim", "leave", "alone", "apart"]
+WRITING: frozenset[TaskKind] = frozenset({"write", "note", "claim", "leave"})
+Work = Callable[["Task"], Any]
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class Task:
     """One call of a store, until it is answered.
 
     Attributes:
@@ -51,14 +51,14 @@ class Job:
     """
 
     work: Work
-    kind: Kind
+    kind: TaskKind
     session_id: str = ""
     future: asyncio.Future[Any] | None = None
     answer: Any = None
     error: BaseException | None = None
     repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])
     tried: bool = False
-    begin: tuple[Work, Kind] | None = None
+    begin: tuple[Work, TaskKind] | None = None
     otherwise: Work | None = None
     connection: sqlite3.Connection | None = None
 
@@ -80,7 +80,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Then:
+class Continuation:
     """What a job returns that is not done: how it goes on, after others had their turn.
 
     Attributes:
@@ -90,16 +90,16 @@ class Then:
     """
 
     work: Work
-    kind: Kind
+    kind: TaskKind
     elsewhere: bool = False
     after: float = 0.0
     otherwise: Work | None = None
 
 
-class Worker:
+class SqliteWorker:
     """The thread. It starts with the first job and ends when it is told to, or nobody holds what it works for."""
 
-    def __init__(self, name: str, handle: Callable[[Sequence[Job]], None], tick: Callable[[], float | None]) -> None:
+    def __init__(self, name: str, handle: Callable[[Sequence[Task]], None], tick: Callable[[], float | None]) -> None:
         """
         Args:
             name: of the thread.
@@ -107,13 +107,13 @@ class Worker:
             tick: called now and then; says in how many seconds it wants to be called again.
         """
         self._name, self._handle, self._tick = name, handle, tick
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._held: Job | Literal[False] | None = False  # taken from the queue, but no part of the group
+        self._held: Task | Literal[False] | None = False  # taken from the queue, but no part of the group
         self._last_group, self._last_time = 1, 0.0
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Task) -> None:
         """Have a job done, after those that were put before."""
         with self._lock:
             self._thread = self._thread or start_thread(self._name, self._run)
@@ -163,13 +163,13 @@ class Worker:
             log.warning("%s: what is due now and then failed (%s)", self._name, type(problem).__name__)
             return _LATER
 
-    def _next(self, wait: float | None) -> Job | None:
+    def _next(self, wait: float | None) -> Task | None:
         if self._held is not False:
             job, self._held = self._held, False
             return job
         return self._queue.get(timeout=wait)
 
-    def _group(self, first: Job) -> list[Job]:
+    def _group(self, first: Task) -> list[Task]:
         """A job that writes and those that queue behind it.
 
         Who wrote together the last time is waited for, a moment: one that comes too late pays for the whole group once
@@ -190,9 +190,9 @@ class Worker:
         return group
 
 
-def answer(jobs: Iterable[Job]) -> None:
+def answer(jobs: Iterable[Task]) -> None:
     """Tell the loops that asked how their jobs ended; each loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[Task]] = {}
     for job in jobs:
         if job.future is None:
             _tell(job, nobody=True)
@@ -206,12 +206,12 @@ def answer(jobs: Iterable[Job]) -> None:
                 _tell(job, nobody=True)
 
 
-def _tell(job: Job, *, nobody: bool = False) -> None:
+def _tell(job: Task, *, nobody: bool = False) -> None:
     for listener, repair in job.repairs:
         report_repair(repair, None if nobody else listener)
 
 
-def _settle(jobs: list[Job]) -> None:
+def _settle(jobs: list[Task]) -> None:
     for job in jobs:
         _tell(job)
         if job.future is not None:
