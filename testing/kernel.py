@@ -26,7 +26,7 @@ from .recorder import EventRecorder
 OWN_MODULES = {
     "loop-replay": "loop_replay",
     "provider-replay": "provider_replay",
-    "tool-folder": "tool_folder",
+    "tool-folder": "demo.folder_tools",
 }
 """Amplifier module ids of this package and the Python modules that mount them."""
 

@@ -6,11 +6,12 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING
 from amplifier_context_persistent import PersistentConfig
 from docs.config_table import TABLES
@@ -69,7 +70,7 @@ def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
 
 def test_the_commands_of_the_readme_exist() -> None:
     for command in re.findall(r"^amplifier-context ([a-z]+)", README, re.MULTILINE):
-        assert command in main.commands, command
+        assert main.get_command(click.Context(main), command), command
 
 
 def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:

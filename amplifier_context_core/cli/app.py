@@ -1,21 +1,27 @@
-"""The group of commands. A new command is a module with a click command, and a line here."""
+"""The group of commands: core's own, and those that other packages register.
+
+A command of core is a module with a click command, and a line here. Another package registers a click command under
+the entry point group `amplifier_context.commands`. Only the commands that are needed are loaded.
+"""
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
 from .forget import forget
 from .keeping import copy, delete, fork, repair, verify
-from .replay import replay
-from .run import run
 from .sessions import sessions, show
 from .streams import failures_told, prepare_streams
 
+GROUP = "amplifier_context.commands"
+FROM_TESTING = ("run", "replay")  # commands of the package amplifier-context-testing
+
 
 class Commands(click.Group):
-    """A group whose commands end in order, whatever standard output is."""
+    """A group that finds commands of other packages, and whose commands end in order whatever standard output is."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command that the arguments name."""
@@ -23,12 +29,67 @@ class Commands(click.Group):
         with failures_told():
             return super().main(*args, **options)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands: those of other packages first."""
+        return [*(name for name in _registered() if name not in self.commands), *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name; None if there is none.
+
+        Raises:
+            click.ClickException: the command is in a package that is not installed, and no help was asked for.
+        """
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        point = _registered().get(cmd_name)
+        if point is not None:
+            return _loaded(point)
+        if cmd_name in FROM_TESTING:
+            raise click.ClickException(
+                f"`{cmd_name}` is in the package amplifier-context-testing, which is not installed: "
+                "pip install ./testing in a clone of the repository"
+            )
+        return None
+
+
+def _registered() -> dict[str, EntryPoint]:
+    """Return the entry points of commands by name; of two packages that register one name, the first counts."""
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        found.setdefault(point.name, point)
+    return found
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    """Load a registered command; one that cannot be loaded becomes a command that fails with the reason."""
+    try:
+        command = point.load()
+    except Exception as problem:  # noqa: BLE001 - a broken package must not take the other commands down
+        reason = f"{type(problem).__name__}: {problem}"
+    else:
+        if isinstance(command, click.Command):
+            return command
+        reason = f"it is a {type(command).__name__}, not a click command"
+    text = f"`{point.name}` cannot be loaded from {point.value}: {reason}"
+
+    def fail(**_: Any) -> None:
+        raise click.ClickException(text)
+
+    return click.Command(
+        point.name,
+        callback=fail,
+        help=text,
+        context_settings={"ignore_unknown_options": True},
+        params=[click.Argument(["arguments"], nargs=-1, expose_value=False)],
+    )
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="amplifier-context-core", prog_name="amplifier-context")
 def main() -> None:
-    """Memory for Amplifier agents: see a context manager at work, and look after the sessions it keeps."""
+    """Look after the sessions that a context manager keeps, and watch one at work."""
 
 
-for command in (run, replay, sessions, show, copy, verify, repair, fork, delete, forget):
+for command in (sessions, show, copy, verify, repair, fork, delete, forget):
     main.add_command(command)

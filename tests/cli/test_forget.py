@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli import host_files, main
+from amplifier_context_core.cli import host_files
+from amplifier_context_core.cli.app import main
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import Place, parameters

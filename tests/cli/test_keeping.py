@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.words import columns_of
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing.store_samples import entries
 

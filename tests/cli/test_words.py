@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.words import (
     columns_of,
     command,

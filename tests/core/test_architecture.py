@@ -159,11 +159,8 @@ def test_imports_go_downward_only() -> None:
 
 
 def test_no_import_closes_a_circle() -> None:
-    """Not even a lazy one, but in the command, whose modules are loaded when a command needs them."""
-    graph = {
-        name: {one for one in inner(name, lazy_too=place(name) != "cli") if not name.startswith(f"{one}.")}
-        for name in CORE_MODULES
-    }
+    """Not even a lazy one."""
+    graph = {name: {one for one in inner(name) if not name.startswith(f"{one}.")} for name in CORE_MODULES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
@@ -189,11 +186,10 @@ def test_core_and_testing_import_no_manager_package(package: str) -> None:
         assert not roots & MANAGERS, path.name
 
 
-def test_core_does_not_import_testing_but_in_its_command() -> None:
+def test_core_does_not_import_testing() -> None:
     for name, path in CORE_MODULES.items():
-        if place(name) != "cli":
-            roots = {one.split(".")[0] for one in imported(CORE, path, typing_too=True)}
-            assert "amplifier_context_testing" not in roots, name
+        roots = {one.split(".")[0] for one in imported(CORE, path, typing_too=True)}
+        assert "amplifier_context_testing" not in roots, name
 
 
 @pytest.mark.parametrize("package", sorted(MANAGERS))

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.words import columns_of
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.lab import read_sessions
@@ -104,22 +104,6 @@ def test_a_file_that_is_no_recording_is_an_error_with_its_line(tmp_path: Path) -
     done = replay(tmp_path / "bad.jsonl")
     assert done.exit_code == 1
     assert "bad.jsonl, line 1: not JSON" in done.output
-
-
-def test_without_the_testing_package_it_says_what_brings_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("amplifier_context_testing")]:
-        monkeypatch.delitem(sys.modules, name)
-
-    class Missing:
-        @staticmethod
-        def find_spec(name: str, path: object = None, target: object = None) -> None:
-            if name.startswith("amplifier_context_testing"):
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(sys, "meta_path", [Missing, *sys.meta_path])
-    done = replay(data)
-    assert done.exit_code == 1
-    assert "pip install ./testing" in done.output
 
 
 # --- the table on any screen ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from redis import crc, exceptions
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
 from amplifier_context_core.stores.redis import store as module

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import MemoryStore, Store, open_store
 from amplifier_context_core.stores.postgres.address import read_address as read_postgres
 from amplifier_context_core.stores.redis.line import read_address as read_redis

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from amplifier_context_core.cli.live import RichTerminal, open_terminal, wrapped
-from amplifier_context_core.cli.narrator import Narrator, bar, calls_text, compaction_line
 from amplifier_context_core.cli.streams import prepare_streams
-from amplifier_context_core.cli.watch import Request
 from amplifier_context_core.cli.words import cut, printable
 from amplifier_context_core.messages.parsing import Call
+from amplifier_context_testing.demo.probe import Request
+from amplifier_context_testing.demo.progress import Narrator, bar, calls_text, compaction_line
+from amplifier_context_testing.demo.terminal import RichTerminal, open_terminal, wrapped
 
 
 def plain(line: list[tuple[str, str]]) -> str:

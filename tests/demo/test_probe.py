@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.cli.watch import Request, Watch
 from amplifier_context_testing import check_request
+from amplifier_context_testing.demo.probe import Request, Watch
 from amplifier_context_testing.fakes import ListContext
 
 HELLO = {"role": "user", "content": "Hello."}

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
-if TYPE_CHECKING:
-    from amplifier_context_testing import Transcript
+from ..recording import prepare
+from ..replay import Transcript, read_transcript
+from .probe import weigh
 
 LISTS = ("providers", "tools", "hooks")
 EXAMPLE = "session: {orchestrator: loop-basic, context: context-simple}"
@@ -160,13 +161,11 @@ def plan_of_recording(
     Raises:
         click.ClickException: the file cannot be read, or has no such transcript.
     """
-    from .watch import weigh
-
     transcript = _transcript(file, index)
     if not transcript.messages:
         raise click.ClickException(f"{file}: transcript {index} holds no messages")
     size = weigh(transcript.messages)
-    prepared = _testing().prepare(transcript, max_output_tokens=ANSWER, check=True)
+    prepared = prepare(transcript, max_output_tokens=ANSWER, check=True)
     # Half of a request at most for the system prompt, which no memory can make smaller.
     tokens = budget or max(LEAST, size // SHARE, 2 * weigh(prepared.recording.system))
     entry: Any = base.mounts["session"]["context"] if base else "context-simple"
@@ -192,7 +191,7 @@ def _transcript(file: Path, index: int) -> Transcript:
     import zlib
 
     try:
-        return _testing().read_transcript(file, index=index)
+        return read_transcript(file, index=index)
     except FileNotFoundError:
         raise click.ClickException(f"{file}: there is no such file") from None
     except IsADirectoryError:
@@ -203,12 +202,6 @@ def _transcript(file: Path, index: int) -> Transcript:
         raise click.ClickException(str(problem)) from None
     except (OSError, EOFError, zlib.error) as problem:
         raise click.ClickException(f"{file} cannot be read: {problem}") from None
-
-
-def _testing() -> Any:
-    from .session import needed
-
-    return needed("amplifier_context_testing")
 
 
 def _bent(notes: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from .words import fitting, printable, screen_width
+from amplifier_context_core.cli.words import fitting, printable, screen_width
 
 if TYPE_CHECKING:
     from rich.live import Live

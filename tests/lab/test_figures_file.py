@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from amplifier_context_core.cli.figures_file import FiguresFile
+from amplifier_context_testing.lab.figures_file import FiguresFile
 
 
 def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import os
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from .amounts import tokens
+from amplifier_context_core.cli.opening import carry_out, place, store_at
+from amplifier_context_core.cli.words import PIPE_WIDTH, counted, cut, printable, screen_width
+from amplifier_context_core.messages.parsing import copy_message
+from amplifier_context_core.stores import read_in_batches
+
+from ..token_amounts import tokens
+from . import table
+from .course import Size
 from .figures_file import FiguresFile
 from .grid import grid
-from .opening import carry_out, place, store_at
-from .words import PIPE_WIDTH, counted, cut, printable, screen_width
-
-if TYPE_CHECKING:
-    from amplifier_context_testing.lab import Extras, Manager, Report, Row, Session, Size
+from .managers import FLOORS, Manager, Unavailable, manager
+from .peers import PEERS
+from .run import Extras, Report, Row, measure
+from .sessions import Session, distinct, read_sessions
 
 DEFAULT = "context-simple"
 NAMED, NOTICES = 3, 5  # sessions named with a notice, and notices shown of one manager
@@ -109,9 +114,6 @@ def replay(
     """
     if not data and address is None:
         raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
-    _need_lab()
-    from amplifier_context_testing.lab import Extras, Size, Unavailable, read_sessions
-
     file = FiguresFile(json_file) if json_file is not None else None
     managers, skipped = _managers(contexts or (DEFAULT,), floors=floors, peers=peers)
     try:
@@ -137,11 +139,6 @@ def _with_kept(sessions: list[Session], address: str | None, min_messages: int) 
     """Return the sessions, and those of a store after them."""
     if address is None:
         return sessions
-    from amplifier_context_testing.lab import Session
-    from amplifier_context_testing.lab.sessions import distinct
-
-    from ..messages.parsing import copy_message
-    from ..stores import read_in_batches
 
     async def kept() -> list[Session]:
         found: list[Session] = []
@@ -164,7 +161,6 @@ def _measured(
     file: FiguresFile | None,
 ) -> Report:
     """Measure, and keep what was measured so far in a file, also when it ends before its time."""
-    import asyncio
 
     def keep(report: Report, *, complete: bool = False) -> None:
         if file is not None:
@@ -181,8 +177,6 @@ def _measured(
 
 
 def _print(report: Report, *, markdown: bool, halves: bool) -> None:
-    from amplifier_context_testing.lab import table
-
     if markdown:
         click.echo(f"{table.title(report)}\n\n{table.markdown(report)}")
         for part in ("choose", "report") if halves else ():
@@ -224,8 +218,6 @@ async def _measure(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from amplifier_context_testing.lab import measure
-
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -245,10 +237,6 @@ async def _measure(
 
 def _managers(contexts: tuple[str, ...], *, floors: bool, peers: bool) -> tuple[list[Manager], list[str]]:
     """The managers asked for, and why some of the peers are not among them."""
-    from amplifier_context_testing.lab import Unavailable, manager
-    from amplifier_context_testing.lab.managers import FLOORS
-    from amplifier_context_testing.lab.peers import PEERS
-
     try:
         chosen = [manager(spec) for spec in dict.fromkeys(contexts)]
     except (Unavailable, ValueError) as problem:
@@ -263,16 +251,3 @@ def _managers(contexts: tuple[str, ...], *, floors: bool, peers: bool) -> tuple[
         except Unavailable as problem:
             skipped.append(str(problem))
     return chosen, skipped
-
-
-def _need_lab() -> None:
-    try:
-        importlib.import_module("amplifier_context_testing.lab")
-    except ModuleNotFoundError as problem:
-        if not (problem.name or "").startswith("amplifier_context_testing"):
-            raise
-        raise click.ClickException(
-            "the replay lab is not installed\n"
-            "Install it: pip install ./testing   (in a clone of the repository; with './testing[peers]' other people's "
-            "context managers as well)"
-        ) from problem

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.cli.grid import grid
 from amplifier_context_core.cli.words import columns_of
+from amplifier_context_testing.lab.grid import grid
 
 HEADS = ["manager", "recall", "located", "cost", "faulty", "p50 ms"]
 ROWS = [["context-simple", "0.978", "0.977", "8.70 M", "0", "0.3"], ["newest", "0.5", "–", "1,200.00 M", "12", "35.1"]]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 from amplifier_context_testing import Conversation, conversations
 from amplifier_context_testing.talk import Talk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from .words import columns_of, fitting, padded
+from amplifier_context_core.cli.words import columns_of, fitting, padded
 
 GAP = "  "  # between columns
 _NAMES = 0.5  # of the screen: names that are wider are numbered, and listed above the table

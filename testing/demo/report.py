@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..messages.parsing import text_of
-from .live import Line
-from .watch import Message, Proof, Watch, weigh
-from .words import counted, cut
+from amplifier_context_core.cli.words import counted, cut
+from amplifier_context_core.messages.parsing import text_of
+
+from .probe import Message, Proof, Watch, weigh
+from .terminal import Line
 
 SHOWN_LINES = 3  # of an original that is read back
 SHOWN_FAULTS = 5

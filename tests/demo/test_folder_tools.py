@@ -12,8 +12,8 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
-from amplifier_context_testing import tool_folder as module
-from amplifier_context_testing.folder import Folder, FolderError, Limits
+from amplifier_context_testing.demo import folder_tools as module
+from amplifier_context_testing.demo.folder import Folder, FolderError, Limits
 from amplifier_context_testing.talk import png
 
 pytestmark = pytest.mark.kernel
@@ -45,7 +45,7 @@ class TestKernelContract(ToolBehaviorTests):
 
 
 async def test_the_kernels_validator_passes_it() -> None:
-    result = await ToolValidator().validate("amplifier_context_testing.tool_folder")
+    result = await ToolValidator().validate("amplifier_context_testing.demo.folder_tools")
     assert result.passed, result.summary()
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import click
 
-from .amounts import tokens
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.stores.validation import check_session_id
+
+from ..token_amounts import tokens
+from .plan import plan_of_recording, read_plan
+from .session import Settings, run_session
+from .terminal import open_terminal
 
 DEFAULT_PLAN = Path("examples", "explore.yaml")
 WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could follow
@@ -62,14 +69,6 @@ def run(
 
     Exit code 1 says that a request was invalid, that the history is not complete, or that there was an error.
     """
-    import asyncio
-
-    from ..errors import ConfigError
-    from ..stores.validation import check_session_id
-    from .live import open_terminal
-    from .plan import plan_of_recording, read_plan
-    from .session import Settings, run_session
-
     if transcript is not None:
         if prompts or folder is not None:
             raise click.UsageError("--transcript brings its own prompts and tools: leave out --prompt and --path")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import EventRecorder, ListContext, mount_plan, session
-from amplifier_context_testing.explore import explore_script
+from amplifier_context_testing.demo.scripted_agent import explore_script
 from amplifier_context_testing.fakes import mount_list
 
 pytestmark = pytest.mark.kernel
@@ -32,7 +32,7 @@ async def explore(
     """The answers, the calls made as (tool, object), and the context."""
     plan = mount_plan(
         "context-list",
-        script="amplifier_context_testing.explore:explore_script",
+        script="amplifier_context_testing.demo.scripted_agent:explore_script",
         window=10_000_000,
         provider={"steps": steps, "check": True},
         tools={"tool-folder": {"path": str(path)}},

@@ -4,7 +4,7 @@ Policy for provider-replay, over the tools of tool-folder:
 
     providers:
       - module: provider-replay
-        config: {script: "amplifier_context_testing.explore:explore_script", steps: 60}
+        config: {script: "amplifier_context_testing.demo.scripted_agent:explore_script", steps: 60}
 
 It lists folders, reads files, searches for the names it found in them, now and then two or three things at once, and
 goes back: to the names of the first files, and to files read long ago. That is what makes real sessions hard to
@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from .answers import Answer, Calling
-from .shapes import results_of, text_of
+from ..answers import Answer, Calling
+from ..shapes import results_of, text_of
 
 STEPS = 60  # answers before the report, if there is enough to see
 

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from ..errors import InvalidMessage
-from ..messages.parsing import Call, calls_of, read_message
-from ..messages.tokens import count_message_tokens
+from amplifier_context_core.errors import InvalidMessage
+from amplifier_context_core.messages.parsing import Call, calls_of, read_message
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.view.budget import provider_window
 
 Message = dict[str, Any]
 
@@ -209,8 +210,6 @@ class Watch:
                 said["prefix_tokens"],
                 broken,
             )
-        from ..view.budget import provider_window
-
         same = 0
         while same < min(len(view), len(self.view)) and view[same] == self.view[same]:
             same += 1

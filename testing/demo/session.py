@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import errno
-import importlib
 import logging
 import re
 import signal
@@ -17,25 +16,21 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, cast
 
 import click
 
-from ..errors import ContextError
-from .live import Terminal
-from .narrator import Narrator
-from .plan import Plan, entries_of, module_of
-from .report import INDENT, Outcome, judge, summary
-from .watch import Watch
+from amplifier_context_core.errors import ContextError
 
-NEEDED = {
-    "amplifier_core": ("amplifier-core", "the kernel that runs the session", "pip install amplifier-core"),
-    "amplifier_context_testing": (
-        "amplifier-context-testing",
-        "the checks, and the replaying provider and loop",
-        "pip install ./testing   (in a clone of the repository)",
-    ),
-}
+from ..checker import check_request
+from ..kernel import local_folder, session
+from .plan import Plan, entries_of, module_of
+from .probe import Watch
+from .progress import Narrator
+from .report import INDENT, Outcome, judge, summary
+from .terminal import Terminal
+
 OURS = ("context-simple", "context-persistent")
 _USER = re.compile(r"//[^/@]*@")  # in an address: may hold a password
 _SESSION = re.compile(r"^session \S+: ")  # there is only one here
@@ -63,19 +58,16 @@ class Settings:
     session_id: str | None = None
 
 
-def needed(module: str) -> Any:
-    """A package this command needs at run time only.
+def _need_kernel() -> None:
+    """Raise an error if the kernel is not installed.
 
     Raises:
-        click.ClickException: it is not installed; names the `pip install` that mends it.
+        click.ClickException: names the `pip install` to run.
     """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        if problem.name != module:
-            raise
-        package, what, command = NEEDED[module]
-        raise click.ClickException(f"{package} is not installed ({what})\nInstall it: {command}") from None
+    if find_spec("amplifier_core") is None:
+        raise click.ClickException(
+            "amplifier-core is not installed (the kernel that runs the session)\nInstall it: pip install amplifier-core"
+        )
 
 
 async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
@@ -84,11 +76,10 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
     Raises:
         click.ClickException: the session could not be opened, or failed.
     """
-    needed("amplifier_core")
-    check = needed("amplifier_context_testing").check_request
+    _need_kernel()
     narrator = Narrator(terminal, terse=plan.terse)
     narrator.opened(plan)
-    watch = Watch(narrator, check, settings.pace)
+    watch = Watch(narrator, check_request, settings.pace)
     with _warnings_shown(narrator, settings.debug):
         async with _opened(plan, settings) as session:
             try:
@@ -220,7 +211,6 @@ def _exit_code(outcome: Outcome) -> int:
 @asynccontextmanager
 async def _opened(plan: Plan, settings: Settings) -> AsyncGenerator[Any]:
     """The session of a plan, all its modules mounted."""
-    session = needed("amplifier_context_testing").session
     async with AsyncExitStack() as stack:
         try:
             running = await stack.enter_async_context(session(plan.mounts, session_id=settings.session_id))
@@ -258,11 +248,10 @@ def _why_not_opened(plan: Plan, problem: Exception) -> str:
 
 def _ignored_sources(plan: Plan) -> list[str]:
     """Return a sentence for each module whose `source` is not a folder here: the installed package serves instead."""
-    local = needed("amplifier_context_testing").kernel.local_folder
     notes: list[str] = []
     for entry in entries_of(plan.mounts):
         source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
-        if not source or local(source) is not None:
+        if not source or local_folder(source) is not None:
             continue
         for point in entry_points(group="amplifier.modules", name=module_of(entry)):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..shapes import as_mapping
 from .folder import Folder, FolderError, Limits
-from .shapes import as_mapping
 
 __amplifier_module_type__ = "tool"
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from ..messages.parsing import Call, arguments_of
-from .live import Line, Terminal
+from amplifier_context_core.cli.words import cut
+from amplifier_context_core.messages.parsing import Call, arguments_of
+
 from .plan import Plan
-from .watch import Request
-from .words import cut
+from .probe import Request
+from .terminal import Line, Terminal
 
 LEGEND = (
     "Each line is a request to the model. When one would outgrow its budget, the memory is compacted (└).",

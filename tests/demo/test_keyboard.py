@@ -22,7 +22,7 @@ CODE = """
 import fcntl, os, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from amplifier_context_core.cli import main
+from amplifier_context_core.cli.app import main
 main()
 """
 CTRL_C, CTRL_D = b"\x03", b"\x04"

@@ -1,0 +1,157 @@
+"""What each package needs, what its extras add, and what a user reads who did not install one."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.packaging.builds import ROOT
+
+OURS = "amplifier_context_"
+HOST = "amplifier_core"  # the kernel: the host brings it
+DRIVERS = ("psycopg", "psycopg_pool", "redis", "sqlite3")
+SCREEN = ("click", "rich", "yaml")
+RUN = "from amplifier_context_core.cli import main; main()"
+UNREGISTERED = "import importlib.metadata as metadata; metadata.entry_points = lambda **_: ()\n"
+
+
+def project(folder: str) -> dict[str, Any]:
+    """The table [project] of a package."""
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def distributions(requirements: Iterable[str]) -> set[str]:
+    """The names of required distributions, those of this repository left out."""
+    names = {canonicalize_name(Requirement(text).name) for text in requirements}
+    return {name for name in names if not name.startswith("amplifier-context-")}
+
+
+def imported(folder: Path) -> set[str]:
+    """The distributions that a package's modules import anywhere, Python and this repository left out."""
+    roots: set[str] = set()
+    for path in folder.rglob("*.py"):
+        if {"build", "setup.py"} & set(path.relative_to(folder).parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                roots.update(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                roots.add(node.module.split(".")[0])
+    roots = {root for root in roots - sys.stdlib_module_names - {HOST} if not root.startswith(OURS)}
+    known = packages_distributions()
+    return {canonicalize_name(name) for root in roots for name in known[root]}
+
+
+def python(code: str, *blocked: str, arguments: Iterable[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run code in a process in which some modules are not installed."""
+    block = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
+    command = [sys.executable, "-c", block + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_core_needs_four_libraries_one_reader_of_image_sizes_and_one_lock() -> None:
+    needed = distributions(project("amplifier_context_core")["dependencies"])
+    assert needed == {"pluggy", "pydantic", "tiktoken", "orjson", "imagesize", "filelock"}
+
+
+@pytest.mark.parametrize(
+    "folder", ["amplifier_context_core", "amplifier_context_simple", "amplifier_context_persistent"]
+)
+def test_a_package_declares_what_it_imports_and_nothing_else(folder: str) -> None:
+    table = project(folder)
+    extras = [text for texts in table.get("optional-dependencies", {}).values() for text in texts]
+    declared = distributions([*table["dependencies"], *extras])
+    brought = distributions(project("amplifier_context_core")["dependencies"]) | {"psycopg-pool"}  # by psycopg[pool]
+    found = imported(ROOT / folder)
+    assert found >= declared
+    assert found <= declared | brought
+
+
+def test_importing_simple_loads_no_driver_no_screen_and_no_kernel() -> None:
+    heavy = (*DRIVERS, *SCREEN, HOST, "aiofiles", "filelock", "tiktoken", "bpe_openai")
+    done = python(f"import amplifier_context_simple; print([name for name in {heavy!r} if name in sys.modules])")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> None:
+    heavy = (*DRIVERS[:3], *SCREEN, HOST)
+    done = python(f"import amplifier_context_persistent; print([name for name in {heavy!r} if name in sys.modules])")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_without_the_extra_cli_the_command_names_it_in_one_line() -> None:
+    done = python(RUN, *SCREEN, arguments=["sessions"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: amplifier-context needs the extra `cli`: pip install 'amplifier-context-core[cli]'\n"
+    )
+
+
+def test_an_error_inside_click_is_not_taken_for_a_missing_extra() -> None:
+    done = python(RUN, "click.core")
+    assert "ModuleNotFoundError" in done.stderr
+    assert "the extra `cli`" not in done.stderr
+
+
+def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'kept.db'}"
+    (tmp_path / "kept.db").touch()
+    blocked = ("rich", "yaml", "amplifier_context_testing", HOST)
+    done = python(RUN, *blocked, arguments=["sessions", "--store", store])
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr.startswith(f"no sessions in {store}")
+
+
+@pytest.mark.parametrize("extra", ["postgresql", "redis"])
+def test_a_store_without_its_driver_names_the_extra(extra: str) -> None:
+    code = f"from amplifier_context_core.stores import open_store; open_store('{extra}://localhost/0')"
+    done = python(code, *DRIVERS[:3])
+    assert re.search(rf"ConfigError: .*pip install 'amplifier-context-core\[{extra}\]'", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "replay"])
+def test_a_command_of_a_package_that_is_not_installed_names_the_package(name: str) -> None:
+    done = python(UNREGISTERED + RUN, arguments=[name, "--help"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: `{name}` is in the package amplifier-context-testing, which is not installed: "
+        "pip install ./testing in a clone of the repository\n"
+    )
+
+
+def test_help_lists_only_commands_that_are_installed() -> None:
+    lean = python(UNREGISTERED + RUN, arguments=["--help"]).stdout
+    assert "  sessions  " in lean
+    assert "  run  " not in lean
+    assert {"run", "replay", "sessions"} <= set(
+        re.findall(r"^  (\w+)  ", python(RUN, arguments=["--help"]).stdout, re.M)
+    )
+
+
+def test_a_registered_command_that_cannot_be_loaded_leaves_the_others_alone() -> None:
+    registered = (
+        "import importlib.metadata as metadata\n"
+        "broken = metadata.EntryPoint('broken', 'nowhere.to_be:found', 'amplifier_context.commands')\n"
+        "odd = metadata.EntryPoint('odd', 'json:dumps', 'amplifier_context.commands')\n"
+        "metadata.entry_points = lambda group='', **_: (broken, odd) if group == broken.group else ()\n"
+    )
+    listed = python(registered + RUN, arguments=["--help"])
+    assert listed.returncode == 0
+    assert "  sessions  " in listed.stdout
+    done = python(registered + RUN, arguments=["broken", "--any", "thing"])
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: `broken` cannot be loaded from nowhere.to_be:found: ModuleNotFoundError: No module named 'nowhere'\n",
+    )
+    assert "it is a function, not a click command" in python(registered + RUN, arguments=["odd"]).stderr
