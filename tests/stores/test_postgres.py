@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from urllib.parse import urlsplit
+from collections.abc import Generator
 
 import pytest
 
-from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.postgres.store import PostgresStore
-from amplifier_context_core.stores.servers.leased_store import LeasedStore
-from amplifier_context_testing.store_contract import (
-    CheckContract,
-    MakeStore,
-    SoakContract,
-    StoreContract,
-    StoreFixtures,
-    WriterContract,
-)
+from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 
-from .server_claims import Cuts, Leases, MakeAt, Outages, Processes
-from .servers import (
-    POSTGRES,
-    PrivatePostgres,
-    PrivateServer,
-    drop_schema,
-    empty_schema,
-    own_name,
-    postgres_is_there,
-    private,
-    with_parameters,
-)
+from .server_claims import Cuts, Leases, Outages, Processes
+from .server_fixtures import OnPrivateServer, OnSharedServer, ServerKind
+from .servers import POSTGRES, PrivatePostgres, drop_schema, empty_schema, own_name, postgres_is_there
 
 pytestmark = pytest.mark.postgres
+
+KIND = ServerKind(
+    store=PostgresStore.from_address,
+    address=POSTGRES,
+    port=5432,
+    parameter="schema",
+    private=PrivatePostgres,
+    private_address="postgresql://postgres@127.0.0.1:{port}/postgres",
+    timeouts="statement_timeout={seconds}&connect_timeout=2",
+)
 
 
 @pytest.fixture(scope="module")
 def run() -> Generator[str]:
-    """A schema of this run's own, gone afterwards."""
+    """A schema for the tests of this run; dropped after the last one."""
     postgres_is_there()
     name = own_name()
     yield name
@@ -45,74 +36,36 @@ def run() -> Generator[str]:
 
 
 @pytest.fixture
-def schema(run: str) -> Generator[str]:
-    """The same, and empty again after each test: to make one takes its time."""
+def name(run: str) -> Generator[str]:
+    """The schema of this run, emptied after each test: to create one is slow."""
     yield run
     empty_schema(run)
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[PrivateServer]:
-    """A server of these tests' own."""
-    with private(PrivatePostgres) as server:
-        yield server
+class OnPostgres(OnSharedServer):
+    kind = KIND
 
 
-def at_port(port: int, schema: str, **parameters: object) -> PostgresStore:
-    address = POSTGRES.replace(f":{urlsplit(POSTGRES).port}", f":{port}")
-    return PostgresStore.from_address(with_parameters(address, schema=schema, **parameters))
-
-
-class OnPostgresStore(StoreFixtures):
-    @pytest.fixture
-    def make_store(self, schema: str) -> MakeStore:
-        async def make() -> Store:
-            return PostgresStore.from_address(with_parameters(POSTGRES, schema=schema))
-
-        return make
-
-
-class TestPostgresStore(OnPostgresStore, StoreContract, WriterContract, CheckContract):
+class TestPostgresStore(OnPostgres, StoreContract, WriterContract, CheckContract):
     pass
 
 
 @pytest.mark.soak
-class TestPostgresStoreForLong(OnPostgresStore, SoakContract):
+class TestPostgresStoreForLong(OnPostgres, SoakContract):
     pass
 
 
-class TestPostgresCuts(Cuts):
-    @pytest.fixture
-    def port(self) -> int:
-        return urlsplit(POSTGRES).port or 5432
-
-    @pytest.fixture
-    def at(self, schema: str) -> MakeAt:
-        return lambda port: at_port(port, schema)
+class TestPostgresCuts(OnPostgres, Cuts):
+    pass
 
 
-class TestPostgresLeases(Leases):
-    @pytest.fixture
-    def make(self, schema: str) -> Callable[[float], LeasedStore]:
-        return lambda ttl: PostgresStore.from_address(with_parameters(POSTGRES, schema=schema, lease_ttl=ttl))
+class TestPostgresLeases(OnPostgres, Leases):
+    pass
 
 
-class TestPostgresOutages(Outages):
-    @pytest.fixture
-    def at(self) -> MakeAt:
-        return self.patient(3)
-
-    @pytest.fixture
-    def impatient(self) -> MakeAt:
-        return self.patient(1)
-
-    @staticmethod
-    def patient(seconds: int) -> MakeAt:
-        own = f"schema={own_name()}&statement_timeout={seconds}&connect_timeout=2"
-        return lambda port: PostgresStore.from_address(f"postgresql://postgres@127.0.0.1:{port}/postgres?{own}")
+class TestPostgresProcesses(OnPostgres, Processes):
+    pass
 
 
-class TestPostgresProcesses(Processes):
-    @pytest.fixture
-    def address(self, schema: str) -> str:
-        return with_parameters(POSTGRES, schema=schema)
+class TestPostgresOutages(OnPrivateServer, Outages):
+    kind = KIND

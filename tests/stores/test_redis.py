@@ -2,100 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from urllib.parse import urlsplit
+from collections.abc import Generator
 
 import pytest
 
-from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.redis.store import RedisStore
-from amplifier_context_core.stores.servers.leased_store import LeasedStore
-from amplifier_context_testing.store_contract import (
-    CheckContract,
-    MakeStore,
-    SoakContract,
-    StoreContract,
-    StoreFixtures,
-    WriterContract,
-)
+from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 
-from .server_claims import Cuts, Leases, MakeAt, Outages, Processes
-from .servers import REDIS, PrivateRedis, PrivateServer, drop_prefix, own_name, private, redis_is_there, with_parameters
+from .server_claims import Cuts, Leases, Outages, Processes
+from .server_fixtures import OnPrivateServer, OnSharedServer, ServerKind
+from .servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there
 
 pytestmark = pytest.mark.redis
 
+KIND = ServerKind(
+    store=RedisStore.from_address,
+    address=REDIS,
+    port=6379,
+    parameter="prefix",
+    private=PrivateRedis,
+    private_address="redis://127.0.0.1:{port}/0",
+    timeouts="socket_timeout={seconds}&socket_connect_timeout=2",
+)
+
 
 @pytest.fixture
-def prefix() -> Generator[str]:
-    """A key prefix of this test's own; its keys are gone afterwards."""
+def name() -> Generator[str]:
+    """A key prefix of this test's own; its keys are deleted after the test."""
     redis_is_there()
     name = own_name()
     yield name
     drop_prefix(name)
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[PrivateServer]:
-    """A server of these tests' own."""
-    with private(PrivateRedis) as server:
-        yield server
+class OnRedis(OnSharedServer):
+    kind = KIND
 
 
-def at_port(port: int, prefix: str, **parameters: object) -> RedisStore:
-    address = REDIS.replace(f":{urlsplit(REDIS).port}", f":{port}")
-    return RedisStore.from_address(with_parameters(address, prefix=prefix, **parameters))
-
-
-class OnRedisStore(StoreFixtures):
-    @pytest.fixture
-    def make_store(self, prefix: str) -> MakeStore:
-        async def make() -> Store:
-            return RedisStore.from_address(with_parameters(REDIS, prefix=prefix))
-
-        return make
-
-
-class TestRedisStore(OnRedisStore, StoreContract, WriterContract, CheckContract):
+class TestRedisStore(OnRedis, StoreContract, WriterContract, CheckContract):
     pass
 
 
 @pytest.mark.soak
-class TestRedisStoreForLong(OnRedisStore, SoakContract):
+class TestRedisStoreForLong(OnRedis, SoakContract):
     pass
 
 
-class TestRedisCuts(Cuts):
-    @pytest.fixture
-    def port(self) -> int:
-        return urlsplit(REDIS).port or 6379
-
-    @pytest.fixture
-    def at(self, prefix: str) -> MakeAt:
-        return lambda port: at_port(port, prefix)
+class TestRedisCuts(OnRedis, Cuts):
+    pass
 
 
-class TestRedisLeases(Leases):
-    @pytest.fixture
-    def make(self, prefix: str) -> Callable[[float], LeasedStore]:
-        return lambda ttl: RedisStore.from_address(with_parameters(REDIS, prefix=prefix, lease_ttl=ttl))
+class TestRedisLeases(OnRedis, Leases):
+    pass
 
 
-class TestRedisOutages(Outages):
-    @pytest.fixture
-    def at(self) -> MakeAt:
-        return self.patient(3)
-
-    @pytest.fixture
-    def impatient(self) -> MakeAt:
-        return self.patient(1)
-
-    @staticmethod
-    def patient(seconds: int) -> MakeAt:
-        own = f"prefix={own_name()}&socket_timeout={seconds}&socket_connect_timeout=2"
-        return lambda port: RedisStore.from_address(f"redis://127.0.0.1:{port}/0?{own}")
+class TestRedisProcesses(OnRedis, Processes):
+    pass
 
 
-class TestRedisProcesses(Processes):
-    @pytest.fixture
-    def address(self, prefix: str) -> str:
-        return with_parameters(REDIS, prefix=prefix)
+class TestRedisOutages(OnPrivateServer, Outages):
+    kind = KIND

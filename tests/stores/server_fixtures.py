@@ -1,0 +1,97 @@
+"""Fixtures of the tests that every store on a server inherits: stores on a shared server, or on a private one.
+
+A test file says which server in a `ServerKind`, and gives a fixture `name`: a schema or a prefix of keys that is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.servers.leased_store import LeasedStore
+from amplifier_context_testing.store_contract import MakeStore
+
+from .server_claims import MakeAt
+from .servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """One kind of server.
+
+    Attributes:
+        store: makes a store of an address.
+        address: of the server that all tests share.
+        port: where such a server listens if its address names no port.
+        parameter: of an address; names the schema, or the prefix of keys.
+        private: starts a server of the test's own.
+        private_address: its address; `{port}` stands for the port.
+        timeouts: of an address; `{seconds}` stands for the time after which the server counts as silent.
+    """
+
+    store: Callable[[str], LeasedStore]
+    address: str
+    port: int
+    parameter: str
+    private: type[PrivatePostgres | PrivateRedis]
+    private_address: str
+    timeouts: str
+
+
+class OnSharedServer:
+    """Stores in the `name` of this test."""
+
+    kind: ClassVar[ServerKind]
+
+    @pytest.fixture
+    def address(self, name: str) -> str:
+        return with_parameters(self.kind.address, **{self.kind.parameter: name})
+
+    @pytest.fixture
+    def make_store(self, address: str) -> MakeStore:
+        async def make() -> Store:
+            return self.kind.store(address)
+
+        return make
+
+    @pytest.fixture
+    def make(self, address: str) -> Callable[[float], LeasedStore]:
+        return lambda ttl: self.kind.store(with_parameters(address, lease_ttl=ttl))
+
+    @pytest.fixture
+    def port(self) -> int:
+        return urlsplit(self.kind.address).port or self.kind.port
+
+    @pytest.fixture
+    def at(self, address: str, port: int) -> MakeAt:
+        return lambda other: self.kind.store(address.replace(f":{port}", f":{other}", 1))
+
+
+class OnPrivateServer:
+    """A server that the tests of a class may stop, and stores on it."""
+
+    kind: ClassVar[ServerKind]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def server(cls) -> Generator[PrivateServer]:
+        with private(cls.kind.private) as started:
+            yield started
+
+    @pytest.fixture
+    def at(self) -> MakeAt:
+        return self._patient(3)
+
+    @pytest.fixture
+    def impatient(self) -> MakeAt:
+        return self._patient(1)
+
+    def _patient(self, seconds: int) -> MakeAt:
+        kind = self.kind
+        parameters = f"{kind.parameter}={own_name()}&{kind.timeouts.format(seconds=seconds)}"
+        return lambda port: kind.store(f"{kind.private_address.format(port=port)}?{parameters}")
