@@ -9,18 +9,18 @@
 Importing this package imports no kernel; what needs the kernel imports it when called.
 """
 
-from .answers import Answer
-from .checker import check_request, checked
-from .coding_session import coding_session
-from .corpus import Conversation, conversations
+from .checks.coding_session import coding_session
+from .checks.corpus import Conversation, conversations
+from .checks.request_checker import check_request, checked
 from .counters import WordCounter
 from .fakes import ListContext
 from .kernel import FolderResolver, mount_plan, session
-from .loop_replay import ReplayLoop
-from .provider_replay import ReplayProvider
 from .recorder import Event, EventRecorder
-from .recording import Prepared, Recording, prepare
-from .replay import Replayed, Transcript, read_transcript, read_transcripts, replay
+from .replay.answer_policies import Answer
+from .replay.loop import ReplayLoop
+from .replay.provider import ReplayProvider
+from .replay.recording import Prepared, Recording, prepare
+from .replay.transcripts import Replayed, Transcript, read_transcript, read_transcripts, replay
 
 __all__ = [
     "Answer",

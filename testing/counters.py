@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .shapes import CALL_BLOCKS, blocks_of, calls_of
+from .checks.message_shapes import CALL_BLOCKS, blocks_of, calls_of
 
 TokenCounter = Callable[[str], int]
 """Text in, tokens out. The core's protocol of the same name; written here again so that nothing is imported."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from .shapes import Message
+from .checks.message_shapes import Message
 
 
 class ListContext:

@@ -24,8 +24,8 @@ from urllib.parse import unquote, urlsplit
 from .recorder import EventRecorder
 
 OWN_MODULES = {
-    "loop-replay": "loop_replay",
-    "provider-replay": "provider_replay",
+    "loop-replay": "replay.loop",
+    "provider-replay": "replay.provider",
     "tool-folder": "demo.folder_tools",
 }
 """Amplifier module ids of this package and the Python modules that mount them."""

@@ -31,19 +31,31 @@ import sys
 
 import pytest
 
-_PARTS = ("", "_history", "_sessions", "_entries", "_calls", "_model", "_writers", "_extras")
+_CLAIMS = (
+    *("append", "cancellation", "checkpoint", "concurrency", "fixtures", "fork", "lifecycle", "listing", "read"),
+    *("reference", "replace", "rewrite", "round_trip", "search", "session_ids", "single_writer", "verification"),
+)
 # Before they are imported: only then does pytest show what the two sides of a failed assert were.
-_NAMES = [f"{__package__}.store_claims{part}" for part in _PARTS]
+_NAMES = [f"{__package__}.contract.{claims}" for claims in _CLAIMS]
 pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
 
-from .store_claims import MakeStore, StoreFixtures  # noqa: E402 - see above, as for the following
-from .store_claims_calls import AtTheSameTime, Cancelled  # noqa: E402
-from .store_claims_entries import Faithful  # noqa: E402
-from .store_claims_extras import Checking, Searching  # noqa: E402
-from .store_claims_history import Appending, Reading, Replacing, Rewriting  # noqa: E402
-from .store_claims_model import LikeTheReference, LikeTheReferenceForLong  # noqa: E402
-from .store_claims_sessions import Checkpoints, Forking, Listing, Living, Names  # noqa: E402
-from .store_claims_writers import OneWriter  # noqa: E402
+from .contract.append import Appending  # noqa: E402 - see above, as for the following
+from .contract.cancellation import Cancelled  # noqa: E402
+from .contract.checkpoint import Checkpoints  # noqa: E402
+from .contract.concurrency import AtTheSameTime  # noqa: E402
+from .contract.fixtures import MakeStore, StoreFixtures  # noqa: E402
+from .contract.fork import Forking  # noqa: E402
+from .contract.lifecycle import Living  # noqa: E402
+from .contract.listing import Listing  # noqa: E402
+from .contract.read import Reading  # noqa: E402
+from .contract.reference import LikeTheReference, LikeTheReferenceForLong  # noqa: E402
+from .contract.replace import Replacing  # noqa: E402
+from .contract.rewrite import Rewriting  # noqa: E402
+from .contract.round_trip import Faithful  # noqa: E402
+from .contract.search import Searching  # noqa: E402
+from .contract.session_ids import Names  # noqa: E402
+from .contract.single_writer import OneWriter  # noqa: E402
+from .contract.verification import Checking  # noqa: E402
 
 __all__ = [
     "CheckContract",

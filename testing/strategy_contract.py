@@ -27,10 +27,10 @@ from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import mark_protected
 from amplifier_context_core.compaction.strategies.base import draft_of
 
-from .checker import checked
-from .coding_session import coding_session
-from .corpus import conversations
-from .shapes import Message
+from .checks.coding_session import coding_session
+from .checks.corpus import conversations
+from .checks.message_shapes import Message
+from .checks.request_checker import checked
 
 _TOKENS = 60_000  # of the largest conversation: what a strategy does to it shows in a second
 _BUDGET = 6_000  # tokens: some compactions in a session of 400 messages

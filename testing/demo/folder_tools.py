@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..shapes import as_mapping
+from ..checks.message_shapes import as_mapping
 from .folder import Folder, FolderError, Limits
 
 __amplifier_module_type__ = "tool"

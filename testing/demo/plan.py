@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import click
 
-from ..recording import prepare
-from ..replay import Transcript, read_transcript
+from ..replay.recording import prepare
+from ..replay.transcripts import Transcript, read_transcript
 from .probe import weigh
 
 LISTS = ("providers", "tools", "hooks")

@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..answers import Answer, Calling
-from ..shapes import results_of, text_of
+from ..checks.message_shapes import results_of, text_of
+from ..replay.answer_policies import Answer, Calling
 
 STEPS = 60  # answers before the report, if there is enough to see
 

@@ -23,7 +23,7 @@ import click
 
 from amplifier_context_core.errors import ContextError
 
-from ..checker import check_request
+from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
 from .plan import Plan, entries_of, module_of
 from .probe import Watch

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from ..shapes import Message, as_mapping, is_human
+from ..checks.message_shapes import Message, as_mapping, is_human
 
 PAUSES = (360.0, 2_400.0, 5_400.0)  # seconds: 6, 40 and 90 minutes, beyond the times to live of 5, 30 and 60 minutes
 PAUSED = 0.2  # of a person's messages

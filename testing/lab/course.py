@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from ..shapes import SYSTEM_ROLES, Message
+from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .caches import Bill, caches
 from .clock import stamped, times
 from .recall import FAR, References, Target

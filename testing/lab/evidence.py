@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ..shapes import Message, as_list, as_mapping
+from ..checks.message_shapes import Message, as_list, as_mapping
 from .scale import Scale
 from .sessions import Question, Session, folded
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..shapes import SYSTEM_ROLES, Message, calls_of, is_human, results_of
+from ..checks.message_shapes import SYSTEM_ROLES, Message, calls_of, is_human, results_of
 from .scale import Scale
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..shapes import SYSTEM_ROLES, Message
+from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .caches import Bill, caches
 from .course import Course
 from .figures import Figures

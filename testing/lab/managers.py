@@ -21,8 +21,8 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, cast
 
-from ..replay import Context
-from ..shapes import as_mapping
+from ..checks.message_shapes import as_mapping
+from ..replay.transcripts import Context
 from .floors import Newest, NewestCheckpointed, Unlimited
 from .peers import PEERS
 from .scale import Scale

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from ..shapes import Message, calls_of, results_of
+from ..checks.message_shapes import Message, calls_of, results_of
 from .sessions import Session
 
 _RULES = (

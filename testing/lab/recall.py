@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
+from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
 from .identifiers import identifiers
 from .request import Memo, Request
 from .scale import Scale

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Generic, TypeVar
 
-from ..shapes import Message
+from ..checks.message_shapes import Message
 from .scale import Scale
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Any
 
 from amplifier_context_core.view import shared_cache
 
-from ..replay import Transcript, replay
-from ..shapes import Message
+from ..checks.message_shapes import Message
+from ..replay.transcripts import Transcript, replay
 from .course import Course, Recording, Size
 from .evidence import in_search, in_view
 from .figures import Figures

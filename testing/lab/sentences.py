@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
-from ..shapes import Message, blocks_of
+from ..checks.message_shapes import Message, blocks_of
 from .request import Memo, Request
 from .scale import Scale
 from .shares import NOTHING, Share

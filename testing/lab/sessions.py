@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..replay import read_transcripts
-from ..shapes import Message, as_list, as_mapping
+from ..checks.message_shapes import Message, as_list, as_mapping
+from ..replay.transcripts import read_transcripts
 
 PROBES = "reuse_probes.jsonl"
 KEPT = "context-messages.jsonl"  # the history of a session that context-persistent keeps

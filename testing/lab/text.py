@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ..shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
+from ..checks.message_shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
 
 
 def said(message: Mapping[str, Any]) -> str:

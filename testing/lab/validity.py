@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checker import check_request
-from ..shapes import Message, is_human, text_of
+from ..checks.message_shapes import Message, is_human, text_of
+from ..checks.request_checker import check_request
 
 _PLACE = re.compile(r"\bmessage \d+|\bblock [\d.]+")
 _RECOGNISED = 40  # characters, white space folded: by so much of its start a clipped message is known

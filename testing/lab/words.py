@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..shapes import SYSTEM_ROLES, Message
+from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .request import Memo, Request
 from .scale import Scale
 from .sentences import written

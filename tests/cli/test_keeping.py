@@ -23,7 +23,7 @@ from amplifier_context_core.cli.words import columns_of
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 
 SECRET = "sk-live-4242-topsecret"
 

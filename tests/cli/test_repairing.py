@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 
 Run = Callable[..., Result]
 

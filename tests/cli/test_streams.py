@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.demo.conftest import clone_at
 
 ODD = "café … → █ 日本 \x1b[2J"

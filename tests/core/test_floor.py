@@ -19,7 +19,7 @@ from amplifier_context_core.messages.parsing import read_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
-from amplifier_context_testing.talk import image_block
+from amplifier_context_testing.checks.conversation_builder import image_block
 
 from .support import Message, block, call, result, says, segments, system, user
 

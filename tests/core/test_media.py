@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.media import MEDIA_BLOCKS, media_tokens, split_data_uri
-from amplifier_context_testing.talk import image_block, image_url, png
+from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 
 FLAT = 600
 

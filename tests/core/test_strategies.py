@@ -33,7 +33,7 @@ from amplifier_context_core.compaction.digest import digest_line
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter, check_request, conversations
-from amplifier_context_testing.talk import image_block
+from amplifier_context_testing.checks.conversation_builder import image_block
 
 from .support import Message, block, call, draft, result, says, system, user
 

@@ -12,9 +12,9 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
+from amplifier_context_testing.checks.conversation_builder import png
 from amplifier_context_testing.demo import folder_tools as module
 from amplifier_context_testing.demo.folder import Folder, FolderError, Limits
-from amplifier_context_testing.talk import png
 
 pytestmark = pytest.mark.kernel
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
 from amplifier_context_testing import Conversation, conversations
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 
 from .conftest import PLAN, Run, clone_at, lines_with
 

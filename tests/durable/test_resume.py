@@ -13,7 +13,7 @@ from amplifier_context_core import ContextManager, NotLoaded, load_config
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import Message, ask, feed, rounds
 from tests.places import BACKENDS, Place
 

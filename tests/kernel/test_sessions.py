@@ -10,9 +10,9 @@ import pytest
 from amplifier_core import ToolResult
 
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, prepare, session
-from amplifier_context_testing.corpus import conversations
-from amplifier_context_testing.replay import Transcript
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.corpus import conversations
+from amplifier_context_testing.replay.transcripts import Transcript
 from tests.kernel.mounted import CURRENT
 from tests.places import BACKENDS
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amplifier_context_testing import WordCounter
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.managers import Manager, Opened
 from amplifier_context_testing.lab.scale import Scale
-from amplifier_context_testing.shapes import Message
 
 FRAMING = 4  # tokens a message costs beside its words
 

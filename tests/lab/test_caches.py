@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.caches import Bill, Cache, caches
 from amplifier_context_testing.lab.caches.anthropic import Anthropic, breakpoints
 from amplifier_context_testing.lab.caches.any_prefix import AnyPrefix
 from amplifier_context_testing.lab.caches.openai import OpenAI
 from amplifier_context_testing.lab.caches.wire import Wires
 from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.shapes import Message
 
 from .support import chapter, result, says, scale, user
 

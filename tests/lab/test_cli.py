@@ -18,8 +18,8 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.words import columns_of
 from amplifier_context_core.stores import open_store
+from amplifier_context_testing.checks.conversation_builder import Talk
 from amplifier_context_testing.lab import read_sessions
-from amplifier_context_testing.talk import Talk
 
 
 @pytest.fixture

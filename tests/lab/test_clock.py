@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.clock import PACE, PAUSES, stamped, times
-from amplifier_context_testing.shapes import Message
 
 from .support import result, says, user
 

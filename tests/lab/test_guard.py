@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import coding_session
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab import Session, Size, manager, measure
-from amplifier_context_testing.shapes import Message
-from amplifier_context_testing.talk import Talk
 
 RECORDED = Path(__file__).with_name("guard.json")
 FOUND = ("recall", "located", "far", "far_located", "words", "far_words")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import ListContext, check_request
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab import Unavailable, manager
 from amplifier_context_testing.lab.floors import Newest, NewestCheckpointed
 from amplifier_context_testing.lab.managers import Opened
 from amplifier_context_testing.lab.peers import PEERS
-from amplifier_context_testing.shapes import Message
 
 from .support import calls, result, says, scale, user
 

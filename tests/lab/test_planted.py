@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_testing.checker import check_request
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.request_checker import check_request
 from amplifier_context_testing.lab.planted import plant
 from amplifier_context_testing.lab.sentences import is_rule, sentences
 from amplifier_context_testing.lab.sessions import Session
-from amplifier_context_testing.talk import Talk
 
 
 def recorded(name: str, rounds: int) -> Session:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences, without_tags
-from amplifier_context_testing.shapes import Message
 
 from .support import calls, chapter, result, says, scale, user
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.course import near
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.words import Words, stems
-from amplifier_context_testing.shapes import Message
 
 from .support import calls, chapter, result, says, scale, user
 

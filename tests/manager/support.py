@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_testing import checked, coding_session
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.places import Place
 
 Message = dict[str, Any]

@@ -10,7 +10,7 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, text, work
 
 BUDGET = 4_000

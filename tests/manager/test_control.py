@@ -14,7 +14,7 @@ from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Strategy
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing import check_request
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, session, size, text, work
 
 BUDGET = 4_000

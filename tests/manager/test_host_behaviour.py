@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import (
     Counter,
     Message,

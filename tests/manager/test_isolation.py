@@ -11,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import response_in
 from amplifier_context_testing import conversations
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import Message, ask, bare, digest, feed, new_manager, text, work
 
 BUDGET = 4_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import ask, bare, feed, marks, new_manager, rounds, work
 
 

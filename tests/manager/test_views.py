@@ -8,8 +8,8 @@ import pytest
 
 from amplifier_context_core import ContextError, ContextOverflow
 from amplifier_context_testing import check_request, conversations
-from amplifier_context_testing.corpus import Conversation
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.corpus import Conversation
 from tests.manager.support import (
     Message,
     ask,

@@ -17,7 +17,7 @@ import pytest
 from amplifier_context_core.stores import Extent, Repair, jsonl
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 
 NAME = "context-messages.jsonl"
 MODULES = [import_module(f"{jsonl.__name__}.{found.name}") for found in iter_modules(jsonl.__path__)]

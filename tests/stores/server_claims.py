@@ -18,8 +18,8 @@ import pytest
 from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, Store, open_store
 from amplifier_context_core.stores.servers.leased_store import LeasedStore
-from amplifier_context_testing.store_claims import assert_same, whole
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .proxy import LATE, Moment, Proxy, proxied
 from .servers import PrivateServer, with_parameters

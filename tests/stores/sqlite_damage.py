@@ -22,7 +22,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.samples import entries, entry
 
 T = TypeVar("T")
 

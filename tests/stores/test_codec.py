@@ -15,7 +15,7 @@ from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_testing.store_samples import differing, entry, knowing, odd_entries, odd_messages
+from amplifier_context_testing.contract.samples import differing, entry, knowing, odd_entries, odd_messages
 
 from ..laws.histories import ANY_STEPS, JSON, flat
 

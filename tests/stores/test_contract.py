@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from amplifier_context_core.stores import Store
+from amplifier_context_testing.contract.samples import entry, knowing, odd_entries
 from amplifier_context_testing.store_contract import StoreContract, WriterContract
-from amplifier_context_testing.store_samples import entry, knowing, odd_entries
 
 PROJECT = """
 [pytest]
@@ -145,7 +145,7 @@ def test_random_histories_find_an_unsound_store_too(failed: dict[str, set[str]],
 
 
 def test_ids_are_tried_on_every_method_that_takes_one() -> None:
-    from amplifier_context_testing.store_claims_sessions import ASKED  # after the contract, which prepares its asserts
+    from amplifier_context_testing.contract.session_ids import ASKED  # after the contract, which prepares its asserts
 
     asked = {name.partition(" ")[0] for name in ASKED}
     methods = {name for name in vars(Store) if not name.startswith("_")}

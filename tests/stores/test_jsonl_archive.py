@@ -16,8 +16,8 @@ from amplifier_context_core.stores.jsonl.archive import Archive
 from amplifier_context_core.stores.jsonl.file_ops import FileOps
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_claims import assert_same
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .jsonl_support import Files, fast_folder
 

@@ -15,7 +15,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import UNCOUNTED
 from amplifier_context_core.stores.jsonl import scan
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .jsonl_support import NAME, Files, fast_folder, reopen, write
 

@@ -18,8 +18,8 @@ from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Store
 from amplifier_context_core.stores.jsonl import file_ops
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_claims import Whole, assert_same, whole
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import Whole, assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .jsonl_support import Files, fast_folder, reopen, using_os
 

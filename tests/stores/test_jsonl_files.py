@@ -27,11 +27,12 @@ from amplifier_context_core.stores.jsonl import index as jsonl_index
 from amplifier_context_core.stores.jsonl.journal import Operation, RedoJournal, Transaction
 from amplifier_context_core.stores.jsonl.paths import SessionFiles
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_claims import assert_same
-from amplifier_context_testing.store_claims_history import Replacing, Rewriting
-from amplifier_context_testing.store_claims_model import LikeTheReference
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.reference import LikeTheReference
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import entries, entry, odd_messages
 from amplifier_context_testing.store_contract import MakeStore
-from amplifier_context_testing.store_samples import entries, entry, odd_messages
 
 from .jsonl_support import Files, fast_folder, reopen, write
 
@@ -393,7 +394,7 @@ def test_a_process_that_ends_without_closing_has_everything_written_and_released
     program = """
 import asyncio, sys
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 store = JsonlStore(sys.argv[1], durability="none")
 asyncio.run(store.append("s", entries(1, 3)))
 """
@@ -408,7 +409,7 @@ async def test_a_forked_process_does_not_write_with_its_parents_claims(root: Pat
 import asyncio, os, sys
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 store = JsonlStore(sys.argv[1])
 asyncio.run(store.append("s", entries(1, 3)))
 child = os.fork()

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_context_core.stores.jsonl import appender
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_samples import entry
+from amplifier_context_testing.contract.samples import entry
 
 from .jsonl_support import NAME, fast_folder
 from .kills import Struck, Tamper, message_of, survive

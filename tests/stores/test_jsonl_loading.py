@@ -16,8 +16,8 @@ from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_claims import assert_same, whole
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .jsonl_support import NAME, Files, fast_folder, reopen, using_os
 

@@ -27,11 +27,13 @@ from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.stores.servers.owner import Owner
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_testing.store_claims import assert_same, whole
-from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
-from amplifier_context_testing.store_claims_sessions import Forking
+from amplifier_context_testing.contract.append import Appending
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.fork import Forking
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import entries, entry
 from amplifier_context_testing.store_contract import MakeStore
-from amplifier_context_testing.store_samples import entries, entry
 
 from .servers import POSTGRES, drop_schema, empty_schema, own_name, postgres_is_there, with_parameters
 

@@ -26,11 +26,13 @@ from amplifier_context_core.stores.redis import store as module
 from amplifier_context_core.stores.redis.line import RedisConnections
 from amplifier_context_core.stores.redis.store import RedisLine, RedisStore
 from amplifier_context_core.transcript.transcript import Entry
-from amplifier_context_testing.store_claims import assert_same, whole
-from amplifier_context_testing.store_claims_history import Appending, Replacing, Rewriting
-from amplifier_context_testing.store_claims_sessions import Forking
+from amplifier_context_testing.contract.append import Appending
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.fork import Forking
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
 from amplifier_context_testing.store_contract import MakeStore
-from amplifier_context_testing.store_samples import ODD_IDS, entries, entry
 
 from .relay import relayed
 from .servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there, with_parameters

@@ -18,8 +18,10 @@ from amplifier_context_core.stores import Checkable, Searchable, Store, open_sto
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Task
-from amplifier_context_testing.store_claims_history import Replacing, Rewriting
-from amplifier_context_testing.store_claims_model import LikeTheReference
+from amplifier_context_testing.contract.reference import LikeTheReference
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import entries, entry
 from amplifier_context_testing.store_contract import (
     CheckContract,
     MakeStore,
@@ -29,7 +31,6 @@ from amplifier_context_testing.store_contract import (
     StoreFixtures,
     WriterContract,
 )
-from amplifier_context_testing.store_samples import entries, entry
 
 
 class OnSqliteStore(StoreFixtures):

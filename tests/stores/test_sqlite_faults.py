@@ -25,8 +25,8 @@ from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors, file_identity
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Task
-from amplifier_context_testing.store_claims import assert_same
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.samples import entries, entry
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def make_read_only(disk: Path) -> None:
 KILLED = """
 import asyncio, os, sys
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 async def main():
     await SqliteStore(sys.argv[1]).append("s", entries(1, 1_200))
     os._exit(9)

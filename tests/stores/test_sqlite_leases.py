@@ -17,7 +17,7 @@ from amplifier_context_core.errors import SessionInUse, SessionLost
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import leases
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def row(path: Path) -> dict[str, Any]:
 CHILD = """
 import asyncio, sys, time
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing.store_samples import entries
+from amplifier_context_testing.contract.samples import entries
 async def main():
     store = open_store(sys.argv[1])
     await store.append("s", entries(1, 2))

@@ -15,8 +15,8 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.sqlite import driver, schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_testing.store_claims import assert_same
-from amplifier_context_testing.store_samples import entries, entry
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.samples import entries, entry
 
 from .sqlite_damage import PAGE
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from amplifier_context_core.stores.sqlite import schema, search
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.search import ScanIndex
-from amplifier_context_testing.store_samples import entries, entry, odd_entries
+from amplifier_context_testing.contract.samples import entries, entry, odd_entries
 
 
 @pytest.fixture

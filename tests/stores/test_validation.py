@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import ConfigError, StoreError
 from amplifier_context_core.stores import index_range
 from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
-from amplifier_context_testing.store_samples import HOSTILE_IDS, ODD_IDS
+from amplifier_context_testing.contract.samples import HOSTILE_IDS, ODD_IDS
 
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 

@@ -15,7 +15,7 @@ import sys
 from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import open_store
 from amplifier_context_core.stores.servers.leased_store import LeasedStore
-from amplifier_context_testing.store_samples import entry
+from amplifier_context_testing.contract.samples import entry
 
 
 def say(line: str) -> None:

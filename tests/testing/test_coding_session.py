@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import check_request, coding_session
-from amplifier_context_testing.shapes import calls_of
+from amplifier_context_testing.checks.message_shapes import calls_of
 
 MANY = 20_000
 

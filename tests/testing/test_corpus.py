@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import ListContext, Transcript, check_request, conversations, replay
-from amplifier_context_testing.corpus import HUGE, conversation
-from amplifier_context_testing.shapes import blocks_of
+from amplifier_context_testing.checks.corpus import HUGE, conversation
+from amplifier_context_testing.checks.message_shapes import blocks_of
 
 Messages = list[dict[str, Any]]
 

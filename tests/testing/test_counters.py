@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amplifier_context_testing import WordCounter
+from amplifier_context_testing.checks.conversation_builder import Talk, image_block
 from amplifier_context_testing.counters import PER_IMAGE, PER_MESSAGE, quarter_counter, wire_tokens
-from amplifier_context_testing.talk import Talk, image_block
 
 
 def test_the_word_counter_counts_words_and_itself() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import EventRecorder, FolderResolver, Transcript, mount_plan, prepare, session
-from amplifier_context_testing.corpus import conversation
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.fakes import mount_list
 from amplifier_context_testing.kernel import own_mount
-from amplifier_context_testing.talk import Talk
 
 pytestmark = pytest.mark.kernel
 

@@ -34,6 +34,6 @@ def test_no_file_bears_the_name_of_a_module_it_could_shadow() -> None:
 
 
 def test_the_judge_asks_neither_core_nor_replay_modules() -> None:
-    source = (FOLDER / "checker.py").read_text() + (FOLDER / "shapes.py").read_text()
+    source = "".join((FOLDER / "checks" / f"{name}.py").read_text() for name in ("request_checker", "message_shapes"))
     assert "amplifier_context_core" not in source
     assert "import amplifier_context" not in source

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from amplifier_context_testing import Recording, Transcript, conversations, prepare
-from amplifier_context_testing.answers import MISSING
-from amplifier_context_testing.corpus import conversation
-from amplifier_context_testing.recording import AT_THE_END, CUT_IN, GO_ON
-from amplifier_context_testing.talk import Talk
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.corpus import conversation
+from amplifier_context_testing.replay.answer_policies import MISSING
+from amplifier_context_testing.replay.recording import AT_THE_END, CUT_IN, GO_ON
 
 
 def test_an_ordinary_session_needs_no_bending() -> None:

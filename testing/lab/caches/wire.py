@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ...shapes import CALL_BLOCKS, SYSTEM_ROLES, THINKING_BLOCKS, Message, blocks_of, calls_of
+from ...checks.message_shapes import CALL_BLOCKS, SYSTEM_ROLES, THINKING_BLOCKS, Message, blocks_of, calls_of
 from ..request import Memo, Request, prefixes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent_framework import Content, TruncationStrategy, apply_compaction
 from agent_framework import Message as Theirs
 
-from ...shapes import Message, calls_of
+from ...checks.message_shapes import Message, calls_of
 from ..scale import Scale
 from ..text import plain
 

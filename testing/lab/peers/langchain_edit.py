@@ -14,7 +14,7 @@ from typing import Any
 from langchain.agents.middleware import ClearToolUsesEdit
 from langchain_core.messages import BaseMessage, trim_messages
 
-from ...shapes import Message
+from ...checks.message_shapes import Message
 from ..scale import Scale
 from ..text import plain
 from .langchain_messages import Turned

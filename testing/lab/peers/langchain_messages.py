@@ -11,7 +11,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from ...shapes import Message, calls_of
+from ...checks.message_shapes import Message, calls_of
 from ..scale import Scale
 
 

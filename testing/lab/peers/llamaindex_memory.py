@@ -11,7 +11,7 @@ from typing import Any
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import Memory
 
-from ...shapes import Message
+from ...checks.message_shapes import Message
 from ..scale import Scale
 from ..text import plain
 

@@ -27,7 +27,7 @@ from pydantic_ai_harness.compaction import (
     compact_now,
 )
 
-from ...shapes import Message, calls_of
+from ...checks.message_shapes import Message, calls_of
 from ..scale import Scale
 from ..text import plain
 

@@ -1,0 +1,210 @@
+"""Endless coding sessions for benchmarks: shaped like real ones, cheap enough to make a million messages of.
+
+What was measured on recorded sessions (4,531 messages of fifteen sessions) and is kept here: one user message for every
+ten answers; 1.1 calls an answer; tool outputs from a dozen characters to a hundred thousand, half of them below a
+kilobyte and a few making most of the bulk; files read, edited and read again; names that come back after hundreds of
+messages. Sizes are set so that a message is about 2 kB of JSON on average.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import exp, log
+from typing import Literal
+
+from .conversation_builder import call_message
+from .message_shapes import Message
+
+Call = tuple[str, dict[str, object]]
+
+Quantiles = tuple[tuple[float, int], ...]
+"""A distribution of sizes in characters, given at some of its quantiles."""
+
+_OUTPUT: Quantiles = (
+    (0.0, 12),
+    (0.1, 45),
+    (0.3, 200),
+    (0.5, 800),
+    (0.75, 3_600),
+    (0.9, 8_500),
+    (0.99, 40_000),
+    (1.0, 100_000),
+)
+_FILE: Quantiles = ((0.0, 150), (0.5, 1_800), (0.75, 5_500), (0.9, 14_000), (0.99, 40_000), (1.0, 80_000))
+_EDIT: Quantiles = ((0.0, 40), (0.5, 220), (0.9, 1_000), (0.99, 4_000), (1.0, 9_000))
+_SAID: Quantiles = ((0.0, 20), (0.5, 110), (0.9, 420), (0.99, 1_500), (1.0, 3_600))
+_ASKED: Quantiles = ((0.0, 12), (0.5, 90), (0.8, 400), (0.95, 6_000), (1.0, 16_000))
+
+_WORDS = """
+    load save parse build fetch merge split check render resolve store find update remove encode decode
+
+    cache token session message record budget window buffer header schema index worker queue socket cursor patch branch
+    ledger batch filter
+"""
+_VERBS, _NOUNS = (part.split() for part in _WORDS.split("\n\n"))
+_SUFFIXES = ("", "_async", "_lazily", "_all", "_strict", "_once")
+
+_LINES = 24_000  # lines of the text everything is cut from
+_FILES = 160
+
+
+def coding_session(messages: int, seed: int = 0, *, shape: Literal["openai", "kernel"] = "openai") -> Iterator[Message]:
+    """Exactly `messages` messages of a coding session, one after the other; the same for the same seed.
+
+    Every call is answered directly after it, in order; the history is valid as it stands, except that in OpenAI's shape
+    the content of an answer without words is null.
+
+    Args:
+        messages: how many; 0 gives none.
+        seed: another seed, another session.
+        shape: how calls are written; `kernel` writes each twice, as Amplifier's loops do.
+    """
+    left = messages
+    project = _Project(random.Random(seed), shape, seed)
+    for group in project.groups():
+        if len(group) > left:
+            break
+        yield from group
+        left -= len(group)
+        if not left:
+            return
+    for place in range(left):  # no room for a whole round any more
+        role = "user" if place % 2 else "assistant"
+        yield {"role": role, "content": project.words(80)}
+
+
+class _Project:
+    """An imaginary project: files cut from one long text, and what was seen and named so far."""
+
+    def __init__(self, rng: random.Random, shape: Literal["openai", "kernel"], seed: int) -> None:
+        self._rng = rng
+        self._shape: Literal["openai", "kernel"] = shape
+        self._seed = seed
+        self._calls = 0
+        self._names = [f"{verb}_{noun}{suffix}" for verb in _VERBS for noun in _NOUNS for suffix in _SUFFIXES]
+        rng.shuffle(self._names)
+        lines = [self._line() for _ in range(_LINES)]
+        self._text = "\n".join(lines)
+        self._paths = [
+            f"src/{rng.choice(_NOUNS)}/{rng.choice(_VERBS)}_{rng.choice(_NOUNS)}_{n}.py" for n in range(_FILES)
+        ]
+        self._starts = [rng.randrange(len(self._text) - 120_000) for _ in range(_FILES)]
+        self._sizes = [self._size(_FILE) for _ in range(_FILES)]
+        self._versions = [0] * _FILES
+        self._touched: list[int] = []
+        self._kinds: list[tuple[float, Callable[[], tuple[list[Call], list[str]]]]] = [
+            (0.26, self._read),
+            (0.34, self._read_several),
+            (0.52, self._edit),
+            (0.66, self._search),
+            (1.00, self._run),
+        ]
+
+    def groups(self) -> Iterator[list[Message]]:
+        """Whole rounds: a user message, an answer with its results, or a closing answer. Without end."""
+        rng = self._rng
+        yield [{"role": "user", "content": f"Implement {rng.choice(self._names)}.\n{self.words(1_500)}"}]
+        while True:
+            for _ in range(rng.randrange(4, 16)):
+                yield self._round()
+            yield [{"role": "assistant", "content": self.words(self._size(_SAID) + 200)}]
+            yield [{"role": "user", "content": self.words(self._size(_ASKED))}]
+
+    def words(self, size: int) -> str:
+        """About `size` characters of talk that names files and functions, now and then from the very beginning."""
+        rng, said, length = self._rng, list[str](), 0
+        while length < size:
+            early = self._touched[: max(1, len(self._touched) // 20)] if rng.random() < 0.2 else self._touched[-12:]
+            path = self._paths[rng.choice(early)] if early else self._paths[0]
+            said.append(
+                f"{rng.choice(self._names)} in {path} should {rng.choice(_VERBS)} the {rng.choice(_NOUNS)} first."
+            )
+            length += len(said[-1]) + 1
+        return " ".join(said)
+
+    def _round(self) -> list[Message]:
+        rng = self._rng
+        pick = rng.random()
+        calls, outputs = next(make for share, make in self._kinds if pick < share)()
+        ids = [self._id() for _ in calls]
+        said = self.words(self._size(_SAID)) if rng.random() < 0.5 else None
+        answer = call_message(self._shape, list(zip(ids, calls, strict=True)), said)
+        results: list[Message] = [
+            {"role": "tool", "tool_call_id": call_id, "content": output}
+            for call_id, output in zip(ids, outputs, strict=True)
+        ]
+        return [answer, *results]
+
+    def _read(self) -> tuple[list[Call], list[str]]:
+        file = self._file()
+        return [("Read", {"file_path": self._paths[file]})], [self._shown(file)]
+
+    def _read_several(self) -> tuple[list[Call], list[str]]:
+        files = [self._file() for _ in range(self._rng.randrange(2, 5))]
+        return [("Read", {"file_path": self._paths[file]}) for file in files], [self._shown(file) for file in files]
+
+    def _edit(self) -> tuple[list[Call], list[str]]:
+        file = self._file(known=True)
+        self._versions[file] += 1
+        size = self._size(_EDIT)
+        old = self._cut(self._starts[file], size)
+        edit: dict[str, object] = {
+            "file_path": self._paths[file],
+            "old_string": old,
+            "new_string": f"{old}\n# edited: {self._rng.choice(self._names)}",
+        }
+        return [("Edit", edit)], [f"The file {self._paths[file]} has been updated (edit {self._versions[file]})."]
+
+    def _search(self) -> tuple[list[Call], list[str]]:
+        name = self._rng.choice(self._names)
+        size = self._size(_OUTPUT) // 2
+        path = self._paths[self._file(known=True)]
+        hits = [
+            f"{path}:{self._rng.randrange(900)}: {name}(" for _ in range(min(60, 1 + size // (len(path) + len(name))))
+        ]
+        return [("Grep", {"pattern": name, "path": "src"})], ["\n".join(hits)]
+
+    def _run(self) -> tuple[list[Call], list[str]]:
+        command = f"python -m pytest tests/test_{self._rng.choice(_NOUNS)}.py -k {self._rng.choice(self._names)}"
+        output = self._cut(self._rng.randrange(len(self._text) - 120_000), self._size(_OUTPUT))
+        return [("Bash", {"command": command, "description": self.words(60)})], [output]
+
+    def _file(self, *, known: bool = False) -> int:
+        """A file: mostly one of the last, sometimes one of the first, sometimes a new one."""
+        rng = self._rng
+        if self._touched and (known or rng.random() < 0.6):
+            recent = self._touched[-10:] if rng.random() < 0.8 else self._touched[:10]
+            return rng.choice(recent)
+        file = rng.randrange(_FILES)
+        self._touched.append(file)
+        if len(self._touched) > 400:
+            del self._touched[200:210]  # the first files stay known to the end
+        return file
+
+    def _shown(self, file: int) -> str:
+        """The file's text as a tool prints it; its length is the file's own, so that reading again shows the same."""
+        text = self._cut(self._starts[file], self._sizes[file])
+        return f"{self._paths[file]} (edit {self._versions[file]})\n{text}"
+
+    def _cut(self, start: int, size: int) -> str:
+        return self._text[start : start + size]
+
+    def _line(self) -> str:
+        rng = self._rng
+        indent = "    " * rng.randrange(1, 4)
+        return f"{indent}{rng.choice(_NOUNS)}_{rng.randrange(99)} = {rng.choice(self._names)}({rng.randrange(10_000)})"
+
+    def _id(self) -> str:
+        self._calls += 1
+        return f"toolu_{self._seed & 0xFFFF:04x}{self._calls:020x}"
+
+    def _size(self, quantiles: Quantiles) -> int:
+        """A size drawn from a distribution given by its quantiles, interpolated by the logarithm."""
+        point = self._rng.random()
+        for (low, small), (high, large) in pairwise(quantiles):
+            if point <= high:
+                share = (point - low) / (high - low)
+                return int(exp(log(small) + share * (log(large) - log(small))))
+        return quantiles[-1][1]

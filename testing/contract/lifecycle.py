@@ -1,0 +1,111 @@
+"""The store contract, the life of a store object: opening, releasing, closing, reopening."""
+
+from __future__ import annotations
+
+from amplifier_context_core.stores import Extent, Store
+
+from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
+from .samples import entries, entry, odd_entries
+
+
+class Living(StoreFixtures):
+    """Opening, releasing, closing, and coming back."""
+
+    async def test_it_is_a_store(self, store: Store) -> None:
+        assert isinstance(store, Store)
+
+    async def test_opening_says_how_long_a_session_is(self, store: Store) -> None:
+        assert await store.open("s") == Extent()
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 2, [])
+        assert await store.open("s") == Extent(2, 5)
+
+    async def test_opening_an_unknown_session_does_not_create_it(self, store: Store) -> None:
+        await store.open("s")
+        await assert_unknown(store, "s")
+        await store.release("s")
+        await assert_unknown(store, "s")
+
+    async def test_opening_twice_is_a_no_op(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.open("s")
+        await store.open("s", lambda repair: None)
+        await store.append("s", entries(6, 6))
+        assert await store.open("s") == Extent(6, 6)
+
+    async def test_a_sound_session_needs_no_repair(self, store: Store) -> None:
+        told: list[object] = []
+        await store.open("s", told.append)
+        await store.append("s", odd_entries())
+        await store.save_checkpoint("s", 3, b"three")
+        await store.close()
+        await store.open("s", told.append)
+        await whole(store)
+        assert told == []
+
+    async def test_releasing_what_is_not_open_is_a_no_op(self, store: Store) -> None:
+        await store.release("never seen")
+        await store.append("s", entries(1, 2))
+        await store.release("s")
+        await store.release("s")
+        await assert_unknown(store, "never seen")
+        assert_same(await store.read("s"), entries(1, 2))
+
+    async def test_a_released_session_goes_on_where_it_was(self, store: Store) -> None:
+        await store.append("s", entries(1, 2))
+        await store.release("s")
+        await store.append("s", entries(3, 4))
+        await store.release("s")
+        assert await store.open("s") == Extent(4, 4)
+        assert_same(await store.read("s"), entries(1, 4))
+
+    async def test_closing_a_store_that_did_nothing_is_a_no_op(self, store: Store) -> None:
+        await store.close()
+        await store.close()
+        assert await store.sessions() == []
+
+    async def test_closing_twice_is_a_no_op_and_a_later_call_opens_anew(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        await store.save_checkpoint("s", 2, b"two")
+        before = await whole(store)
+        for _ in range(3):
+            await store.close()
+            await store.close()
+            assert not (await whole(store)).differs(before)
+        await store.close()
+        await store.append("s", entries(4, 4))
+        assert_same(await store.read("s"), entries(1, 4))
+
+    async def test_another_store_object_shows_the_same(self, store: Store, further: MakeStore) -> None:
+        """For stores that persist; the memory store's other object is the same one."""
+        await store.append("s", odd_entries())
+        await store.replace("s", 9, [entry(900), *odd_entries()[12:20], entry(901)])
+        await store.rewrite("s", [entry(3, "anew"), entry(11, "anew in the archive"), entry(901, "anew at the end")])
+        await store.save_checkpoint("s", 7, bytes(range(256)))
+        await store.append("s", entries(902, 905))
+        await store.fork("s", "child", 8)
+        await store.append("cleared", entries(1, 3))
+        await store.replace("cleared", 0, [])
+        await store.append("deleted", entries(1, 3))
+        await store.delete("deleted")
+        ids = ["s", "child", "cleared", "deleted"]
+        before = [await whole(store, session_id) for session_id in ids]
+        listed = [(info.session_id, info.length) for info in await store.sessions()]
+        await store.close()
+        other = await further()
+        for session_id, was in zip(ids, before, strict=True):
+            problem = (await whole(other, session_id)).differs(was)
+            assert not problem, f"{session_id}: {problem}"
+        assert sorted((info.session_id, info.length) for info in await other.sessions()) == sorted(listed)
+        assert await other.open("s") == before[0].extent
+        await other.append("s", entries(906, 907))
+        assert_same(await other.read("s", -2), entries(906, 907))
+        assert_same((await other.read("s"))[:-2], before[0].history)
+
+    async def test_a_store_object_can_be_made_before_there_is_anything(self, store: Store, further: MakeStore) -> None:
+        other = await further()
+        assert await other.sessions() == []
+        assert await other.read("s") == []
+        await store.append("s", entries(1, 3))
+        await store.close()
+        assert_same(await other.read("s"), entries(1, 3))

@@ -1,0 +1,102 @@
+"""The store contract, the list of sessions, and deleting one."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from amplifier_context_core.stores import Extent, Store
+
+from .fixtures import StoreFixtures, assert_same, assert_unknown
+from .samples import entries, entry
+
+
+class Listing(StoreFixtures):
+    """All sessions, the last changed first; and how one is erased."""
+
+    async def test_an_empty_store_has_no_sessions(self, store: Store) -> None:
+        assert await store.sessions() == []
+
+    async def test_the_last_changed_session_comes_first(self, store: Store) -> None:
+        for session_id in ("b", "a", "c"):
+            await store.append(session_id, entries(1, 2))
+            await asyncio.sleep(self.tick)
+        assert [info.session_id for info in await store.sessions()] == ["c", "a", "b"]
+        await store.append("b", entries(3, 3))
+        await asyncio.sleep(self.tick)
+        assert [info.session_id for info in await store.sessions()] == ["b", "c", "a"]
+        await store.replace("a", 1, [])
+        await asyncio.sleep(self.tick)
+        assert [info.session_id for info in await store.sessions()] == ["a", "b", "c"]
+        await store.fork("b", "d")
+        assert [info.session_id for info in await store.sessions()] == ["d", "a", "b", "c"]
+
+    async def test_reading_a_session_is_no_change_of_it(self, store: Store) -> None:
+        for session_id in ("a", "b"):
+            await store.append(session_id, entries(1, 2))
+            await asyncio.sleep(self.tick)
+        await store.open("a")
+        await store.read("a")
+        await store.load_checkpoint("a")
+        await store.append("a", [])
+        await store.release("a")
+        assert [info.session_id for info in await store.sessions()] == ["b", "a"]
+
+    async def test_lengths_are_those_of_the_histories(self, store: Store) -> None:
+        await store.append("a", entries(1, 5))
+        await store.append("b", entries(1, 9))
+        await store.replace("b", 2, [entry(10)])
+        assert {info.session_id: info.length for info in await store.sessions()} == {"a": 5, "b": 3}
+
+    async def test_times_are_utc_and_now_and_sizes_are_about_right(self, store: Store) -> None:
+        await store.append("s", [entry(1, "x" * 100_000)])
+        (info,) = await store.sessions()
+        if info.updated:
+            updated = datetime.fromisoformat(info.updated)
+            assert updated.utcoffset() == timedelta(0)
+            assert abs(datetime.now(updated.tzinfo) - updated) < timedelta(minutes=10)
+        # Stores may compress; 0 is "unknown".
+        assert 0 <= info.size < 1_000_000
+
+    async def test_a_deleted_session_is_gone_with_all_that_belongs_to_it(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.append("other", entries(1, 2))
+        await store.replace("s", 3, [])
+        await store.save_checkpoint("s", 2, b"two")
+        await store.delete("s")
+        await assert_unknown(store, "s")
+        assert [info.session_id for info in await store.sessions()] == ["other"]
+
+    async def test_a_deleted_session_can_begin_anew(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 3, [])
+        await store.save_checkpoint("s", 2, b"two")
+        await store.delete("s")
+        await store.append("s", entries(1, 2))
+        assert_same(await store.read("s"), entries(1, 2))
+        assert await store.extent("s") == Extent(2, 2)
+        assert await store.archived("s") == []
+        assert await store.load_checkpoint("s") is None
+
+    async def test_deleting_what_is_not_there_is_a_no_op(self, store: Store) -> None:
+        await store.append("other", entries(1, 2))
+        await store.delete("s")
+        await store.delete("s")
+        assert [info.session_id for info in await store.sessions()] == ["other"]
+
+    async def test_a_session_can_be_deleted_whether_it_is_open_or_not(self, store: Store) -> None:
+        await store.append("s", entries(1, 2))
+        await store.release("s")
+        await store.delete("s")
+        await assert_unknown(store, "s")
+        await store.open("t")
+        await store.append("t", entries(1, 2))
+        await store.delete("t")
+        await assert_unknown(store, "t")
+
+    async def test_many_sessions_are_listed(self, store: Store) -> None:
+        for number in range(60):
+            await store.append(f"session {number}", entries(1, 1 + number % 3))
+        found = await store.sessions()
+        assert len(found) == 60
+        assert {info.session_id: info.length for info in found} == {f"session {n}": 1 + n % 3 for n in range(60)}

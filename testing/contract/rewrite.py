@@ -1,0 +1,125 @@
+"""The store contract, rewriting: entries are replaced by entries of the same seq, in history and archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_context_core.stores import Extent, Store
+from amplifier_context_core.transcript.transcript import Entry
+
+from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
+from .samples import entries, entry
+
+
+def _said(seq: int, text: str, **more: Any) -> Entry:
+    return entry(seq, {"role": "assistant", "content": text}, **more)
+
+
+class Rewriting(StoreFixtures):
+    """Entries are put in place of those of the same seqs; the former messages are gone."""
+
+    async def test_entries_are_rewritten_where_they_stand(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        new = [_said(2, "two, anew"), _said(4, "four, anew")]
+        await store.rewrite("s", new[::-1])
+        given = entries(1, 5)
+        assert_same(await store.read("s"), [given[0], new[0], given[2], new[1], given[4]])
+        assert_same(await store.find("s", [4, 2]), new)
+        assert await store.extent("s") == Extent(5, 5)
+        assert await store.archived("s") == []
+
+    async def test_all_of_an_entry_is_rewritten(self, store: Store) -> None:
+        await store.append("s", entries(1, 2))
+        new = _said(2, "anew", turn=9, tokens=99, session_id="other", created="then", completed="later")
+        await store.rewrite("s", [new])
+        assert_same(await store.read("s", 1), [new])
+
+    async def test_entries_are_rewritten_in_the_archive_too(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 2, entries(6, 6))
+        new = [_said(2, "two"), _said(3, "three"), _said(5, "five"), _said(6, "six")]
+        await store.rewrite("s", new)
+        assert_same(await store.read("s"), [*entries(1, 1), new[0], new[3]])
+        archived = [new[1], *entries(4, 4), new[2]] if self.archives else []
+        assert_same(await store.archived("s"), archived)
+
+    async def test_an_entry_that_stands_only_in_the_archive_is_rewritten(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        await store.replace("s", 1, [])
+        await store.rewrite("s", [_said(3, "gone")])
+        assert_same(await store.archived("s"), [*entries(2, 2), _said(3, "gone")] if self.archives else [])
+        assert_same(await store.read("s"), entries(1, 1))
+
+    async def test_an_entry_that_moved_is_rewritten_where_it_is_now(self, store: Store) -> None:
+        given = entries(1, 4)
+        await store.append("s", given)
+        await store.replace("s", 1, [given[3], given[2], given[1]])
+        await store.rewrite("s", [_said(4, "four")])
+        assert_same(await store.read("s"), [given[0], _said(4, "four"), given[2], given[1]])
+
+    async def test_a_rewritten_entry_is_archived_as_it_is_now(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        await store.rewrite("s", [_said(3, "anew")])
+        await store.replace("s", 2, [])
+        assert_same(await store.archived("s"), [_said(3, "anew")] if self.archives else [])
+
+    async def test_a_rewritten_entry_can_be_longer_or_shorter(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        for text in ("x" * 300_000, "", "y" * 40):
+            await store.rewrite("s", [_said(2, text)])
+            assert_same(await store.read("s"), [*entries(1, 1), _said(2, text), *entries(3, 3)])
+            await store.append("s", entries(4, 4))
+            await store.replace("s", 3, [])
+
+    async def test_a_changed_message_drops_the_checkpoint(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.save_checkpoint("s", 3, b"the first three")
+        await store.rewrite("s", [_said(2, "anew")])
+        assert await store.load_checkpoint("s") is None
+
+    async def test_a_message_changed_in_the_archive_drops_the_checkpoint(self, store: Store) -> None:
+        """What it quotes may be what has to be forgotten."""
+        if not self.archives:
+            return
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 4, [])
+        await store.save_checkpoint("s", 3, b"the first three")
+        await store.rewrite("s", [_said(5, "anew")])
+        assert await store.load_checkpoint("s") is None
+
+    async def test_where_only_tokens_differ_the_checkpoint_stays(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.save_checkpoint("s", 5, b"five")
+        recounted = [one._replace(tokens=one.tokens + 1_000) for one in entries(2, 4)]
+        await store.rewrite("s", recounted)
+        assert await store.load_checkpoint("s") == b"five"
+        assert_same(await store.read("s", 1, 4), recounted)
+
+    async def test_seqs_that_are_kept_nowhere_are_left_out(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        await store.save_checkpoint("s", 3, b"three")
+        before = await whole(store)
+        await store.rewrite("s", [_said(4, "no"), _said(10**9, "no")])
+        assert not (await whole(store)).differs(before)
+        await store.rewrite("s", [_said(4, "no"), _said(2, "yes")])
+        assert_same(await store.read("s"), [*entries(1, 1), _said(2, "yes"), *entries(3, 3)])
+        assert await store.extent("s") == Extent(3, 3)
+
+    async def test_rewriting_an_unknown_session_creates_nothing(self, store: Store) -> None:
+        await store.rewrite("s", entries(1, 3))
+        await assert_unknown(store, "s")
+
+    async def test_rewriting_nothing_changes_nothing(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        await store.save_checkpoint("s", 2, b"two")
+        before = await whole(store)
+        await store.rewrite("s", [])
+        assert not (await whole(store)).differs(before)
+
+    async def test_many_entries_are_rewritten_at_once(self, store: Store, further: MakeStore) -> None:
+        await store.append("s", entries(1, 400))
+        recounted = [one._replace(tokens=1) for one in entries(1, 400)]
+        await store.rewrite("s", recounted)
+        assert_same(await store.read("s"), recounted)
+        await store.close()
+        assert_same(await (await further()).read("s"), recounted)

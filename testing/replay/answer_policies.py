@@ -1,0 +1,173 @@
+"""What a replaying provider says next, and the places it can come from.
+
+An `Answer` is one model response without a model. It is written in a config as text, as
+`{"text": ..., "calls": [{"tool": ..., "arguments": {...}}], "thinking": ...}`, or as an assistant message of any shape.
+A `Policy` is a callable from the request to the next answer; a list of answers and a recorded transcript are policies
+that do not look.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..checks.message_shapes import CALL_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
+
+MISSING: Any = object()
+"""The result of a call that was never answered in the recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """One tool call of an answer.
+
+    Attributes:
+        result: what the tool is to return, when the answer comes from a recording; `None` leaves it to the real tool,
+            `MISSING` says that the recording has none.
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    id: str = ""
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One response of the provider.
+
+    Attributes:
+        blocks: content blocks in the kernel's spelling, without the calls.
+        calls: tool calls; an answer with calls makes the loop go on, one without ends the turn.
+        metadata: provider state, stored by loops with the message.
+    """
+
+    blocks: tuple[Mapping[str, Any], ...] = ()
+    calls: tuple[Calling, ...] = ()
+    metadata: Mapping[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of the answer, a blank line between them."""
+        return "\n\n".join(str(block["text"]) for block in self.blocks if block.get("type") == "text")
+
+    @classmethod
+    def of(cls, value: Answer | str | Mapping[str, Any]) -> Answer:
+        """Read an answer in any of its spellings.
+
+        Raises:
+            ValueError: it is none of them; the sentence says what it is.
+        """
+        if isinstance(value, Answer):
+            return value
+        if isinstance(value, str):
+            return cls(blocks=_text_blocks(value))
+        entry = as_mapping(value)
+        if entry is None:
+            raise ValueError(f"an answer is text or an object, not {type(value).__name__}")
+        if "content" in entry or "tool_calls" in entry or "role" in entry:
+            return cls.of_message(entry)
+        unknown = set(entry) - {"text", "calls", "thinking", "signature", "metadata"}
+        if unknown:
+            raise ValueError(
+                f"an answer has no {', '.join(sorted(unknown))}: known are text, calls, thinking, metadata"
+            )
+        blocks: list[Mapping[str, Any]] = []
+        if entry.get("thinking"):
+            blocks.append({"type": "thinking", "thinking": entry["thinking"], "signature": entry.get("signature")})
+        blocks += _text_blocks(str(entry.get("text") or ""))
+        calls = tuple(_calling(item) for item in as_list(entry.get("calls")) or [])
+        return cls(tuple(blocks), calls, as_mapping(entry.get("metadata")))
+
+    @classmethod
+    def of_message(cls, message: Mapping[str, Any]) -> Answer:
+        """The answer an assistant message records. Unknown blocks become text; arguments that are no JSON object are
+        kept under `_malformed`."""
+        content = message.get("content")
+        if isinstance(content, str):
+            blocks = list(_text_blocks(content))
+        else:
+            blocks = [known for _, block in blocks_of(content) if (known := _kernel_block(block)) is not None]
+        calls = tuple(
+            Calling(
+                str(call.name),
+                arguments if (arguments := call.input()) is not None else {"_malformed": call.arguments},
+                str(call.id),
+            )
+            for call in calls_of(message)
+        )
+        return cls(tuple(blocks), calls, as_mapping(message.get("metadata")))
+
+
+Policy = Callable[[Any], "Answer | str | Mapping[str, Any] | Awaitable[Any] | None"]
+"""From a `ChatRequest` to the next answer, in any spelling; `None` when it has no more. May be a coroutine function."""
+
+
+def in_order(answers: Iterable[Any]) -> Policy:
+    """A policy that gives one answer after the other and does not look at the request."""
+    rest = iter([Answer.of(answer) for answer in answers])
+
+    def policy(request: Any) -> Answer | None:
+        return next(rest, None)
+
+    return policy
+
+
+def policy_named(path: str, config: Mapping[str, Any]) -> Policy:
+    """The policy made by the factory at `module:name`, called once with the provider's config.
+
+    Raises:
+        ValueError: no such module, no such name, or what is there makes no policy.
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"script {path!r} is not of the form 'module:factory'")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as problem:
+        raise ValueError(f"script {path!r} cannot be loaded: {problem}") from problem
+    policy = factory(dict(config)) if callable(factory) else None
+    if not callable(policy):
+        raise ValueError(f"script {path!r} is no factory: it must take the config and return a policy")
+    return cast(Policy, policy)
+
+
+async def next_answer(policy: Policy, request: Any) -> Answer | None:
+    """Ask a policy, whatever its colour and spelling."""
+    found = policy(request)
+    if inspect.isawaitable(found):
+        found = await found
+    return None if found is None else Answer.of(cast("Answer | str | Mapping[str, Any]", found))
+
+
+def _text_blocks(text: str) -> tuple[Mapping[str, Any], ...]:
+    return ({"type": "text", "text": text},) if text else ()
+
+
+def _calling(item: Any) -> Calling:
+    entry = as_mapping(item)
+    name = entry.get("tool", entry.get("name")) if entry is not None else None
+    if entry is None or not isinstance(name, str) or not name:
+        raise ValueError(f"a call is an object with a tool name, not {item!r}")
+    arguments = as_mapping(entry.get("arguments", entry.get("input")) or {})
+    if arguments is None:
+        raise ValueError(f"the arguments of a call to {name} are an object, not {entry.get('arguments')!r}")
+    return Calling(name, dict(arguments), str(entry.get("id") or ""), entry.get("result"))
+
+
+def _kernel_block(block: Mapping[str, Any]) -> Message | None:
+    """The block in the kernel's spelling, or `None` for calls, which are read apart, and for empty text."""
+    kind = block.get("type")
+    if kind in CALL_BLOCKS or (kind == "text" and not block.get("text")):
+        return None
+    if kind in ("text", "redacted_thinking", "image", "tool_result"):
+        return dict(block)
+    if kind == "thinking":
+        return {"signature": None, **block}
+    if kind == "reasoning":
+        return {"content": [], "summary": [], **block}
+    return {"type": "text", "text": json.dumps(dict(block), ensure_ascii=False)}

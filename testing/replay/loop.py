@@ -1,0 +1,396 @@
+"""Amplifier module `loop-replay`: an orchestrator, small but honest.
+
+It does what Amplifier's own loops do to a context manager, in the same order and with the same message shapes, and
+nothing else: prompt → request → tools → request → … → answer. What those loops do differently from each other is the
+`style`. In a mount plan:
+
+    session: {orchestrator: {module: loop-replay, config: {style: streaming}}}
+
+Config, all optional:
+
+| key | meaning |
+| --- | --- |
+| `style` | `basic` or `streaming`, see `LoopConfig` |
+| `max_iterations` | requests per prompt; -1 is no limit (-1) |
+| `default_provider` | name of the provider to use; else the one of lowest `priority` |
+| `retry_on_overflow` | after a ContextLengthError ask once more, for a smaller view (false) |
+| `overflow_share` | share of the window the smaller view may fill (0.75) |
+| `answer_cancelled_calls` | store a result for calls cut short by a cancellation (false) |
+| `closing_message` | an assistant message stored after a cancellation, as some loops do (none) |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from ..checks.message_shapes import Message, as_list
+from .tool_round import ToolRound, Wanted
+
+__amplifier_module_type__ = "orchestrator"
+
+LAST_REQUEST = "<system-reminder>No further requests in this turn: answer now with what you have.</system-reminder>"
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+    """Mount a `ReplayLoop` at `orchestrator`.
+
+    Raises:
+        ValueError: an unknown key or an impossible value in the config.
+    """
+    await coordinator.mount("orchestrator", ReplayLoop(LoopConfig.of(config or {})))
+
+
+@dataclass(frozen=True, slots=True)
+class LoopConfig:
+    """Settings of the loop; the module's docstring says what they mean.
+
+    Attributes:
+        style: `basic` stores results without the tool's name and emits `provider:response` and `prompt:complete`;
+            `streaming` stores the name, repeats the first thinking block under the key `thinking_block`, emits
+            `execution:start` and `execution:end`, and no `provider:response`. So do loop-basic and loop-streaming.
+    """
+
+    style: Literal["basic", "streaming"] = "basic"
+    max_iterations: int = -1
+    default_provider: str | None = None
+    retry_on_overflow: bool = False
+    overflow_share: float = 0.75
+    answer_cancelled_calls: bool = False
+    closing_message: str | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> LoopConfig:
+        """Read a mount plan's config; `ValueError` names the key that cannot be."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(config) - known):
+            raise ValueError(f"loop-replay has no config {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        made = cls(**config)
+        if made.style not in ("basic", "streaming"):
+            raise ValueError(f"loop-replay: style is {made.style!r}; it is basic or streaming")
+        if not 0 < made.overflow_share <= 1:
+            raise ValueError(f"loop-replay: overflow_share is {made.overflow_share!r}; it is above 0 and at most 1")
+        return made
+
+
+class ReplayLoop:
+    """The orchestrator: `execute` runs one prompt to its answer."""
+
+    def __init__(self, config: LoopConfig | None = None) -> None:
+        self.config = config or LoopConfig()
+
+    async def execute(
+        self,
+        prompt: str,
+        context: Any,
+        providers: dict[str, Any],
+        tools: dict[str, Any],
+        hooks: Any,
+        coordinator: Any = None,
+        **kwargs: Any,
+    ) -> str:
+        """Run one prompt.
+
+        Returns:
+            The text of the final answer; what was said so far when cancelled; the reason when a hook denied.
+
+        Raises:
+            RuntimeError: there is no provider, or not the one the config names.
+        """
+        name, provider = self._choose(providers)
+        turn = _Turn(self.config, context, name, provider, tools, hooks, coordinator)
+        return await turn.run(prompt)
+
+    def _choose(self, providers: dict[str, Any]) -> tuple[str, Any]:
+        wanted = self.config.default_provider
+        if wanted is not None:
+            if wanted not in providers:
+                raise RuntimeError(f"no provider {wanted!r} is mounted; there are: {', '.join(providers) or 'none'}")
+            return wanted, providers[wanted]
+        if not providers:
+            raise RuntimeError("no provider is mounted")
+        return min(providers.items(), key=lambda item: _priority(item[1]))
+
+
+class _Denied(Exception):
+    """A hook denied: no error but a decision, on its way to the caller. The turn ends with its reason."""
+
+
+class _Turn:
+    """One prompt on its way to an answer."""
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        context: Any,
+        name: str,
+        provider: Any,
+        tools: dict[str, Any],
+        hooks: Any,
+        coordinator: Any,
+    ) -> None:
+        self.config = config
+        self.context = context
+        self.provider_name = name
+        self.provider = provider
+        self.tools = tools
+        self.hooks = hooks
+        self.coordinator = coordinator
+        self.streaming = config.style == "streaming"
+        self.iteration = 0
+        self.text = ""
+        self.status = "incomplete"
+        self.injected: list[Any] = []  # ephemeral injections for the next request
+
+    async def run(self, prompt: str) -> str:
+        try:
+            await self._open(prompt)
+            await self._iterate()
+        except _Denied as denial:
+            self.text = f"Denied by a hook: {denial}"
+            self.status = "denied"
+        except asyncio.CancelledError:
+            self.status = "cancelled"
+            raise
+        except Exception:
+            self.status = "error"
+            raise
+        finally:
+            await self._close()
+        return self.text
+
+    async def _open(self, prompt: str) -> None:
+        result = await self._emit("prompt:submit", {"prompt": prompt})
+        self.injected += _ephemeral(result)
+        if self.streaming:
+            await self.hooks.emit("execution:start", {"prompt": prompt})
+        await self.context.add_message({"role": "user", "content": prompt})
+
+    async def _close(self) -> None:
+        if self.streaming:
+            await self.hooks.emit("execution:end", {"status": self.status})
+        elif self.status == "success":
+            await self.hooks.emit("prompt:complete", {"response_preview": self.text[:200], "length": len(self.text)})
+        await self.hooks.emit(
+            "orchestrator:complete",
+            {"orchestrator": "loop-replay", "turn_count": self.iteration, "status": self.status},
+        )
+
+    async def _iterate(self) -> None:
+        while self.config.max_iterations < 0 or self.iteration < self.config.max_iterations:
+            if await self._stopped():
+                return
+            self.iteration += 1
+            response = await self._request()
+            calls = self._calls(response)
+            if not calls:
+                await self._store_answer(response)
+                return
+            await self._store(response, calls)
+            if not await self._run_tools(calls):
+                return
+        await self._last_request()
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    async def _request(self, *, last: bool = False) -> Any:
+        announced = {"provider": self.provider_name, "iteration": self.iteration}
+        result = await self._emit("provider:request", {**announced, "max_reached": True} if last else announced)
+        injections = [*_ephemeral(result), *self.injected]
+        self.injected = []
+        view = await self.context.get_messages_for_request(provider=self.provider)
+        try:
+            response = await self._complete(view, injections, last=last)
+        except Exception as problem:
+            await self._announce_error(problem)
+            if not (self.config.retry_on_overflow and _is_overflow(problem)):
+                raise
+            budget = self._smaller_budget(view)
+            view = await self.context.get_messages_for_request(token_budget=budget, provider=self.provider)
+            try:
+                response = await self._complete(view, injections, last=last)
+            except Exception as again:
+                await self._announce_error(again)
+                raise
+        if not self.streaming:
+            await self.hooks.emit(
+                "provider:response",
+                {
+                    "provider": self.provider_name,
+                    "usage": getattr(response, "usage", None),
+                    "tool_calls": bool(self._calls(response)),
+                },
+            )
+        return response
+
+    async def _complete(self, view: list[Message], injections: list[Any], *, last: bool) -> Any:
+        from amplifier_core.message_models import ChatRequest, Message, ToolSpec
+
+        messages = list(view)
+        for injection in injections:
+            _inject(messages, injection)
+        if last:
+            messages.append({"role": "user", "content": LAST_REQUEST})
+        specs = [
+            ToolSpec(name=tool.name, description=tool.description, parameters=getattr(tool, "input_schema", {}))
+            for tool in self.tools.values()
+        ]
+        request = ChatRequest(messages=[Message(**message) for message in messages], tools=specs or None)
+        return await self.provider.complete(request)
+
+    async def _announce_error(self, problem: Exception) -> None:
+        from amplifier_core.llm_errors import LLMError
+
+        data: dict[str, Any] = {
+            "provider": self.provider_name,
+            "error": {"type": type(problem).__name__, "msg": str(problem)},
+        }
+        if isinstance(problem, LLMError):
+            data |= {"retryable": problem.retryable, "status_code": problem.status_code}
+        await self.hooks.emit("provider:error", data)
+
+    def _smaller_budget(self, view: list[Message]) -> int:
+        """Tokens for the second attempt: a share of what the window leaves after the answer, or of the view itself."""
+        try:
+            defaults: Any = self.provider.get_info().defaults
+            window = int(defaults["context_window"]) - int(defaults.get("max_output_tokens") or 0)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            window = sum(len(str(message)) for message in view) // 4
+        return max(1, int(window * self.config.overflow_share))
+
+    async def _last_request(self) -> None:
+        """Out of iterations: one more request, for an answer in words. Calls it makes are not run, so not stored."""
+        if self.config.max_iterations < 0 or self.status != "incomplete" or await self._stopped():
+            return
+        response = await self._request(last=True)
+        if text := _text(response):
+            self.text, self.status = text, "success"
+            await self.context.add_message({"role": "assistant", "content": text})
+
+    # --- what is stored -----------------------------------------------------------------------------------------------
+
+    async def _store(self, response: Any, calls: list[Wanted]) -> None:
+        """The assistant's message with its calls, stored before any of them runs."""
+        message = self._message(response)
+        message["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": call.arguments} for call in calls]
+        await self._add_with_state(message, response)
+
+    async def _store_answer(self, response: Any) -> None:
+        """The final answer. Without any content loop-streaming stores an empty message; loop-basic stores none and
+        asks again, without end, which this loop spares its users."""
+        self.text = _text(response)
+        self.status = "success" if response.content else "incomplete"
+        if response.content or self.streaming:
+            await self._add_with_state(self._message(response), response)
+
+    def _message(self, response: Any) -> Message:
+        content: Any = response.content
+        blocks = as_list(content)
+        if blocks:
+            stored = [_dumped(block) for block in blocks]
+            message: Message = {"role": "assistant", "content": stored}
+            thought = next((block for block in stored if block.get("type") == "thinking"), None)
+            if self.streaming and thought is not None:
+                message["thinking_block"] = dict(thought)
+            return message
+        return {"role": "assistant", "content": content or ""}
+
+    async def _add_with_state(self, message: Message, response: Any) -> None:
+        if metadata := getattr(response, "metadata", None):
+            message["metadata"] = metadata
+        await self.context.add_message(message)
+
+    # --- tools and cancellation ---------------------------------------------------------------------------------------
+
+    def _calls(self, response: Any) -> list[Wanted]:
+        made: Any = (
+            self.provider.parse_tool_calls(response) if self.streaming else getattr(response, "tool_calls", None)
+        )
+        return [Wanted.of(call) for call in made or ()]
+
+    async def _run_tools(self, calls: list[Wanted]) -> bool:
+        """Run the calls in parallel and store their results in call order; `False` when the turn is over."""
+        tool_round = ToolRound(calls, self.tools, self.hooks, self.coordinator, group=str(uuid.uuid4()))
+        try:
+            results = await tool_round.run()
+        except asyncio.CancelledError:
+            await self._store_results(calls, tool_round.finished)
+            raise
+        self.injected += [item for result in tool_round.hook_results for item in _ephemeral(result)]
+        await self._store_results(calls, results)
+        return not await self._stopped()
+
+    async def _store_results(self, calls: list[Wanted], results: Mapping[str, str]) -> None:
+        for place, call in enumerate(calls):
+            content = results.get(f"{place}:{call.id}")
+            if content is None and self.config.answer_cancelled_calls:
+                content = f"The call of {call.name} was cancelled before it returned."
+            if content is None:
+                continue
+            named = {"name": call.name} if self.streaming else {}
+            await self.context.add_message({"role": "tool", **named, "tool_call_id": call.id, "content": content})
+
+    async def _stopped(self) -> bool:
+        """Whether the session was cancelled; says so once, and stores the closing message of the config."""
+        if self.coordinator is None or not self.coordinator.cancellation.is_cancelled:
+            return False
+        if self.status != "cancelled":
+            self.status = "cancelled"
+            immediate = bool(self.coordinator.cancellation.is_immediate)
+            await self.hooks.emit("cancel:completed", {"was_immediate": immediate})
+            if self.config.closing_message:
+                await self.context.add_message({"role": "assistant", "content": self.config.closing_message})
+        return True
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> Any:
+        """Emit, let the coordinator act on what hooks want, and stop the turn when they deny."""
+        result = await self.hooks.emit(event, data)
+        if self.coordinator is not None:
+            result = await self.coordinator.process_hook_result(result, event, "orchestrator")
+            if result.action == "deny":
+                raise _Denied(result.reason or event)
+        return result
+
+
+def _ephemeral(result: Any) -> list[Any]:
+    """The injections of a hook result that are for one request only; the coordinator stored the others."""
+    if getattr(result, "action", None) != "inject_context":
+        return []
+    return [item for item in getattr(result, "context_injections", []) if item.ephemeral and item.content]
+
+
+def _inject(messages: list[Message], injection: Any) -> None:
+    """Put an ephemeral injection at the end, or into the last tool result when it asks for that. Nothing is stored."""
+    last = messages[-1] if messages else None
+    content = last.get("content") if last is not None and last.get("role") == "tool" else None
+    if injection.append_to_last_tool_result and last is not None and isinstance(content, str):
+        messages[-1] = {**last, "content": f"{content}\n\n{injection.content}"}
+    else:
+        messages.append({"role": injection.role, "content": injection.content})
+
+
+def _text(response: Any) -> str:
+    content = response.content
+    if isinstance(content, str):
+        return content
+    blocks = [_dumped(block) for block in as_list(content) or []]
+    return "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
+
+
+def _dumped(block: Any) -> Message:
+    return block.model_dump() if hasattr(block, "model_dump") else dict(block)
+
+
+def _is_overflow(problem: Exception) -> bool:
+    from amplifier_core.llm_errors import ContextLengthError
+
+    return isinstance(problem, ContextLengthError)
+
+
+def _priority(provider: Any) -> float:
+    """Lower goes first; 100 where a provider says nothing."""
+    value = getattr(provider, "priority", None)
+    return float(value) if isinstance(value, (int, float)) else 100.0

@@ -1,0 +1,277 @@
+"""Amplifier module `provider-replay`: a provider without a model.
+
+It answers from a recorded transcript, from a script, or from a policy that sees the request; declares a context window
+and refuses requests beyond it; counts tokens as a provider would and reports them, cache reads included, on
+`llm:response`; and can hold every request against the provider rules. In a mount plan:
+
+    providers:
+      - module: provider-replay
+        config: {script: ["Hello."], context_window: 8000, check: true}
+
+Config, all optional:
+
+| key | meaning |
+| --- | --- |
+| `script` | a list of answers (see `answers`), or `module:factory` of a policy; the factory is given this config |
+| `script_config` | more config for that factory, over this one |
+| `transcript` | JSONL file to replay instead; `id` or `index` (0) choose the transcript in it |
+| `messages` | or the messages of a transcript themselves |
+| `mount_tools` | mount a tool of each name the transcript calls, returning the recorded results (true) |
+| `at_the_end` | the answer when there are no more |
+| `name`, `model` | what the provider calls itself ("replay", "replay-1") |
+| `context_window`, `max_output_tokens` | what it declares, in tokens (200000, 8192) |
+| `real_window` | what it really takes, in tokens; below `context_window` it refuses what it promised to take |
+| `usage_ratio` | factor on every count it reports, to play a tokenizer that disagrees (1.0) |
+| `delay_ms` | how long an answer takes, in milliseconds (0) |
+| `check` | hold each request against `checker.check_request` and keep the `violations` (false) |
+| `fail` | one or more of `{on: N, times: 1, error: RateLimitError, message, status_code, retryable}`: the Nth request, counted from 1, fails with this error of `amplifier_core.llm_errors` |
+| `priority` | lower is preferred by loops (100) |
+"""  # noqa: E501 - a table row is one line
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..checks.message_shapes import Message, as_list, as_mapping
+from ..checks.request_checker import check_request
+from ..counters import TokenCounter, default_counter
+from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
+from .cache_model import RequestMeter, Weight
+from .planned_failures import planned_failures
+from .recorded_tools import RecordedTool, ResultTray
+from .recording import AT_THE_END, Recording
+from .transcripts import read_transcript
+
+__amplifier_module_type__ = "provider"
+
+CONTEXT_WINDOW = 200_000  # tokens
+MAX_OUTPUT_TOKENS = 8_192
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
+    """Mount a `ReplayProvider` at `providers`, and the recorded tools at `tools` when it replays a transcript.
+
+    Raises:
+        FileNotFoundError: `transcript` is no file.
+        ValueError: a config value cannot be; the sentence names it.
+    """
+    provider = ReplayProvider(config, hooks=coordinator.hooks)
+    await coordinator.mount("providers", provider, name=provider.name)
+    for tool in provider.tools:
+        await coordinator.mount("tools", tool, name=tool.name)
+
+
+class ReplayProvider:
+    """The provider. Usable without a session: `await ReplayProvider({"script": [...]}).complete(request)`.
+
+    Attributes:
+        requests: how many requests came, refused ones included.
+        violations: sentences of the checker, each with the number of its request (from 1).
+        last_request: the messages of the newest request, as plain dicts.
+        weights: what each answered request weighed, in tokens.
+        tools: recorded tools to mount; empty without a transcript.
+        answered: how many answers were given.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        hooks: Any = None,
+        policy: Policy | None = None,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        self.config = dict(config or {})
+        self._hooks = hooks
+        self.name = str(self.config.get("name") or "replay")
+        self.model = str(self.config.get("model") or "replay-1")
+        self.priority = self.config.get("priority", 100)
+        self.context_window = self._positive("context_window", CONTEXT_WINDOW)
+        self.max_output_tokens = self._positive("max_output_tokens", MAX_OUTPUT_TOKENS)
+        self.real_window = self._positive("real_window", self.context_window)
+        self._failures = planned_failures(self.config.get("fail"))
+        self._at_the_end = Answer.of(self.config.get("at_the_end", AT_THE_END))
+        self._tray = ResultTray()
+        self.tools: list[RecordedTool] = []
+        self._policy = policy or self._configured()
+        self._counter = counter
+        self._meter: RequestMeter | None = None
+        self.requests = 0
+        self.answered = 0
+        self.violations: list[str] = []
+        self.last_request: list[Message] = []
+        self.weights: list[Weight] = []
+
+    def get_info(self) -> Any:
+        """What the kernel asks a provider about itself; context managers read the window from `defaults`."""
+        from amplifier_core.models import ProviderInfo
+
+        return ProviderInfo(
+            id=self.name,
+            display_name="Replay (no model)",
+            capabilities=["tools"],
+            defaults={
+                "model": self.model,
+                "context_window": self.context_window,
+                "max_output_tokens": self.max_output_tokens,
+            },
+        )
+
+    async def list_models(self) -> list[Any]:
+        """The one model there is."""
+        from amplifier_core.models import ModelInfo
+
+        return [
+            ModelInfo(
+                id=self.model,
+                display_name=self.model,
+                context_window=self.context_window,
+                max_output_tokens=self.max_output_tokens,
+                capabilities=["tools"],
+            )
+        ]
+
+    async def complete(self, request: Any, **kwargs: Any) -> Any:
+        """Answer a `ChatRequest` with a `ChatResponse`.
+
+        Raises:
+            amplifier_core.llm_errors.ContextLengthError: the request weighs more than the window holds.
+            amplifier_core.llm_errors.LLMError: as the config `fail` asks for.
+        """
+        started = time.monotonic()
+        self.requests += 1
+        messages = [dump(message) for message in request.messages]
+        self.last_request = messages
+        if self.config.get("check"):
+            self.violations += [f"request {self.requests}: {sentence}" for sentence in check_request(messages)]
+        await self._emit("llm:request", {"provider": self.name, "model": self.model, "message_count": len(messages)})
+        try:
+            if self.config.get("delay_ms"):
+                await asyncio.sleep(float(self.config["delay_ms"]) / 1000)
+            meter = await self._ready_meter()
+            weighing = meter.weigh(messages, [dump(tool) for tool in request.tools or ()])
+            self._refuse_if_due(weighing.weight)
+            answer = await next_answer(self._policy, request) or self._at_the_end
+        except Exception as problem:
+            await self._emit_response(started, status="error", error=str(problem), error_type=type(problem).__name__)
+            raise
+        meter.keep(weighing)
+        self.weights.append(weighing.weight)
+        response = self._response(answer, weighing.weight, meter)
+        await self._emit_response(started, status="ok", usage=_usage(response.usage))
+        return response
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        """The calls of a response, for loops that ask the provider."""
+        return list(response.tool_calls or [])
+
+    def _response(self, answer: Answer, weight: Weight, meter: RequestMeter) -> Any:
+        from amplifier_core.message_models import ChatResponse, ToolCall, Usage
+
+        self.answered += 1
+        calls = [
+            {"id": call.id or f"call_{self.answered}_{place}", "name": call.name, "arguments": call.arguments}
+            for place, call in enumerate(answer.calls)
+        ]
+        self._tray.lay_down(answer.calls)
+        blocks = [
+            *answer.blocks,
+            *({"type": "tool_call", "id": c["id"], "name": c["name"], "input": c["arguments"]} for c in calls),
+        ]
+        output = meter.tokens_of({"role": "assistant", "content": blocks})
+        return ChatResponse.model_validate(
+            {
+                "content": blocks,
+                "tool_calls": [ToolCall.model_validate(call) for call in calls] or None,
+                "usage": Usage(
+                    input_tokens=weight.tokens,
+                    output_tokens=output,
+                    total_tokens=weight.tokens + output,
+                    cache_read_tokens=weight.cached,
+                    cache_write_tokens=0,
+                ),
+                "finish_reason": "tool_calls" if calls else "stop",
+                "metadata": dict(answer.metadata) if answer.metadata else None,
+            }
+        )
+
+    def _refuse_if_due(self, weight: Weight) -> None:
+        from amplifier_core import llm_errors
+
+        for failure in self._failures:
+            if failure.due(self.requests):
+                raise failure.error(self.name, self.model)
+        if weight.tokens > self.real_window:
+            raise llm_errors.ContextLengthError(
+                f"the request weighs {weight.tokens} tokens, the window of {self.model} holds {self.real_window}",
+                provider=self.name,
+                model=self.model,
+                status_code=400,
+            )
+
+    async def _ready_meter(self) -> RequestMeter:
+        if self._meter is None:  # loading a vocabulary takes a moment: not on the event loop
+            counter = self._counter or await asyncio.to_thread(default_counter)
+            self._meter = RequestMeter(counter, ratio=float(self.config.get("usage_ratio", 1.0)))
+        return self._meter
+
+    def _configured(self) -> Policy:
+        script = self.config.get("script")
+        given = [key for key in ("script", "transcript", "messages") if self.config.get(key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"provider-replay: give one of script, transcript and messages, not {' and '.join(given)}")
+        if isinstance(script, str):
+            return policy_named(script, {**self.config, **(as_mapping(self.config.get("script_config")) or {})})
+        if script is not None:
+            answers = as_list(script)
+            if answers is None:
+                raise ValueError("provider-replay: `script` is a list of answers or 'module:factory'")
+            return in_order(answers)
+        recording = self._recording()
+        if recording is None:
+            return in_order([])
+        if self.config.get("mount_tools", True):
+            self.tools = [RecordedTool(name, self._tray) for name in recording.tools]
+        return in_order(recording.answers)
+
+    def _recording(self) -> Recording | None:
+        path = self.config.get("transcript")
+        if path is not None:
+            chosen = read_transcript(path, id=self.config.get("id"), index=int(self.config.get("index") or 0))
+            return Recording.of(chosen.messages)
+        messages = as_list(self.config.get("messages"))
+        return None if messages is None else Recording.of(messages)
+
+    def _positive(self, key: str, default: int) -> int:
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            raise ValueError(f"provider-replay: {key} is {value!r}; it must be a whole number of tokens above 0")
+        return value
+
+    async def _emit_response(self, started: float, **data: Any) -> None:
+        duration = round((time.monotonic() - started) * 1000)
+        await self._emit("llm:response", {"provider": self.name, "model": self.model, "duration_ms": duration, **data})
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        if self._hooks is not None:
+            await self._hooks.emit(event, data)
+
+
+def dump(model: Any) -> dict[str, Any]:
+    """A kernel model as the dict it was made from: keys nobody set stay away."""
+    return model.model_dump(exclude_unset=True)
+
+
+def _usage(usage: Any) -> dict[str, int]:
+    """The keys context managers read; plain numbers, because event payloads become JSON."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }

@@ -1,0 +1,71 @@
+"""Tools that return what a recording says they returned.
+
+A kernel tool is told its arguments but not the id of the call, and recordings use ids again. So the provider, when it
+gives an answer, lays down the recorded result of each call it makes, and the tool picks up the one for its arguments:
+right with any loop, parallel calls included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..checks.message_shapes import blocks_of
+from .answer_policies import MISSING, Calling
+
+
+class ResultTray:
+    """Results waiting to be picked up, by tool and arguments, first in, first out."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], deque[Any]] = {}
+
+    def lay_down(self, calls: Iterable[Calling]) -> None:
+        """Put down the results of an answer's calls. Leftovers of the answer before were never asked for and go."""
+        self._waiting.clear()
+        for call in calls:
+            self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call.result)
+
+    def pick_up(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The next result for this call; `MISSING` when there is none."""
+        waiting = self._waiting.get(_key(name, arguments))
+        return waiting.popleft() if waiting else MISSING
+
+
+class RecordedTool:
+    """A kernel tool of any name that answers from the tray."""
+
+    description = "Returns what this tool returned when the session was recorded."
+
+    def __init__(self, name: str, tray: ResultTray) -> None:
+        self.name = name
+        self._tray = tray
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Any object: what the recorded tool took is not known."""
+        return {"type": "object", "additionalProperties": True}
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        """The recorded result; a failure when the recording has none for this call."""
+        from amplifier_core.models import ToolResult
+
+        found = self._tray.pick_up(self.name, input)
+        if found is MISSING or found is None:
+            message = f"the recording has no result of {self.name} for this call"
+            return ToolResult(success=False, output=message, error={"message": message})
+        return ToolResult(output=_shown(found))
+
+
+def _shown(content: Any) -> Any:
+    """Content blocks as text, as loops store results; what is no text is named."""
+    blocks = blocks_of(content)
+    if not blocks:
+        return content
+    return "\n".join(str(block.get("text", "")) or f"[{block.get('type')}]" for _, block in blocks)
+
+
+def _key(name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    return name, json.dumps(dict(arguments), sort_keys=True, default=str)

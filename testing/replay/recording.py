@@ -1,0 +1,225 @@
+"""A recorded transcript as a session that can be run: prompts, answers, tool results.
+
+A real loop takes one prompt at a time and goes on until an answer makes no calls. Recordings do more: people cut in,
+assistants speak twice, results come late. What no loop can do is bent to what it can, and each bend is noted.
+
+    prepared = prepare(transcript)
+    plan = prepared.plan(context="context-simple", window=100_000)
+    async with session(plan) as running:
+        answers = await prepared.run(running)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..checks.message_shapes import (
+    SYSTEM_ROLES,
+    Message,
+    blocks_of,
+    calls_of,
+    is_human,
+    results_of,
+    text_of,
+    well_formed,
+)
+from .answer_policies import MISSING, Answer
+from .transcripts import Transcript
+
+CUT_IN = "(cut short: the recorded user spoke next)"
+GO_ON = "(go on)"
+AT_THE_END = "(end of the recording)"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a session needs to happen again.
+
+    Attributes:
+        system: leading system and developer messages, to be added before the first prompt.
+        prompts: what `session.execute` is called with, one after the other.
+        answers: what the provider answers, in order over all prompts; calls carry their recorded results.
+        tools: names of the tools that are called, in order of appearance.
+        notes: what had to be bent, a sentence each.
+    """
+
+    system: tuple[Message, ...]
+    prompts: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    tools: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, messages: Sequence[Mapping[str, Any]]) -> Recording:
+        """Read a recording off the messages of a transcript."""
+        reader = _Reader(messages)
+        reader.read()
+        return cls(
+            tuple(reader.system),
+            tuple(reader.prompts),
+            tuple(reader.answers),
+            tuple(dict.fromkeys(call.name for answer in reader.answers for call in answer.calls)),
+            tuple(reader.notes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A transcript ready to be run through a kernel session.
+
+    Attributes:
+        recording: what will happen.
+        provider: entry for the mount plan's `providers`: provider-replay with this transcript. It mounts the tools too.
+    """
+
+    recording: Recording
+    provider: dict[str, Any]
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """What to call `session.execute` with, in order."""
+        return self.recording.prompts
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be bent to fit a loop, a sentence each."""
+        return self.recording.notes
+
+    def plan(self, context: str | Mapping[str, Any], *, window: int | None = None, **provider: Any) -> dict[str, Any]:
+        """The whole mount plan.
+
+        Args:
+            context: the context module, as a mount plan names it: an id, or `{"module", "source", "config"}`.
+            window: context window the provider declares, in tokens.
+            provider: more config for provider-replay.
+        """
+        entry = {**self.provider, "config": {**self.provider["config"], **provider}}
+        if window is not None:
+            entry["config"]["context_window"] = window
+        chosen = {"module": context} if isinstance(context, str) else dict(context)
+        return {
+            "session": {"orchestrator": {"module": "loop-replay"}, "context": chosen},
+            "providers": [entry],
+            "tools": [],
+        }
+
+    async def begin(self, session: Any) -> None:
+        """Add the recorded system messages to the context of an open session; call it before the first prompt."""
+        for message in self.recording.system:
+            await session.coordinator.get("context").add_message(dict(message))
+
+    async def run(self, session: Any) -> list[str]:
+        """Begin, then run every prompt through an open session; the loop's answers, in order."""
+        await self.begin(session)
+        return [await session.execute(prompt) for prompt in self.prompts]
+
+
+def prepare(transcript: Transcript, **config: Any) -> Prepared:
+    """The pieces of a session that replays a transcript.
+
+    Args:
+        config: more config for provider-replay, such as `context_window`.
+
+    The provider is told the file and id when the transcript came from a file, else given the messages themselves (with
+    lone surrogates replaced: the kernel takes no plan that holds one).
+    """
+    where: dict[str, Any] = (
+        {"messages": well_formed(transcript.messages)}
+        if transcript.path is None
+        else {"transcript": str(transcript.path), "id": transcript.id}
+    )
+    entry = {"module": "provider-replay", "config": {**where, **config}}
+    return Prepared(Recording.of(transcript.messages), entry)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Walks the messages once and keeps the state of the turn: is a prompt open, does the loop wait for an answer."""
+
+    messages: Sequence[Mapping[str, Any]]
+    system: list[Message] = field(default_factory=list[Message])
+    prompts: list[str] = field(default_factory=list[str])
+    answers: list[Answer] = field(default_factory=list[Answer])
+    notes: list[str] = field(default_factory=list[str])
+    asked: list[str] = field(default_factory=list[str])  # texts of the next prompt
+    running: bool = False  # the loop asks again: the last answer made calls
+
+    def read(self) -> None:
+        for index, message in enumerate(self.messages):
+            role = message.get("role")
+            if role in SYSTEM_ROLES:
+                self._system(index, message)
+            elif role == "assistant":
+                self._answer(index, message)
+            elif role == "user":
+                self._user(index, message)
+        if self.asked:
+            self.notes.append(f"the last {len(self.asked)} user messages have no recorded answer")
+            self._prompt()
+            self.answers.append(Answer.of(AT_THE_END))
+        elif self.running:
+            self.answers.append(Answer.of(AT_THE_END))
+
+    def _system(self, index: int, message: Mapping[str, Any]) -> None:
+        if self.prompts or self.asked or self.answers:
+            self.notes.append(f"message {index}: a {message.get('role')} message inside the session is left out")
+        else:
+            self.system.append(well_formed(dict(message)))
+
+    def _user(self, index: int, message: Mapping[str, Any]) -> None:
+        if calls_of(message):
+            self.notes.append(f"message {index}: the user's own tool calls are left out")
+        if results_of(message) and not is_human(message):
+            return
+        content = message.get("content")
+        own = [block for _, block in blocks_of(content) if block.get("type") != "tool_result"]
+        text = content if isinstance(content, str) else text_of(own)
+        if not text.strip():
+            self.notes.append(f"message {index}: a user message without text is left out")
+            return
+        if any(block.get("type") != "text" for block in own):
+            self.notes.append(f"message {index}: prompts are text; other blocks are left out")
+        if self.running:
+            self.notes.append(f"message {index}: the user cut in; an answer ends the turn before")
+            self.answers.append(Answer.of(CUT_IN))
+            self.running = False
+        self.asked.append(well_formed(text))
+
+    def _answer(self, index: int, message: Mapping[str, Any]) -> None:
+        answer = Answer.of_message(well_formed(dict(message)))
+        if not answer.blocks and not answer.calls:
+            self.notes.append(f"message {index}: an empty answer is left out")
+            return
+        if not self.running:
+            if not self.asked:
+                self.notes.append(f"message {index}: the assistant speaks unasked; {GO_ON!r} is put before it")
+                self.asked.append(GO_ON)
+            self._prompt()
+        results = dict(self._results(index))
+        missing = [call.id for call in answer.calls if call.id not in results]
+        if missing:
+            self.notes.append(f"message {index}: {len(missing)} calls have no recorded result")
+        calls = tuple(replace(call, result=results.get(call.id, MISSING)) for call in answer.calls)
+        self.answers.append(replace(answer, calls=calls))
+        self.running = bool(calls)
+
+    def _prompt(self) -> None:
+        if len(self.asked) > 1:
+            self.notes.append(f"{len(self.asked)} user messages in a row are one prompt")
+        self.prompts.append("\n\n".join(self.asked))
+        self.asked.clear()
+
+    def _results(self, index: int) -> Iterator[tuple[str, Any]]:
+        """Results of the calls of message `index`: by position first, since ids are used again, then by id."""
+        wanted = {str(call.id) for call in calls_of(self.messages[index])}
+        for later in self.messages[index + 1 :]:
+            if not wanted:
+                return
+            if later.get("role") == "assistant":
+                wanted -= {str(call.id) for call in calls_of(later)}
+            for result in results_of(later):
+                if str(result.id) in wanted:
+                    wanted.discard(str(result.id))
+                    yield str(result.id), well_formed(result.content if result.content is not None else "")

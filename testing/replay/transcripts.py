@@ -1,0 +1,178 @@
+"""Recorded transcripts: reading them, and feeding them to any context manager message by message.
+
+`replay` is the exact way: every message goes in as it was recorded, odd ones included, and before each assistant
+message the context is asked for the view a model would have been sent. `recording.prepare` is the other way: a whole
+session with a loop, a provider and tools, which can only do what loops do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TextIO, cast
+
+from ..checks.message_shapes import SYSTEM_ROLES, Message, as_list, as_mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One recorded conversation.
+
+    Attributes:
+        id: its name, unique in its file.
+        source: where it was recorded, for people.
+        messages: the messages as recorded, in order.
+        meta: whatever else the recording says of itself.
+        path: the file it was read from, if any.
+    """
+
+    id: str
+    source: str
+    messages: list[Message]
+    meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    path: Path | None = None
+
+
+def read_transcripts(path: str | Path) -> Iterator[Transcript]:
+    """The transcripts of a JSONL file, `.gz` or not, one after the other.
+
+    Two forms are read: a transcript per line (`{"id", "source", "messages", "meta"}`; lines without messages are
+    passed over), and a message per line, as Amplifier writes its own `transcript.jsonl`: then the file is one
+    transcript, named after it.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line is not JSON, or neither a transcript nor a message; names the file and the line.
+    """
+    file = Path(path)
+    loose: list[Message] = []
+    with _open(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            entry = _object(line, file, number)
+            if "messages" in entry:
+                yield _transcript(entry, file, number)
+            elif "role" in entry:
+                loose.append(dict(entry))
+            elif "id" not in entry:
+                raise ValueError(f"{file}, line {number}: neither a transcript (messages) nor a message (role)")
+    if loose:
+        name = file.name.removesuffix(".gz").removesuffix(".jsonl")
+        yield Transcript(name, str(file), loose, path=file)
+
+
+def read_transcript(path: str | Path, *, id: str | None = None, index: int = 0) -> Transcript:
+    """One transcript of a file, by its id, else by its place (0 is the first).
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such transcript in it; names those there are.
+    """
+    seen: list[str] = []
+    for place, transcript in enumerate(read_transcripts(path)):
+        if transcript.id == id if id is not None else place == index:
+            return transcript
+        seen.append(transcript.id)
+    wanted = f"id {id!r}" if id is not None else f"index {index}"
+    raise ValueError(f"{path}: no transcript with {wanted}; there are {len(seen)}: {', '.join(seen[:10]) or 'none'}")
+
+
+class Context(Protocol):
+    """What `replay` needs of a context manager; every Amplifier one has it."""
+
+    async def add_message(self, message: Message) -> None: ...
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]: ...
+
+
+OnRequest = Callable[[int, list[Message]], "Awaitable[None] | None"]
+"""Called with the index of the message about to be made (all before it are in) and the view for it."""
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay did.
+
+    Attributes:
+        added: messages put into the context.
+        requests: views asked for.
+    """
+
+    added: int = 0
+    requests: int = 0
+
+
+async def replay(
+    transcript: Transcript,
+    context: Context,
+    on_request: OnRequest | None = None,
+    *,
+    token_budget: int | None = None,
+    provider: Any = None,
+    closing: bool = True,
+) -> Replayed:
+    """Feed a transcript to a context, asking for a view before every assistant message, as loops do.
+
+    Nothing is asked before there is a message that is no system prompt: no loop requests an empty conversation.
+
+    Args:
+        token_budget: tokens, passed on with each request; `None` leaves the budget to provider and context.
+        provider: passed on with each request.
+        closing: ask once more at the end, when the last message is not the assistant's, as the next request would.
+    """
+    done = Replayed()
+    begun = False
+
+    async def ask(index: int) -> None:
+        view = await context.get_messages_for_request(token_budget=token_budget, provider=provider)
+        done.requests += 1
+        if on_request is not None:
+            told = on_request(index, view)
+            if inspect.isawaitable(told):
+                await told
+
+    for index, message in enumerate(transcript.messages):
+        if begun and message.get("role") == "assistant":
+            await ask(index)
+        await context.add_message(message)
+        done.added += 1
+        begun = begun or message.get("role") not in SYSTEM_ROLES
+    if closing and begun and transcript.messages[-1].get("role") != "assistant":
+        await ask(len(transcript.messages))
+    return done
+
+
+def _open(file: Path) -> TextIO:
+    if file.name.endswith(".gz"):
+        return cast(TextIO, gzip.open(file, "rt", encoding="utf-8"))
+    return file.open(encoding="utf-8")
+
+
+def _object(line: str, file: Path, number: int) -> Mapping[str, Any]:
+    try:
+        entry = as_mapping(json.loads(line))
+    except ValueError as problem:
+        raise ValueError(f"{file}, line {number}: not JSON: {problem}") from problem
+    if entry is None:
+        raise ValueError(f"{file}, line {number}: not an object")
+    return entry
+
+
+def _transcript(entry: Mapping[str, Any], file: Path, number: int) -> Transcript:
+    messages = as_list(entry.get("messages"))
+    if messages is None or not all(isinstance(message, dict) for message in messages):
+        raise ValueError(f"{file}, line {number}: `messages` is not a list of objects")
+    return Transcript(
+        id=str(entry.get("id") or f"line-{number}"),
+        source=str(entry.get("source") or file),
+        messages=messages,
+        meta=dict(as_mapping(entry.get("meta")) or {}),
+        path=file,
+    )

@@ -1,0 +1,92 @@
+"""Answers and where they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.replay.answer_policies import Answer, in_order, next_answer, policy_named
+
+
+def make_echo(config: dict[str, Any]) -> Any:
+    async def echo(request: Any) -> str:
+        return f"{config['greeting']} {request}"
+
+    return echo
+
+
+def test_text_is_an_answer() -> None:
+    assert Answer.of("Hello.").text == "Hello."
+    assert Answer.of("").blocks == ()
+
+
+def test_an_object_may_hold_text_calls_and_thinking() -> None:
+    answer = Answer.of(
+        {"thinking": "hm", "signature": "s", "text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
+    )
+    assert [block["type"] for block in answer.blocks] == ["thinking", "text"]
+    assert (answer.calls[0].name, answer.calls[0].arguments) == ("read", {"path": "a"})
+
+
+@pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
+def test_a_recorded_message_is_read_in_any_spelling(shape: Any) -> None:
+    talk = Talk(shape)
+    talk.call(("read", {"path": "a"}), ("read", {"path": "b"}), text="Both.")
+    answer = Answer.of(talk.messages[0])
+    assert answer.text == "Both."
+    assert [(call.id, call.arguments["path"]) for call in answer.calls] == [("call_0001", "a"), ("call_0002", "b")]
+
+
+def test_unknown_blocks_become_text_and_malformed_arguments_are_kept() -> None:
+    message = {
+        "role": "assistant",
+        "content": [{"type": "citation", "of": 1}],
+        "tool_calls": [{"id": "x", "type": "function", "function": {"name": "read", "arguments": "{"}}],
+    }
+    answer = Answer.of(message)
+    assert "citation" in answer.text
+    assert answer.calls[0].arguments == {"_malformed": "{"}
+
+
+@pytest.mark.parametrize(
+    "value", [1, ["x"], {"say": "x"}, {"calls": ["read"]}, {"calls": [{"tool": "r", "arguments": [1]}]}]
+)
+def test_what_is_no_answer_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"answer|call"):
+        Answer.of(value)
+
+
+async def test_answers_in_order_end_with_none() -> None:
+    policy = in_order(["One.", {"text": "Two."}])
+    found = [await next_answer(policy, None) for _ in range(3)]
+    assert [answer.text if answer else None for answer in found] == ["One.", "Two.", None]
+
+
+async def test_a_policy_is_made_by_the_factory_a_path_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    from types import ModuleType
+
+    module = ModuleType("made_for_this_test")
+    vars(module)["make_echo"] = make_echo
+    monkeypatch.setitem(sys.modules, "made_for_this_test", module)
+    policy = policy_named("made_for_this_test:make_echo", {"greeting": "Ahoy"})
+    answer = await next_answer(policy, "there")
+    assert answer is not None
+    assert answer.text == "Ahoy there"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("nothing", "not of the form"),
+        ("no_such_module:x", "cannot be loaded"),
+        ("json:no_such_name", "cannot be loaded"),
+        ("json:__name__", "is no factory"),
+        ("builtins:dict", "is no factory"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_explained(path: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        policy_named(path, {})

@@ -1,0 +1,386 @@
+"""The loop: what it stores, what it announces, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from amplifier_core import llm_errors
+from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation import OrchestratorValidator
+from amplifier_core.validation.behavioral import OrchestratorBehaviorTests
+
+from amplifier_context_testing import EventRecorder, ListContext, ReplayLoop, ReplayProvider, WordCounter, check_request
+from amplifier_context_testing.replay import loop as module
+from amplifier_context_testing.replay.loop import LoopConfig
+
+pytestmark = pytest.mark.kernel
+
+CALL = {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
+
+
+class Tool:
+    """A tool of a test: calls what it is given."""
+
+    description = "does what the test says"
+    input_schema: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - read only
+
+    def __init__(self, run: Callable[[dict[str, Any]], Any], name: str = "read") -> None:
+        self.name = name
+        self._run = run
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        found = self._run(input)
+        return await found if asyncio.iscoroutine(found) else found
+
+
+class Room:
+    """A loop with all around it, and shorthand to look at what happened."""
+
+    def __init__(
+        self, *script: Any, tools: list[Tool] | None = None, provider: dict[str, Any] | None = None, **loop: Any
+    ) -> None:
+        self.coordinator = MockCoordinator()
+        self.recorder = EventRecorder(self.coordinator)
+        self.context = ListContext()
+        config = {"script": list(script), **(provider or {})}
+        self.provider = ReplayProvider(config, hooks=self.coordinator.hooks, counter=WordCounter())
+        self.tools = {tool.name: tool for tool in tools or [Tool(lambda given: ToolResult(output="the file"))]}
+        self.loop = ReplayLoop(LoopConfig.of(loop))
+
+    async def run(self, prompt: str = "Go.", coordinator: bool = True) -> str:
+        await self.coordinator.mount("context", self.context)
+        return await self.loop.execute(
+            prompt,
+            self.context,
+            {"replay": self.provider},
+            self.tools,
+            self.coordinator.hooks,
+            coordinator=self.coordinator if coordinator else None,
+        )
+
+    def on(self, event: str, result: HookResult) -> None:
+        async def handler(name: str, data: dict[str, Any]) -> HookResult:
+            return result
+
+        self.coordinator.hooks.register(event, handler, 0, f"test-{event}")
+
+    @property
+    def roles(self) -> list[str]:
+        return [message["role"] for message in self.context.messages]
+
+    @property
+    def sent(self) -> list[str]:
+        return [str(message["content"]) for message in self.provider.last_request]
+
+
+class TestKernelContract(OrchestratorBehaviorTests):
+    """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
+
+    @pytest.fixture
+    async def orchestrator_module(self) -> ReplayLoop:
+        coordinator = MockCoordinator()
+        await module.mount(coordinator, {})
+        return coordinator.get("orchestrator")
+
+
+async def test_the_kernels_validator_passes_it() -> None:
+    result = await OrchestratorValidator().validate("amplifier_context_testing.replay.loop")
+    assert result.passed, result.summary()
+
+
+async def test_a_prompt_becomes_an_answer_with_the_tools_run_between() -> None:
+    room = Room(CALL, "Done.")
+    assert await room.run("Go.") == "Done."
+    assert room.roles == ["user", "assistant", "tool", "assistant"]
+    assert check_request(room.context.messages) == []
+
+
+async def test_calls_are_stored_as_the_basic_loop_stores_them() -> None:
+    room = Room({**CALL, "metadata": {"openai:response_id": "resp_1"}}, "Done.")
+    await room.run()
+    made, result = room.context.messages[1:3]
+    (call,) = made["tool_calls"]
+    assert call == {"id": call["id"], "tool": "read", "arguments": {"path": "a"}}
+    text, block = made["content"]
+    assert text == {"type": "text", "text": "I look.", "visibility": None}
+    assert (block["type"], block["id"], block["name"], block["input"]) == (
+        "tool_call",
+        call["id"],
+        "read",
+        {"path": "a"},
+    )
+    assert made["metadata"] == {"openai:response_id": "resp_1"}
+    assert result == {"role": "tool", "tool_call_id": call["id"], "content": "the file"}
+
+
+async def test_the_streaming_style_names_tools_and_repeats_the_thinking() -> None:
+    room = Room({**CALL, "thinking": "hm", "signature": "c2ln"}, "Done.", style="streaming")
+    await room.run()
+    made, result = room.context.messages[1:3]
+    assert made["thinking_block"]["signature"] == "c2ln"
+    assert result["name"] == "read"
+    assert room.recorder.count("provider:response") == 0
+    assert (room.recorder.count("execution:start"), room.recorder.count("execution:end")) == (1, 1)
+
+
+async def test_the_events_come_in_the_order_of_the_real_loops() -> None:
+    room = Room(CALL, "Done.")
+    await room.run()
+    assert room.recorder.names() == [
+        "prompt:submit",
+        "provider:request",
+        "llm:request",
+        "llm:response",
+        "provider:response",
+        "tool:pre",
+        "tool:post",
+        "provider:request",
+        "llm:request",
+        "llm:response",
+        "provider:response",
+        "prompt:complete",
+        "orchestrator:complete",
+    ]
+    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "success"
+    assert isinstance(room.recorder.named("provider:response")[0]["usage"], str)  # as with the real loops
+
+
+async def test_parallel_calls_run_together_and_are_stored_in_call_order() -> None:
+    order: list[str] = []
+
+    async def read(given: dict[str, Any]) -> ToolResult:
+        await asyncio.sleep(0.02 if given["path"] == "slow" else 0)
+        order.append(given["path"])
+        return ToolResult(output=given["path"])
+
+    calls = [{"tool": "read", "arguments": {"path": path}} for path in ("slow", "fast")]
+    room = Room({"calls": calls}, "Done.", tools=[Tool(read)])
+    await room.run()
+    assert order == ["fast", "slow"]
+    assert [message["content"] for message in room.context.messages[2:4]] == ["slow", "fast"]
+
+
+def fail(given: dict[str, Any]) -> Any:
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    ("tools", "content"),
+    [
+        ([Tool(fail)], "Error: the disk is gone"),
+        ([Tool(lambda given: ToolResult(output=""), name="other")], "Error: there is no tool 'read'"),
+        ([Tool(lambda given: ToolResult(success=False, error={"message": "no such file"}))], "no such file"),
+        ([Tool(lambda given: ToolResult(output={"lines": 3}))], '{"lines": 3}'),
+        ([Tool(lambda given: "bare")], "bare"),
+    ],
+)
+async def test_whatever_a_tool_does_its_call_is_answered(tools: list[Tool], content: str) -> None:
+    room = Room(CALL, "Done.", tools=tools)
+    assert await room.run() == "Done."
+    assert room.context.messages[2]["content"] == content
+    assert room.recorder.count("tool:error") == (1 if content.startswith("Error") else 0)
+
+
+async def test_a_denied_prompt_is_not_stored() -> None:
+    room = Room("Done.")
+    room.on("prompt:submit", HookResult(action="deny", reason="not now"))
+    assert await room.run() == "Denied by a hook: not now"
+    assert room.context.messages == []
+
+
+async def test_a_denied_request_ends_the_turn_and_a_denied_tool_only_its_call() -> None:
+    room = Room("Done.")
+    room.on("provider:request", HookResult(action="deny", reason="budget"))
+    assert await room.run() == "Denied by a hook: budget"
+    assert room.provider.requests == 0
+    room = Room(CALL, "Done.")
+    room.on("tool:pre", HookResult(action="deny", reason="too dangerous"))
+    assert await room.run() == "Done."
+    assert room.context.messages[2]["content"] == "Denied by a hook: too dangerous"
+
+
+async def test_a_lasting_injection_stands_between_call_and_result() -> None:
+    room = Room(CALL, "Done.")
+    room.on("tool:post", HookResult(action="inject_context", context_injection="lint: clean"))
+    await room.run()
+    assert room.roles == ["user", "assistant", "system", "tool", "assistant"]
+    assert room.context.messages[2]["metadata"]["source"] == "hook"
+
+
+async def test_an_ephemeral_injection_is_sent_once_and_never_stored() -> None:
+    room = Room(CALL, "Done.")
+    injection = HookResult(
+        action="inject_context", context_injection="psst", ephemeral=True, context_injection_role="user"
+    )
+    room.on("tool:post", injection)
+    await room.run()
+    assert room.sent[-1] == "psst"
+    assert room.roles == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_an_injection_may_go_into_the_last_result() -> None:
+    room = Room(CALL, "Done.")
+    room.on(
+        "provider:request",
+        HookResult(action="inject_context", context_injection="note", ephemeral=True, append_to_last_tool_result=True),
+    )
+    await room.run()
+    assert room.sent[-1] == "the file\n\nnote"
+    assert room.context.messages[2]["content"] == "the file"
+
+
+async def test_a_hook_may_change_a_result() -> None:
+    room = Room(CALL, "Done.")
+
+    async def change(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="modify", data={**data, "result": {"output": "changed"}})
+
+    room.coordinator.hooks.register("tool:post", change, 0, "change")
+    await room.run()
+    assert room.context.messages[2]["content"] == '{"output": "changed"}'
+
+
+async def test_a_provider_error_is_announced_and_raised() -> None:
+    room = Room("Done.", provider={"fail": {"on": 1, "error": "RateLimitError", "status_code": 429}})
+    with pytest.raises(llm_errors.RateLimitError):
+        await room.run()
+    (announced,) = room.recorder.named("provider:error")
+    assert announced["error"]["type"] == "RateLimitError"
+    assert (announced["provider"], announced["retryable"], announced["status_code"]) == ("replay", True, 429)
+    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "error"
+
+
+async def test_an_overflow_is_tried_once_more_with_a_smaller_budget_if_wanted() -> None:
+    overflow = {"fail": {"on": 1, "error": "ContextLengthError"}, "context_window": 1000, "max_output_tokens": 200}
+    room = Room("Done.", provider=overflow, retry_on_overflow=True)
+    assert await room.run() == "Done."
+    assert room.context.budgets == [None, 600]
+    assert room.recorder.count("provider:error") == 1
+    room = Room("Done.", provider=overflow)
+    with pytest.raises(llm_errors.ContextLengthError):
+        await room.run()
+    twice = {**overflow, "fail": {"on": 1, "times": 2, "error": "ContextLengthError"}}
+    room = Room("Done.", provider=twice, retry_on_overflow=True)
+    with pytest.raises(llm_errors.ContextLengthError):
+        await room.run()
+    assert room.recorder.count("provider:error") == 2
+
+
+async def test_out_of_iterations_it_asks_for_words() -> None:
+    room = Room(CALL, CALL, "So far so good.", max_iterations=2)
+    assert await room.run() == "So far so good."
+    assert room.provider.requests == 3
+    assert "<system-reminder>" in room.sent[-1]
+    assert "<system-reminder>" not in str(room.context.messages)
+
+
+async def test_an_empty_answer_ends_the_turn() -> None:
+    basic, streaming = Room(""), Room("", style="streaming")
+    assert (await basic.run(), await streaming.run()) == ("", "")
+    assert (basic.roles, streaming.roles) == (["user"], ["user", "assistant"])
+
+
+def cancelling(room: Room, *, immediate: bool) -> Callable[[dict[str, Any]], Any]:
+    async def read(given: dict[str, Any]) -> ToolResult:
+        if given["path"] == "first":
+            return ToolResult(output="first")
+        cancellation = room.coordinator.cancellation
+        cancellation.request_immediate() if immediate else cancellation.request_graceful()
+        await asyncio.sleep(30 if immediate else 0)
+        return ToolResult(output="second")
+
+    return read
+
+
+TWO = {"calls": [{"tool": "read", "arguments": {"path": path}} for path in ("first", "second")]}
+
+
+async def test_a_graceful_cancellation_waits_for_the_tools() -> None:
+    room = Room(TWO, "never said")
+    room.tools = {"read": Tool(cancelling(room, immediate=False))}
+    assert await room.run() == ""
+    assert [message["content"] for message in room.context.messages[2:]] == ["first", "second"]
+    assert room.recorder.named("cancel:completed")[0]["was_immediate"] is False
+    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "cancelled"
+
+
+async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
+    room = Room(TWO, "never said")
+    room.tools = {"read": Tool(cancelling(room, immediate=True))}
+    await room.run()
+    assert [message["content"] for message in room.context.messages[2:]] == ["first"]
+    assert room.recorder.named("cancel:completed")[0]["was_immediate"] is True
+    assert room.coordinator.cancellation.running_tools == set()
+
+
+async def test_unfinished_calls_are_answered_and_the_turn_is_closed_if_wanted() -> None:
+    room = Room(TWO, "never said", answer_cancelled_calls=True, closing_message="Cancelled.")
+    room.tools = {"read": Tool(cancelling(room, immediate=True))}
+    await room.run()
+    assert [message["content"] for message in room.context.messages[2:]] == [
+        "first",
+        "The call of read was cancelled before it returned.",
+        "Cancelled.",
+    ]
+    assert room.recorder.names().index("cancel:completed") < room.recorder.names().index("orchestrator:complete")
+
+
+async def test_a_cancelled_task_stops_its_tools_and_stays_cancelled() -> None:
+    stopped: list[str] = []
+    started = asyncio.Event()
+
+    async def read(given: dict[str, Any]) -> ToolResult:
+        started.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            stopped.append(given["path"])
+            raise
+        return ToolResult(output="never")
+
+    room = Room(CALL, "never said", tools=[Tool(read)])
+    task = asyncio.create_task(room.run())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped == ["a"]
+    assert room.roles == ["user", "assistant"]
+    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "cancelled"
+
+
+async def test_without_a_coordinator_it_still_runs() -> None:
+    room = Room(CALL, "Done.")
+    assert await room.run(coordinator=False) == "Done."
+
+
+async def test_the_provider_of_lowest_priority_or_of_the_given_name_is_used() -> None:
+    first, second = (
+        ReplayProvider({"script": ["A."], "priority": 5}),
+        ReplayProvider({"script": ["B.", "B."], "priority": 1}),
+    )
+    room = Room()
+    around = (room.context, {"a": first, "b": second}, {}, room.coordinator.hooks)
+    assert await ReplayLoop().execute("Go.", *around) == "B."
+    assert await ReplayLoop(LoopConfig(default_provider="a")).execute("Go.", *around) == "A."
+    with pytest.raises(RuntimeError, match="no provider 'c' is mounted; there are: a, b"):
+        await ReplayLoop(LoopConfig(default_provider="c")).execute("Go.", *around)
+    with pytest.raises(RuntimeError, match="no provider is mounted"):
+        await ReplayLoop().execute("Go.", room.context, {}, {}, room.coordinator.hooks)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"styl": "basic"}, "has no config styl"),
+        ({"style": "fast"}, "style is 'fast'"),
+        ({"overflow_share": 2}, "overflow_share"),
+    ],
+)
+def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LoopConfig.of(config)

@@ -1,0 +1,215 @@
+"""The provider without a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core import llm_errors
+from amplifier_core.message_models import ChatRequest, Message, ToolSpec
+from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation import ProviderValidator
+from amplifier_core.validation.behavioral import ProviderBehaviorTests
+
+from amplifier_context_testing import EventRecorder, ReplayProvider, WordCounter
+from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.corpus import conversation
+from amplifier_context_testing.replay import provider as module
+
+pytestmark = pytest.mark.kernel
+
+HI = {"role": "user", "content": "Hi there."}
+
+
+def ask(*messages: dict[str, Any], tools: list[ToolSpec] | None = None) -> ChatRequest:
+    return ChatRequest(messages=[Message(**message) for message in messages or (HI,)], tools=tools)
+
+
+def provider(**config: Any) -> ReplayProvider:
+    return ReplayProvider(config, counter=WordCounter())
+
+
+class TestKernelContract(ProviderBehaviorTests):
+    """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
+
+    @pytest.fixture
+    async def provider_module(self) -> ReplayProvider:
+        coordinator = MockCoordinator()
+        await module.mount(coordinator, {})
+        return coordinator.get("providers")["replay"]
+
+
+async def test_the_kernels_validator_passes_it() -> None:
+    result = await ProviderValidator().validate("amplifier_context_testing.replay.provider", config={"script": ["Hi."]})
+    assert result.passed, result.summary()
+
+
+async def test_a_script_is_answered_in_order_and_ends_politely() -> None:
+    replay = provider(script=["One.", {"text": "Two.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}])
+    first, second, third = [await replay.complete(ask()) for _ in range(3)]
+    assert first.content[0].text == "One."
+    assert first.finish_reason == "stop"
+    assert [(call.name, call.arguments) for call in replay.parse_tool_calls(second)] == [("read", {"path": "a"})]
+    assert [block.type for block in second.content] == ["text", "tool_call"]
+    assert second.content[1].id == second.tool_calls[0].id
+    assert third.content[0].text == "(end of the recording)"
+
+
+async def test_it_declares_its_window_where_context_managers_look() -> None:
+    defaults = provider(context_window=8000, max_output_tokens=500).get_info().defaults
+    assert (defaults["context_window"], defaults["max_output_tokens"]) == (8000, 500)
+    assert (await provider(context_window=8000).list_models())[0].context_window == 8000
+
+
+async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_reads() -> None:
+    coordinator = MockCoordinator()
+    recorder = EventRecorder(coordinator)
+    await module.mount(coordinator, {"script": ["One two.", "Three."], "model": "m-1"})
+    replay = coordinator.get("providers")["replay"]
+    await replay.complete(ask(HI))
+    response = await replay.complete(ask(HI, {"role": "assistant", "content": "One two."}, HI))
+    first, second = recorder.named("llm:response")
+    assert set(second["usage"]) == {"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"}
+    assert (second["provider"], second["model"], second["status"]) == ("replay", "m-1", "ok")
+    assert first["usage"]["cache_read_tokens"] == 0
+    assert second["usage"]["cache_read_tokens"] == first["usage"]["input_tokens"]
+    assert second["usage"]["input_tokens"] == response.usage.input_tokens > first["usage"]["input_tokens"]
+    assert isinstance(second["duration_ms"], int)
+    assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
+
+
+async def test_tools_are_part_of_what_a_request_weighs() -> None:
+    replay = provider()
+    await replay.complete(ask())
+    await replay.complete(ask(tools=[ToolSpec(name="read", description="reads a file", parameters={})]))
+    bare, tooled = replay.weights
+    assert tooled.tokens == bare.tokens + tooled.tools > bare.tokens
+    assert tooled.cached == 0
+
+
+async def test_a_request_beyond_the_window_is_refused_and_announced() -> None:
+    coordinator = MockCoordinator()
+    recorder = EventRecorder(coordinator)
+    replay = ReplayProvider(
+        {"script": ["Hi."], "context_window": 20, "max_output_tokens": 5},
+        hooks=coordinator.hooks,
+        counter=WordCounter(),
+    )
+    with pytest.raises(llm_errors.ContextLengthError, match="the window of replay-1 holds 20"):
+        await replay.complete(ask({"role": "user", "content": "word " * 30}))
+    (failed,) = recorder.named("llm:response")
+    assert (failed["status"], failed["error_type"]) == ("error", "ContextLengthError")
+    assert (replay.requests, replay.answered, replay.weights) == (1, 0, [])
+    assert (await replay.complete(ask())).content[0].text == "Hi."  # the refused request used no answer up
+
+
+async def test_the_real_window_may_be_smaller_than_the_declared_one() -> None:
+    replay = provider(context_window=1000, real_window=10)
+    assert replay.get_info().defaults["context_window"] == 1000
+    with pytest.raises(llm_errors.ContextLengthError):
+        await replay.complete(ask({"role": "user", "content": "word " * 30}))
+
+
+async def test_a_tokenizer_that_disagrees_can_be_played() -> None:
+    plain, double = provider(), provider(usage_ratio=2.0)
+    await plain.complete(ask())
+    await double.complete(ask())
+    assert double.weights[0].tokens == 2 * plain.weights[0].tokens
+
+
+async def test_requests_are_checked_when_asked_for() -> None:
+    replay = provider(check=True)
+    await replay.complete(ask(HI))
+    await replay.complete(ask({"role": "assistant", "content": "first"}))
+    assert replay.requests == 2
+    assert replay.violations == [
+        "request 2: message 0 (assistant) comes first after the system prompt; the first must be the user's"
+    ]
+    assert replay.last_request == [{"role": "assistant", "content": "first"}]
+
+
+async def test_planned_requests_fail_with_the_planned_error() -> None:
+    replay = provider(
+        script=["One.", "Two."],
+        fail=[{"on": 1, "error": "RateLimitError", "retry_after": 3.0}, {"on": 3, "times": 2, "status_code": 503}],
+    )
+    with pytest.raises(llm_errors.RateLimitError) as limited:
+        await replay.complete(ask())
+    assert (limited.value.retry_after, limited.value.retryable, limited.value.provider) == (3.0, True, "replay")
+    assert (await replay.complete(ask())).content[0].text == "One."
+    for _ in range(2):
+        with pytest.raises(llm_errors.ProviderUnavailableError):
+            await replay.complete(ask())
+    assert (await replay.complete(ask())).content[0].text == "Two."
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"context_window": 0}, "context_window is 0"),
+        ({"max_output_tokens": "many"}, "max_output_tokens is 'many'"),
+        ({"script": 3}, "`script` is a list"),
+        ({"script": ["x"], "messages": []}, "give one of script, transcript and messages"),
+        ({"script": "nowhere"}, "module:factory"),
+        ({"fail": {"error": "RateLimitError"}}, "`fail` needs `on`"),
+        ({"fail": {"on": 1, "error": "ValueError"}}, "no error of amplifier_core.llm_errors"),
+    ],
+)
+def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ReplayProvider(config)
+
+
+def test_a_missing_transcript_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.jsonl"):
+        ReplayProvider({"transcript": "none.jsonl"})
+
+
+async def test_a_transcript_is_replayed_with_its_tools(tmp_path: Path) -> None:
+    talk = Talk("kernel").user("Go.")
+    one, two = talk.call(("read", {"path": "a"}), ("read", {"path": "b"}), metadata={"openai:response_id": "resp_1"})
+    talk.result(two, "the b").result(one, "the a").say("Done.")
+    file = tmp_path / "t.jsonl"
+    file.write_text(json.dumps({"id": "t", "messages": talk.messages}))
+    coordinator = MockCoordinator()
+    await module.mount(coordinator, {"transcript": str(file)})
+    replay, tools = coordinator.get("providers")["replay"], coordinator.get("tools")
+    response = await replay.complete(ask())
+    assert response.metadata == {"openai:response_id": "resp_1"}
+    assert [call.id for call in response.tool_calls] == [one, two]
+    outputs = [(await tools["read"].execute(call.arguments)).output for call in response.tool_calls]
+    assert outputs == ["the a", "the b"]
+    assert (await replay.complete(ask())).content[0].text == "Done."
+
+
+async def test_a_call_the_recording_has_no_result_for_fails_clearly() -> None:
+    replay = ReplayProvider({"messages": conversation("missing_results").messages})
+    response = await replay.complete(ask())
+    tools = {tool.name: tool for tool in replay.tools}
+    found = [await tools[call.name].execute(call.arguments) for call in response.tool_calls]
+    assert [result.success for result in found] == [True, False]
+    assert "no result" in str(found[1].output)
+
+
+async def test_thinking_and_images_of_a_recording_come_through() -> None:
+    replay = ReplayProvider({"messages": conversation("signed_thinking").messages})
+    response = await replay.complete(ask())
+    assert [block.type for block in response.content] == ["thinking", "text", "tool_call"]
+    assert response.content[0].signature
+
+
+async def test_a_policy_sees_the_request() -> None:
+    def policy(request: ChatRequest) -> str:
+        return f"{len(request.messages)} messages"
+
+    replay = ReplayProvider(policy=policy)
+    assert (await replay.complete(ask(HI, HI))).content[0].text == "2 messages"
+
+
+async def test_an_answer_can_take_its_time() -> None:
+    import asyncio
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(provider(delay_ms=10_000).complete(ask()), 0.02)

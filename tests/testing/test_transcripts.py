@@ -1,0 +1,119 @@
+"""Reading recordings, and feeding them to a context."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_testing import ListContext, Transcript, read_transcript, read_transcripts, replay
+from amplifier_context_testing.checks.conversation_builder import Talk
+
+LINES = [
+    {"id": "one", "source": "here", "messages": [{"role": "user", "content": "Hi."}], "meta": {"n": 1}},
+    {"id": "two", "messages": []},
+]
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["set.jsonl", "set.jsonl.gz"])
+def test_a_transcript_per_line_is_read_packed_or_not(tmp_path: Path, name: str) -> None:
+    found = list(read_transcripts(write(tmp_path / name, LINES)))
+    assert [transcript.id for transcript in found] == ["one", "two"]
+    assert found[0].messages == [{"role": "user", "content": "Hi."}]
+    assert (found[0].source, found[0].meta, found[0].path) == ("here", {"n": 1}, tmp_path / name)
+
+
+def test_a_message_per_line_is_one_transcript_named_after_its_file(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    (found,) = read_transcripts(write(tmp_path / "transcript.jsonl", messages))
+    assert (found.id, found.messages) == ("transcript", messages)
+
+
+def test_lines_about_transcripts_are_passed_over(tmp_path: Path) -> None:
+    assert list(read_transcripts(write(tmp_path / "probes.jsonl", [{"id": "one", "probes": []}]))) == []
+
+
+def test_one_transcript_is_found_by_id_and_by_place(tmp_path: Path) -> None:
+    file = write(tmp_path / "set.jsonl", LINES)
+    assert read_transcript(file, id="two").id == "two"
+    assert read_transcript(file, index=0).id == "one"
+    with pytest.raises(ValueError, match="no transcript with id 'three'; there are 2: one, two"):
+        read_transcript(file, id="three")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"id": ', "line 1: not JSON"),
+        ("[1]", "line 1: not an object"),
+        ('{"x": 1}', "neither a transcript"),
+        ('{"messages": "x"}', "is not a list of objects"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(ValueError, match=reason):
+        list(read_transcripts(file))
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        list(read_transcripts(tmp_path / "none.jsonl"))
+
+
+async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
+    talk = Talk("kernel").system("S.").user("Go.").work(2, "views").say("Done.")
+    asked: list[tuple[int, int]] = []
+    done = await replay(
+        Transcript("t", "s", talk.messages), ListContext(), lambda index, view: asked.append((index, len(view)))
+    )
+    assistants = [place for place, message in enumerate(talk.messages) if message["role"] == "assistant"]
+    assert asked == [(place, place) for place in assistants]
+    assert (done.added, done.requests) == (len(talk.messages), len(assistants))
+
+
+async def test_the_request_after_the_last_message_is_asked_for_too_unless_told_otherwise() -> None:
+    transcript = Transcript("t", "s", Talk().user("Go.").messages)
+    assert (await replay(transcript, ListContext())).requests == 1
+    assert (await replay(transcript, ListContext(), closing=False)).requests == 0
+
+
+async def test_nothing_is_asked_before_anything_was_said() -> None:
+    transcript = Transcript("t", "s", Talk().system("S.").say("Hello.").messages)
+    assert (await replay(transcript, ListContext())).requests == 0
+
+
+async def test_budget_and_coroutine_callbacks_are_passed_on() -> None:
+    context, seen = ListContext(), list[int]()
+
+    async def look(index: int, view: list[dict[str, Any]]) -> None:
+        seen.append(index)
+
+    await replay(Transcript("t", "s", Talk().user("Go.").say("Done.").messages), context, look, token_budget=77)
+    assert (seen, context.budgets) == ([1], [77])
+
+
+DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded transcripts are not here")
+def test_every_recorded_file_can_be_read() -> None:
+    for file in sorted(DATA.glob("*.jsonl.gz")):
+        for transcript in read_transcripts(file):
+            assert transcript.id
+            assert all("role" in message for message in transcript.messages)
