@@ -1,7 +1,8 @@
 """Condensing: the entries of chapters in less room.
 
-What people said is shortened last, and rules last of that. Then come the agent's sentences, what each call was about,
-and the names least likely to be needed again. Where even that finds no room, calls of the oldest rounds are left out.
+Rules that people stated stay, whatever the room. Other sentences of people are shortened after all else: after the
+agent's sentences, what each call was about, and the names least likely to be needed again. Where even that finds no
+room, calls of the oldest rounds are left out.
 
 Pure: no I/O, no clock.
 """
@@ -16,7 +17,7 @@ from itertools import accumulate
 from ..messages.tokens import TokenCounter
 from .checkpoint import DigestEntry, Fact
 from .identifiers import identifiers
-from .speech import RULE, joined, length, select, with_gaps, word_end
+from .speech import GAP, RULE, joined, length, select, with_gaps, word_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,12 @@ class Tuning:
 
     Attributes:
         people: share of the room that sentences of people may take.
-        rules: share of the room that sentences of people may take if so much is needed for the rules in them.
         agent: share of what is left then that sentences of the agent may take.
         calls: share of what is left then that calls may take before they are cut.
         freshness: worth that the newest entry has above the oldest.
     """
 
     people: float = 0.6
-    rules: float = 0.9
     agent: float = 0.65
     calls: float = 0.35
     freshness: float = 0.2
@@ -60,13 +59,14 @@ def condense(
         counter: text to tokens.
         tuning: how the room is divided.
     """
-    room = int(sum(len(entry.text) for entry in entries) * share)
+    size = sum(len(entry.text) for entry in entries)
     facts = [list(entry.facts) for entry in entries]
     of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
     rules = sum(_length_of_rules(fact) for of_entry in facts for fact in of_entry)
+    room = max(int(size * share), rules)
     others = _length_of_speech(facts, "agent") + of_calls + of_names
-    people = max(int(room * tuning.people), min(rules, int(room * tuning.rules)), room - others)
+    people = max(int(room * tuning.people), min(rules, room), room - others)
     room -= _shorten_speech(facts, "person", people)
     room -= _shorten_speech(facts, "agent", max(int(room * tuning.agent), room - of_calls - of_names))
     room -= _shorten_calls(facts, room, max(int(room * tuning.calls), room - of_names))
@@ -110,9 +110,9 @@ def _stated(fact: Fact) -> Fact | None:
 
 
 def _length_of_rules(fact: Fact) -> int:
-    """Return the characters that the rules in a fact take, with its label."""
-    stated = _stated(fact)
-    return length(stated.sentences) + len(fact.subject) + _JOINTS if stated else 0
+    """Return the characters that `select` needs to keep all the rules in a fact."""
+    rules = [sentence for sentence in fact.sentences if sentence.worth >= RULE]
+    return sum(len(rule.text) + len(GAP.text) for rule in rules) + len(fact.subject) + _JOINTS if rules else 0
 
 
 def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:

@@ -7,8 +7,8 @@ survives it, until together they outgrow their share and are condensed once more
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, groupby, islice
 from typing import ClassVar
 
 from ...futures import in_thread_if
@@ -224,26 +224,28 @@ def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 class DropChapters(Strategy):
     """The oldest chapters go while all together outgrow their share, or the budget is at stake.
 
-    First they go but for the rules that people stated in them; where that is not enough, whole. A chapter within its
-    share is worth more than the tokens it takes. Originals stay in history.
+    First each goes but for the rules that people stated in it. Where that is not enough, the oldest rules go too, as
+    many as needed. A chapter within its share is worth more than the tokens it takes. Originals stay in history.
     """
 
     name: ClassVar[str] = "drop"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        draft = self._drop(draft, goal, but_rules=True)
-        return self._drop(draft, goal, but_rules=False)
+        draft = self._drop(draft, goal, self._rules_of)
+        return self._drop(draft, goal, self._newest_of)
 
-    def _drop(self, draft: Draft, goal: Goal, *, but_rules: bool) -> Draft:
-        """Drop chapters, the oldest first, as long as they are too many; people's rules in them may stay."""
+    def _drop(self, draft: Draft, goal: Goal, rest: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
+        """Put what `rest` leaves of a chapter in its place, the oldest first, as long as chapters are too many."""
         tokens = draft.tokens
         chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
         kept: list[Segment] = []
         for segment in draft.segments:
-            crowded = chapters > goal.chapter_tokens or (goal.is_last_resort and tokens > goal.budget > 0)
+            over = chapters - goal.chapter_tokens
+            if goal.is_last_resort and goal.budget > 0:
+                over = max(over, tokens - goal.budget)
             left: Segment | None = segment
-            if segment.chapter and not segment.protected_because and crowded:
-                left = self._rules_of(segment, goal) if but_rules else None
+            if segment.chapter and not segment.protected_because and over > 0:
+                left = rest(segment, over, goal)
                 freed = segment.tokens - (left.tokens if left else 0)
                 tokens -= freed
                 chapters -= freed
@@ -252,12 +254,20 @@ class DropChapters(Strategy):
         same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
         return draft if same else draft.with_segments(kept)
 
-    def _rules_of(self, segment: Segment, goal: Goal) -> Segment | None:
+    def _rules_of(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter with nothing but people's rules; None if it holds none."""
-        rules = only_rules(segment.chapter.entries if segment.chapter else (), goal.counter)
-        if not rules:
+        return self._with(segment, only_rules(segment.chapter.entries if segment.chapter else (), goal.counter), goal)
+
+    def _newest_of(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
+        """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""
+        entries = segment.chapter.entries if segment.chapter else ()
+        ends = accumulate(entry.tokens for entry in entries)
+        return self._with(segment, [entry for entry, end in zip(entries, ends, strict=True) if end > over], goal)
+
+    def _with(self, segment: Segment, entries: Sequence[DigestEntry], goal: Goal) -> Segment | None:
+        if not entries:
             return None
-        folded = fold([segment], rules, goal, self.name)
+        folded = fold([segment], entries, goal, self.name)
         return folded if folded.tokens < segment.tokens else segment
 
 
