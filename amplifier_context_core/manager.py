@@ -10,42 +10,41 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from .compaction.ladder import build_ladder
 from .compaction.strategies import Strategy
 from .config import Config
 from .errors import ConfigError, NotLoaded, PinRefused
 from .events import Hooks
+from .extensions import named_counter, named_index
 from .futures import in_thread
 from .history.history import History
 from .locks import Gate
-from .messages.parsing import Message, copy_message, metadata_of, text_of
+from .messages.parsing import Message, copy_message, text_of
 from .messages.timestamps import utc_now, with_timestamp
-from .messages.tokens import TokenCounter, approx_token_counter, guarded, load_counter
+from .messages.tokens import TokenCounter, guarded, load_counter
 from .messages.usage import Response
 from .plugins import Observers, Plugins, installed_plugins
-from .rendering.provider_limits import wants_short_ids, with_short_ids
 from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import PromptFactory, SystemPrompt
-from .rendering.thinking import without_thinking
 from .resume import resume, save
 from .stores import MemoryStore, Searchable, Store
 from .transcript.copying import Lent
 from .transcript.redaction import forms_of, holds
-from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
 from .transcript.transcript import Entry, Snapshot, seq_of, seqs_of
+from .view import shared_cache
 from .view.budget import Budget, model_of, name_of, request_budget
 from .view.compactor import Compactor
+from .view.explain import SessionFigures, explain
 from .view.meter import Key, Meter, Units
-from .view.session_state import SessionState
+from .view.pins import check_pin
+from .view.sent_view import outgoing_messages
+from .view.session_state import SessionState, collect_views
 from .view.session_warnings import SessionWarnings
-from .view.shared_cache import forget as forget_kin
 from .view.usage_reports import UsageReports
 
 log = logging.getLogger(__name__)
-
-_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
 class ContextManager:
@@ -87,9 +86,9 @@ class ContextManager:
         plugins = plugins or installed_plugins()
         self.warnings = SessionWarnings(session_id, hooks)
         observers = Observers(plugins, self.warnings.fault)
-        named = counter or self._named_counter(plugins)
+        named = counter or named_counter(self.config, plugins)
         self._counter = named and guarded(named, self.warnings.fault)
-        self._index = self._named_index(plugins)
+        self._index = named_index(self.config, plugins, self.warnings.fault)
         self.history = History(
             session_id,
             self.store,
@@ -102,17 +101,16 @@ class ContextManager:
             stamp=stamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.compactor = Compactor(
-            self.history, self.config, steps, self.meter, observers, hooks, self.warnings, self._save
-        )
+        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
         self._resumed = False
         self._resuming = Gate()
         self._saving = Gate()
+        self._saved_compactions = 0
         self._begin = begin
         self._clock = clock
         self._prompt = SystemPrompt()
         self._usage_reports = UsageReports()
-        self._summaries_to_come: dict[str, str] = {}  # by call id, until the result comes
+        self._pending_summaries: dict[str, str] = {}  # by call id, until the result comes
         self._capped_logged = False
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
@@ -136,12 +134,13 @@ class ContextManager:
         if entry is None:
             return
         for call_id in entry.answers:
-            if call_id in self._summaries_to_come:
-                summary = self._summaries_to_come.pop(call_id)
+            if call_id in self._pending_summaries:
+                summary = self._pending_summaries.pop(call_id)
                 self.compactor.short_forms.register(entry.seq, call_id, summary)
         if entry.role == "assistant":
-            if heard is not None and heard.usage and self.compactor.last_sent:
-                self.meter.report(self.compactor.last_sent.counted, heard.usage, self.compactor.last_sent.key)
+            last = self.compactor.last_sent
+            if heard is not None and heard.usage and last:
+                self.meter.report(last.counted, heard.usage, last.key)
             self._usage_reports.end()
 
     async def get_messages_for_request(
@@ -185,8 +184,8 @@ class ContextManager:
         """Forget the history, its checkpoints, pins and registered summaries."""
         await self.ready()
         await self.history.clear()
-        self.compactor.forget()
-        self._summaries_to_come.clear()
+        self.compactor.reset()
+        self._pending_summaries.clear()
         self._usage_reports.end()
         await self._save()
 
@@ -218,22 +217,32 @@ class ContextManager:
         limits = self.compactor.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
         system = await self._system(counter)
         report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
+        await self._save_compactions()
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
 
     async def explain(self) -> dict[str, Any]:
         """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
-        from .view.explain import explain
-
         await self.load()
-        if self.compactor.last_sent is None:  # nothing was handed out yet: look, without compacting for it
+        compactor = self.compactor
+        if compactor.last_sent is None:  # nothing was handed out yet: look, without compacting for it
             counter = await self.token_counter()
             budget = self._budget(None, None).tokens
-            await self.compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
-        # A line that another thread works on may be half way through a change.
-        async with self.compactor.gate:
-            return explain(self)
+            await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+        async with compactor.gate:  # a view that another thread works on may be half way through a change
+            if compactor.last_sent is None:
+                raise ValueError("no view was handed out yet")
+            figures = SessionFigures(
+                self.session_id,
+                self.turn_count,
+                compactor.compactions,
+                compactor.tokens_saved,
+                self.warnings.texts,
+            )
+            exact = getattr(self.counter, "exact", False)
+            history = self.history.snapshot()
+            return explain(compactor.last_sent, history, figures, config=self.config, pins=compactor.pins, exact=exact)
 
     async def interrupt(self) -> dict[str, Any]:
         """Take the unfinished current turn out of the history. Snapshots taken before still show it."""
@@ -279,20 +288,14 @@ class ContextManager:
             await self._save()
             return
         last = self.compactor.last_sent
-        room = last.limits.room if last else self._budget(None, None).tokens
-        units = last.limits.units if last else Units()
-        share = int(room * self.config.pin_share)
-        asking = {e.seq for e in history if metadata_of(e.message).get("pinned") is True}
-        others = (asking | self.compactor.pins) - {entry.seq}
-        held = self.compactor.round_tokens(others, history)
-        needed = self.compactor.round_tokens({entry.seq, *others}, history) - held
-        if held + needed > share:
-            named = mark if needed == entry.tokens else f"{mark} with its round"
-            raise PinRefused(
-                f"{named} has {units.part(needed):,} tokens; pins hold {units.part(held):,} of the "
-                f"{units.part(share):,} they may fill ({self.config.pin_share:.0%} of the {units.part(room):,} that "
-                "messages may have, `pin_share`)"
-            )
+        check_pin(
+            entry,
+            history,
+            self.compactor.pins,
+            capacity=last.limits.capacity if last else self._budget(None, None).tokens,
+            units=last.limits.units if last else Units(),
+            pin_share=self.config.pin_share,
+        )
         self.compactor.pins.add(entry.seq)
         await self.compactor.show_verbatim((entry.seq,))
         await self._save()
@@ -310,7 +313,7 @@ class ContextManager:
             raise ConfigError("compact_summary", "needs a call id and a text")
         await self.ready()
         if not (seq := await self._newest_result(call_id)):
-            self._summaries_to_come[call_id] = summary
+            self._pending_summaries[call_id] = summary
             await self._save()
             return
         self.compactor.short_forms.register(seq, call_id, summary)
@@ -360,13 +363,13 @@ class ContextManager:
                 lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
             )
         finally:  # a store may have replaced them, and the answer was lost
-            self.compactor.drop_lines()
+            self.compactor.drop_views()
             self.compactor.focus = None
         gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
         self.compactor.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
-        for call in [call for call, text in self._summaries_to_come.items() if call in gone or holds(text, forms)]:
-            del self._summaries_to_come[call]
-        forget_kin()
+        for call in [call for call, text in self._pending_summaries.items() if call in gone or holds(text, forms)]:
+            del self._pending_summaries[call]
+        shared_cache.clear()
         await self._save()
         if problem is not None:
             raise problem
@@ -424,7 +427,7 @@ class ContextManager:
             await self._save()
             messages = await self._request(token_budget, provider, seqs)
             last = self.compactor.last_sent
-        if last is None or last.counted > last.limits.room or any(not last.view.shows(seq) for seq in seqs):
+        if last is None or not last.is_valid_for(seqs):
             from amplifier_core.llm_errors import ContextLengthError
 
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
@@ -446,8 +449,7 @@ class ContextManager:
             return
         async with self._resuming:
             if not self._resumed:
-                if not await resume(self) and self._begin:
-                    await self._begin(self)
+                await self._resume()
                 self._resumed = True
 
     async def close(self) -> None:
@@ -483,53 +485,96 @@ class ContextManager:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _request(
-        self, token_budget: int | None, provider: object, protect: frozenset[int]
+        self, token_budget: int | None, provider: object, required: frozenset[int]
     ) -> list[dict[str, Any]]:
         await self.ready()
         budget = self._budget(token_budget, provider)
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.token_counter()
         system = await self._system(counter)
-        sent = await self.compactor.request(budget.tokens, system, key, counter, protect=protect)
+        try:
+            sent = await self.compactor.request(budget.tokens, system, key, counter, required=required)
+        finally:  # even where the view does not fit, or a handler was cancelled
+            await self._save_compactions()
         self._usage_reports.begin(self._clock())
         self.history.asked()
-        messages = [shown.message for shown in sent.system]
-        for shown in sent.messages:
-            if shown.provider and key[0] and shown.provider != key[0]:
-                message = without_thinking(shown.message)
-                if message is not None:
-                    messages.append(message)
-            else:
-                messages.append(shown.message)
-        if wants_short_ids(*key):
-            messages = with_short_ids(messages)
-        if self.config.merge_consecutive:
-            from .rendering.merge import merge_consecutive
-
-            messages = merge_consecutive(messages)
-        return [copy_message(message) for message in messages]
+        return outgoing_messages(sent, merge=self.config.merge_consecutive)
 
     def _settled_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision
 
+    async def _resume(self) -> None:
+        compactor = self.compactor
+        compactor.drop_views()
+        resumed = await resume(self.store, self.history, compactor.cache, self.token_counter)
+        for problem in resumed.problems:
+            self.warnings.note("repair", problem)
+        if resumed.state:
+            self._restore(resumed.state)
+        if resumed.is_new and self._begin:
+            await self._begin(self)
+
+    def _restore(self, state: SessionState) -> None:
+        """Continue from what was saved, its checkpoints excepted."""
+        compactor = self.compactor
+        for provider, model, correction in state.corrections:
+            self.meter.corrections[provider, model] = correction
+        compactor.cache.restore_uncompacted(state)
+        compactor.pins.update(state.pins)
+        compactor.short_forms.restore(state.short_forms, state.at_once)
+        compactor.focus = state.focus
+        compactor.compactions = self._saved_compactions = state.compactions
+        compactor.tokens_saved = state.tokens_saved
+        self.warnings.kinds.update(state.warnings_sent)
+        self._pending_summaries.update(state.pending_summaries)
+        self.history.erasures.note(state.erased)
+        self.history.erasures.are_known = True
+
+    def _state(self, counter: TokenCounter) -> SessionState:
+        """Return what a resumed session continues from."""
+        compactor, history = self.compactor, self.history
+        state = collect_views(
+            history.snapshot(),
+            history.turn_count,
+            compactor.cache.valid_views(),
+            compactor.cache.by_budget,
+            counter=counter,
+            compatibility_key=compactor.cache.compatibility_key(counter),
+        )
+        return replace(
+            state,
+            corrections=tuple((*key, replace(known)) for key, known in self.meter.corrections.items()),
+            pins=tuple(sorted(compactor.pins)),
+            short_forms=tuple((seq, dict(forms)) for seq, forms in compactor.short_forms.known.items()),
+            at_once=tuple((seq, dict(forms)) for seq, forms in compactor.short_forms.at_once.items()),
+            pending_summaries=dict(self._pending_summaries),
+            interrupted=tuple(sorted(history.interrupted)),
+            focus=compactor.focus,
+            compactions=compactor.compactions,
+            tokens_saved=compactor.tokens_saved,
+            warnings_sent=tuple(sorted(self.warnings.kinds)),
+            erased=history.erasures.all(),
+        )
+
     async def _save(self) -> None:
         counter = await self.token_counter()
         async with self._saving:  # or an older state could be written over a newer one
-            if self.history.last_seq:
-                await save(self, counter)
+            await self._write_state(counter)
 
-    def saved(self, counter: TokenCounter) -> SessionState:
-        """What a resumed session goes on from."""
-        return replace(
-            self.compactor.saved(counter), awaited=dict(self._summaries_to_come), erased=self.history.erasures.all()
-        )
+    async def _save_compactions(self) -> None:
+        """Save the session's state if there were compactions since it was saved last."""
+        if self.compactor.compactions == self._saved_compactions:
+            return
+        counter = await self.token_counter()
+        async with self._saving:
+            if self.compactor.compactions != self._saved_compactions:
+                await self._write_state(counter)
 
-    def restore(self, saved: SessionState) -> None:
-        """Go on from what was saved, its checkpoints aside."""
-        self.compactor.restore_figures(saved)
-        self._summaries_to_come.update(saved.awaited)
-        self.history.erasures.note(saved.erased)
-        self.history.erasures.are_known = True
+    async def _write_state(self, counter: TokenCounter) -> None:
+        compactions = self.compactor.compactions
+        if self.history.last_seq:
+            await save(self.store, self.session_id, self._state(counter))
+        self._saved_compactions = compactions
 
     def _budget(self, token_budget: int | None, provider: object) -> Budget:
         budget = request_budget(
@@ -564,27 +609,6 @@ class ContextManager:
         if self._counter is None:
             self._counter = await load_counter(self.config.token_counter)
         return self._counter
-
-    def _named_counter(self, plugins: Plugins) -> TokenCounter | None:
-        name = self.config.token_counter
-        if name in _VOCABULARIES:
-            return None  # loaded on first use, off the event loop
-        if name == "heuristic":
-            return approx_token_counter
-        known = ("heuristic", *_VOCABULARIES)
-        made = plugins.make_offered("amplifier_context_token_counters", name, "token_counter", known)
-        if not callable(made):
-            raise ConfigError("token_counter", f"{name!r} made a {type(made).__name__}, not a counter")
-        return cast(TokenCounter, made)
-
-    def _named_index(self, plugins: Plugins) -> ScanIndex | GuardedIndex:
-        name = self.config.search_index
-        if name == "scan":
-            return ScanIndex()
-        made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("scan",))
-        if not isinstance(made, SearchIndex):
-            raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
-        return GuardedIndex(made, name, self.warnings.fault)
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

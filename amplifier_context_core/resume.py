@@ -3,108 +3,136 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from .errors import StoreError
 from .futures import in_thread
+from .history.history import History
+from .messages.tokens import TokenCounter
+from .stores import Store
 from .transcript.transcript import Transcript
+from .view.cache import ViewCache
 from .view.session_state import SessionState, counter_name, dump, load
-
-if TYPE_CHECKING:
-    from .manager import ContextManager
-    from .messages.tokens import TokenCounter
 
 log = logging.getLogger(__name__)
 
-_LARGE = 200_000  # bytes of saved state from which on it is read and written off the event loop
+_LARGE = 200_000  # bytes of saved state from which on it is read off the event loop
 
 
-async def resume(manager: ContextManager) -> bool:
-    """Open the session in its store and go on with what is there; returns whether there was anything.
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What the store held of a session.
+
+    Attributes:
+        is_new: True if there was no history.
+        state: what was saved beside the history; None if there was none that can be used. Views with a checkpoint are
+            restored already.
+        problems: why saved state, or a part of it, was left out.
+    """
+
+    is_new: bool
+    state: SessionState | None = None
+    problems: tuple[str, ...] = ()
+
+
+async def resume(
+    store: Store, history: History, cache: ViewCache, counter: Callable[[], Awaitable[TokenCounter]]
+) -> Resumed:
+    """Open the session in its store and continue from what is there.
+
+    Args:
+        store: where the session is kept.
+        history: of the session; it is opened and filled.
+        cache: views of the session, empty; those that were saved with a checkpoint are restored.
+        counter: returns the token counter; called only when a checkpoint was saved.
 
     Raises:
         SessionInUse: another writer has the session.
         StoreError: the store cannot be opened or read.
     """
-    history = manager.history
-    manager.compactor.drop_lines()
     extent = await history.open()
     if not extent.last_seq:
         history.resume(Transcript.resumed(history.session_id, (), (), length=0, last_seq=0))
-        return False
-    saved = await _saved(manager)
-    if saved and saved.lines and await _from_checkpoint(manager, saved, extent.length, extent.last_seq):
-        return True
-    entries = await history.read(0, (await manager.store.extent(history.session_id)).length)
+        return Resumed(is_new=True)
+    state, problems = await _saved_state(store, history.session_id)
+    if state and state.views:
+        problem = await _from_checkpoint(store, history, cache, state, await counter(), extent.length, extent.last_seq)
+        if problem is None:
+            return Resumed(False, state, problems)
+        problems = (*problems, problem) if problem else problems
+    entries = await history.read(0, (await store.extent(history.session_id)).length)
     history.resume(
         Transcript.resumed(history.session_id, (), entries, length=len(entries), last_seq=extent.last_seq),
-        frozenset(saved.interrupted) if saved else frozenset(),
+        frozenset(state.interrupted) if state else frozenset(),
     )
-    if saved:
-        manager.restore(saved)
     log.info("session %s: resumed with all of its %d messages", history.session_id, len(entries))
-    return True
+    return Resumed(False, state, problems)
 
 
-async def _from_checkpoint(manager: ContextManager, saved: SessionState, length: int, last_seq: int) -> bool:
-    """Resume without what is behind the checkpoints; False when they do not fit what the store holds."""
-    history, store = manager.history, manager.store
-    counter = await manager.token_counter()
-    if saved.counter != counter_name(counter) or not saved.body < saved.start <= saved.covered <= length:
-        log.info("session %s: its checkpoint was counted otherwise, or is of another history", history.session_id)
-        return False
+async def _from_checkpoint(
+    store: Store,
+    history: History,
+    cache: ViewCache,
+    state: SessionState,
+    counter: TokenCounter,
+    length: int,
+    last_seq: int,
+) -> str | None:
+    """Resume without what is behind the checkpoints.
+
+    Returns:
+        None when that was done. Otherwise the state does not fit what the store holds; the text says why, or is empty
+        where that is no fault.
+    """
+    session_id = history.session_id
+    if (
+        state.counter != counter_name(counter)
+        or not state.leading_count < state.tail_start <= state.covered_count <= length
+    ):
+        log.info("session %s: its checkpoint was counted otherwise, or is of another history", session_id)
+        return ""
     # The first message after the system prompt stays at hand: a host that replays the history begins with it. So does
     # the last one before the tail: it says which turn it is.
-    head = await history.read(0, saved.body + 1)
-    first = max(saved.start - 1, len(head))
+    head = await history.read(0, state.leading_count + 1)
+    first = max(state.tail_start - 1, len(head))
     tail = await history.read(first, length)
-    shown = {entry.seq: entry for entry in await store.find(history.session_id, sorted(saved.needed))}
+    shown = {entry.seq: entry for entry in await store.find(session_id, sorted(state.shown_seqs))}
     shown |= {entry.seq: entry for entry in (*head, *tail)}
-    if len(head) != saved.body + 1 or len(tail) != length - first or saved.needed - shown.keys():
-        return False
-    if (await store.extent(history.session_id)).length != length:  # damage was found meanwhile: places have moved
-        return False
-    before = saved.turns_before - sum(1 for entry in tail[: saved.start - first] if entry.human)
+    if len(head) != state.leading_count + 1 or len(tail) != length - first or state.shown_seqs - shown.keys():
+        return ""
+    if (await store.extent(session_id)).length != length:  # damage was found meanwhile: indexes have moved
+        return ""
+    before = state.turns_before - sum(1 for entry in tail[: state.tail_start - first] if entry.human)
     history.resume(
-        Transcript.resumed(
-            history.session_id,
-            head,
-            tail,
-            length=length,
-            last_seq=last_seq,
-            turns_before=before,
-        ),
-        frozenset(saved.interrupted),
+        Transcript.resumed(session_id, head, tail, length=length, last_seq=last_seq, turns_before=before),
+        frozenset(state.interrupted),
         shown.values(),
     )
     try:
-        manager.compactor.cache.restore(saved, shown, counter)
+        cache.restore(state, shown, counter)
     except (IndexError, KeyError, ValueError) as problem:
-        manager.compactor.drop_lines()
-        manager.warnings.note("repair", f"its checkpoint makes no sense ({type(problem).__name__}); it is left out")
-        return False
-    manager.restore(saved)
-    log.info("session %s: resumed from a checkpoint, %d of %d messages read", history.session_id, len(tail), length)
-    return True
+        cache.clear()
+        return f"its checkpoint makes no sense ({type(problem).__name__}); it is left out"
+    log.info("session %s: resumed from a checkpoint, %d of %d messages read", session_id, len(tail), length)
+    return None
 
 
-async def _saved(manager: ContextManager) -> SessionState | None:
-    data = await manager.store.load_checkpoint(manager.history.session_id)
+async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:
+    """Return what was saved beside a history, and why it cannot be used if so."""
+    data = await store.load_checkpoint(session_id)
     if not data:
-        return None
+        return None, ()
     try:
-        return await in_thread(load, data) if len(data) > _LARGE else load(data)
+        return (await in_thread(load, data) if len(data) > _LARGE else load(data)), ()
     except ValueError as problem:
-        text = f"its checkpoint cannot be used ({problem}); the view is made anew from the history"
-        manager.warnings.note("repair", text)
-        return None
+        return None, (f"its checkpoint cannot be used ({problem}); the view is made anew from the history",)
 
 
-async def save(manager: ContextManager, counter: TokenCounter) -> None:
-    """Keep what a resumed session goes on from. A store that refuses is no reason to fail: only speed is lost."""
-    saved = manager.saved(counter)
+async def save(store: Store, session_id: str, state: SessionState) -> None:
+    """Save what a resumed session continues from. If the store refuses it, only speed is lost: log that."""
     try:
-        data = await in_thread(dump, saved)
-        await manager.store.save_checkpoint(manager.history.session_id, saved.covered, data)
+        data = await in_thread(dump, state)
+        await store.save_checkpoint(session_id, state.covered_count, data)
     except StoreError as problem:
-        log.warning("session %s: its checkpoint was not saved: %s", manager.history.session_id, problem)
+        log.warning("session %s: its checkpoint was not saved: %s", session_id, problem)

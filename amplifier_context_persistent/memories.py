@@ -79,7 +79,7 @@ def _room_at(manager: ContextManager, provider: object) -> tuple[int, str]:
         safety_margin=config.safety_margin,
     )
     name = name_of(provider)
-    room = manager.compactor.limits(budget.tokens, (name, model_of(provider) or "")).room
+    room = manager.compactor.limits(budget.tokens, (name, model_of(provider) or "")).capacity
     window = context_window(provider)
     if window is None or budget.capped_from is not None:
         return room, f"the budget of {budget.tokens:,} (`max_tokens`)"

@@ -124,7 +124,7 @@ async def _copy(source_address: str, target_address: str) -> Figures:
     saved = load(data) if data else None
     assert data, "the first store has no checkpoint"
     assert saved, "its checkpoint is not ours"
-    await target.save_checkpoint(_SESSION, saved.start, data)
+    await target.save_checkpoint(_SESSION, saved.tail_start, data)
     await source.close()
     await target.close()
     _on_disk(Path(target_address.partition(":")[2]))

@@ -60,7 +60,7 @@ def recorded() -> Path:
 @pytest.fixture(autouse=True)
 def empty_shared_cache() -> None:
     """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
-    shared_cache.forget()
+    shared_cache.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

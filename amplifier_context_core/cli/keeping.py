@@ -75,7 +75,9 @@ async def _copy(old: Store, new: Store, name: str) -> int:
         data = await old.load_checkpoint(name)
         if data:
             saved = load(data)
-            await new.save_checkpoint(name, saved.covered if saved else 0, data)  # the compat room's stand for none
+            await new.save_checkpoint(
+                name, saved.covered_count if saved else 0, data
+            )  # the compat room's stand for none
     except (ContextError, OSError):
         await new.delete(name)
         raise

@@ -1,14 +1,17 @@
-"""The shelf of lines: which one serves a budget, when it is due to be compacted, what is kept of them for a resume.
+"""The views in use, one for each budget: a least recently used cache.
 
-Not locked: `Compactor` lets one task in at a time.
+A side call with a small window does not disturb the long view, and a request that goes back to the larger budget finds
+the old prefix unchanged. The cache also makes views: from the start of the history, or from a checkpoint that another
+session with the same history made.
+
+Not locked: the `Compactor` lets one task in at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
@@ -19,53 +22,46 @@ from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
-from .meter import Units
-from .session_state import SessionState, UncompactedViewState, ViewState, counter_name, view_state, with_rounds
-from .shared_cache import any_checkpoint, known_checkpoint, remember_checkpoint
+from . import shared_cache
+from .session_state import SessionState, UncompactedViewState, rehydrate
 from .short_forms import ShortForms
-from .view import MIN_BUDGET_RATIO, View, ViewBook
+from .trigger import TokenLimits, compaction_threshold
+from .view import View
 
-_BREATHE = 500  # entries hashed in between two breaths of the event loop
-_READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (PEERS.md)
-_COMPACTION_PRICE = 1.15  # of a fresh token: what a token costs more that was cached and must be written again
-_LEAST_TARGET = 0.8  # of the target: lower, and chapters would be most of the view
-_LEAST_OUTPUT = 64  # tokens a tool output may always show
-_BEHIND = 5_000  # entries a checkpoint may be behind the newest to be kept beside it
+MAX_VIEWS = 4
+MAX_BUDGETS = 32  # budgets whose view is remembered
+MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
+_MIN_OUTPUT = 64  # tokens a tool output may always show
+_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 _NOT_SHOWN = {"max_tokens", "strict", "strict_config", "on_interrupt", "on_conflict", "search_index"}  # settings
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLimits:
-    """The figures one request is held to, in tokens as we count them but for the budgets.
+class Selection:
+    """The view that serves a request.
 
     Attributes:
-        budget: as asked for, in the provider's tokens.
-        accepted: the budget, or less where the provider has refused a smaller request, in its tokens.
-        units: the conversion to the provider's tokens that the other figures were made with.
-        room: what the view may hold.
-        trigger: above this it is compacted.
-        target: what a compaction brings it down to.
-        clear: what a compaction must free.
+        view: the view, up to date with the history.
+        reason: why it must be compacted first, ``trigger`` or ``hard limit``; None when it need not.
+        history_version: of the history that the view is up to date with: revision, length, interrupted turns.
+        cache_version: of the cache.
     """
 
-    budget: int
-    accepted: int
-    units: Units
-    room: int
-    trigger: int
-    target: int
-    clear: int
-
-    def reported(self, counted: int) -> int:
-        """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
-        return min(self.units.limit(counted), self.accepted)
+    view: View
+    reason: str | None
+    history_version: tuple[int, int, frozenset[int]]
+    cache_version: int
 
 
 class ViewCache:
-    """The lines of a session.
+    """The views of a session.
 
-    Attributes:
-        book: the lines, by the budgets they serve.
+    Args:
+        history: what is stored.
+        config: the session's settings.
+        ladder: strategies of a compaction, as part of `compatibility_key`.
+        pins: seqs pinned by command.
+        short_forms: short forms of tool results.
     """
 
     def __init__(
@@ -76,147 +72,159 @@ class ViewCache:
         pins: Collection[int],
         short_forms: ShortForms,
     ) -> None:
-        self.book = ViewBook()
+        self._views: list[View] = []  # least recently used first
+        self._by_budget: dict[int, View] = {}  # the view that served a budget last
+        self._changes = 0
         self._history = history
         self._config = config
         self._ladder = ladder
         self._pins = pins
         self._short_forms = short_forms
-        self._starts: dict[
-            int, UncompactedViewState
-        ] = {}  # by the budget served: to be made as before the session was resumed
-        self._starts_kind = ""
+        self._uncompacted: dict[int, UncompactedViewState] = {}  # by budget served: of a resumed session, to be made
+        self._uncompacted_key = ""
 
-    # -- choosing ---------------------------------------------------------------------------------------------------
+    # -- least recently used ------------------------------------------------------------------------------------------
 
-    async def choose(
-        self, history: Snapshot, limits: TokenLimits, system_tokens: int, counter: TokenCounter
-    ) -> tuple[View, str | None]:
-        """The line to serve this budget, and why it must be compacted first; None when it need not."""
-        await self._restart(limits.budget, counter)
-        alive: list[View] = []
-        for line in self.book.candidates(limits.budget):
-            if not await self._refresh(line, history):
-                continue
-            alive.append(line)
-            if system_tokens + line.tokens <= self.due(line, limits, system_tokens):
-                self.book.serve(limits.budget, line)
-                return line, None
-        source = self.book.source(limits.budget)
-        if source is not None and source not in alive and not await self._refresh(source, history):
-            source = None  # the history it stood for was edited
-        if source is None:
-            await self._history.load()  # a line from the start
-            source = await self._new_line(self._history.snapshot(), limits, counter)
-            if system_tokens + source.tokens <= self.due(source, limits, system_tokens):
-                self.book.serve(limits.budget, source)
-                return source, None
-        tokens = system_tokens + source.tokens
-        over = tokens > limits.room
-        last = source.backoff
-        if last is not None and last.applies_to(limits.room):
-            # Over the budget only for rounds still open, another attempt is worth it as soon as there is more to cover.
-            idle = (
-                source.compactable_count <= last.compactable_count
-                if over and not last.infeasible
-                else tokens < last.retry_at_tokens
-            )
-            if idle:
-                self.book.serve(limits.budget, source)
-                return source, None
-        return source, "hard limit" if over else "trigger"
+    @property
+    def views(self) -> Collection[View]:
+        """All views, the least recently used first."""
+        return tuple(self._views)
 
-    def due(self, line: View, limits: TokenLimits, system_tokens: int) -> int:
-        """Tokens above which a line is compacted.
+    @property
+    def by_budget(self) -> Mapping[int, View]:
+        """The view that served each budget last."""
+        return dict(self._by_budget)
 
-        Under ``cadence: auto`` that is where carrying what came since the last compaction has cost as much as another
-        compaction will: the point at which renting and buying break even. With a view of `base` tokens after it, of
-        which the next would write `rewritten` anew, and `growth` tokens a request, that is
-        base + sqrt(2 * compaction / read * rewritten * growth). At most it is the threshold, which there is a share of
-        what the system prompt leaves: a long prompt must not make compactions frequent.
-        """
-        if self._config.cadence == "fixed" or not self._config.auto_compact:
-            return limits.trigger
-        beside = max(0.0, 1 - system_tokens / limits.room)
-        most = limits.room - int((limits.room - limits.trigger) * beside)
-        if line.checkpoint is None or not line.tail_tokens:
-            return most  # nothing to go by yet
-        base = system_tokens + line.checkpoint.tokens
-        growth = line.tail_tokens / max(1, line.responses_since_checkpoint)
-        carried = math.sqrt(2 * _COMPACTION_PRICE / _READ_PRICE * _rewritten(line.checkpoint) * growth)
-        return min(most, max(base + limits.clear, int(base + carried)))
+    def touch(self, budget: int, view: View) -> None:
+        """Note that a view serves a budget now."""
+        self._changes += 1
+        if view in self._views:
+            self._views.remove(view)
+        self._views.append(view)
+        self._by_budget.pop(budget, None)
+        self._by_budget[budget] = view
+        if len(self._by_budget) > MAX_BUDGETS:
+            del self._by_budget[next(iter(self._by_budget))]
+        if len(self._views) > MAX_VIEWS:
+            self.drop(self._views[0])
 
-    def target(self, line: View, limits: TokenLimits, system_tokens: int) -> int:
-        """Tokens a compaction brings a line down to: in proportion, where it is due before its threshold."""
-        early = self.due(line, limits, system_tokens) / limits.trigger
-        return max(1, int(limits.target * min(max(early, _LEAST_TARGET), 1)))
+    def replace(self, old: View, new: View) -> None:
+        """Let a view serve all budgets that another one served, and drop that one."""
+        self._changes += 1
+        self._by_budget = {budget: new if view is old else view for budget, view in self._by_budget.items()}
+        if old in self._views:
+            self._views.remove(old)
 
-    async def _restart(self, budget: int, counter: TokenCounter) -> None:
-        """Make the view without a checkpoint that served this budget before the session was resumed."""
-        start = self._starts.pop(budget, None)
-        if start is None or self._starts_kind != self.kind(counter):
-            return
-        await self._history.load()
-        line = self._line_of(None, start.budget, start.output_limit, counter)
-        line.backoff = start.backoff
-        if await self._refresh(line, self._history.snapshot()):
-            self.book.serve(budget, line)
+    def drop(self, view: View) -> None:
+        """Drop a view."""
+        self._changes += 1
+        if view in self._views:
+            self._views.remove(view)
+        self._by_budget = {budget: kept for budget, kept in self._by_budget.items() if kept is not view}
 
     def clear(self) -> None:
-        """Drop all lines, and what a resumed session would make some of them from."""
-        self.book.clear()
-        self._starts.clear()
+        """Drop all views, those of a resumed session that are still to be made too."""
+        self._changes += 1
+        self._views.clear()
+        self._by_budget.clear()
+        self._uncompacted.clear()
 
-    async def _refresh(self, line: View, history: Snapshot) -> bool:
-        unchanged = self._history.unchanged_since(line.revision)
+    def _eligible(self, budget: int) -> list[View]:
+        """Return the views that may serve a budget: the one that served it last, then the largest first."""
+        last = self._by_budget.get(budget)
+        near = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget and view is not last]
+        near.sort(key=lambda view: view.tokens, reverse=True)
+        return [last, *near] if last else near
+
+    def _base_for(self, budget: int) -> View | None:
+        """Return the view that a checkpoint for this budget is made from: its own, else the smallest larger one."""
+        last = self._by_budget.get(budget)
+        if last:
+            return last
+        larger = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget]
+        return min(larger, key=lambda view: view.budget, default=None)
+
+    # -- selecting ----------------------------------------------------------------------------------------------------
+
+    async def select(self, limits: TokenLimits, system_tokens: int, counter: TokenCounter) -> Selection:
+        """Return the view that serves a request, and why it must be compacted first."""
+        history = self._history.snapshot()
+        await self._restore_uncompacted(limits.budget, counter)
+        refreshed: list[View] = []
+        for view in self._eligible(limits.budget):
+            if not await self._refresh(view, history):
+                continue
+            refreshed.append(view)
+            if system_tokens + view.tokens <= self.threshold(view, limits, system_tokens):
+                return self.served(limits.budget, view, history)
+        base = self._base_for(limits.budget)
+        if base is not None and base not in refreshed and not await self._refresh(base, history):
+            base = None  # the history it stood for was edited
+        if base is None:
+            await self._history.load()
+            history = self._history.snapshot()
+            base = await self._made(history, limits, counter)
+            if system_tokens + base.tokens <= self.threshold(base, limits, system_tokens):
+                return self.served(limits.budget, base, history)
+        tokens = system_tokens + base.tokens
+        if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
+            return self.served(limits.budget, base, history)
+        reason = "hard limit" if tokens > limits.capacity else "trigger"
+        return Selection(base, reason, self._history_version(history), self._changes)
+
+    def served(self, budget: int, view: View, history: Snapshot) -> Selection:
+        """Select a view that is up to date with this history as it is, and note that it serves the budget."""
+        self.touch(budget, view)
+        return Selection(view, None, self._history_version(history), self._changes)
+
+    def kept(self, budget: int, selection: Selection) -> Selection:
+        """Select the same view as it is, and note that it serves the budget."""
+        self.touch(budget, selection.view)
+        return replace(selection, reason=None, cache_version=self._changes)
+
+    def is_current(self, selection: Selection) -> bool:
+        """True if neither the history nor the cache changed since the selection."""
+        seen = selection.history_version, selection.cache_version
+        return seen == (self._history_version(self._history.snapshot()), self._changes)
+
+    def _history_version(self, history: Snapshot) -> tuple[int, int, frozenset[int]]:
+        return history.revision, len(history), self._history.interrupted
+
+    def threshold(self, view: View, limits: TokenLimits, system_tokens: int) -> int:
+        """Return the size of a view, its system prompt included, above which it is compacted."""
+        adaptive = self._config.cadence != "fixed" and self._config.auto_compact
+        growth = view.growth if adaptive else None
+        return compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
+
+    async def _refresh(self, view: View, history: Snapshot) -> bool:
+        """Bring a view up to date; if its checkpoint does not stand for this history, drop it and return False."""
+        unchanged = self._history.unchanged_since(view.revision)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
-        revised = line.revision not in (-1, history.revision)
-        if not await line.update(history, unchanged, self._history.interrupted):
-            self.book.drop(line)
+        revised = view.revision not in (-1, history.revision)
+        if not await view.update(history, unchanged, self._history.interrupted):
+            self.drop(view)
             return False
-        if revised and (newest := _newest_human(history)) and not line.mentions(newest):
-            await line.show_verbatim(newest, history)  # newer ones were taken out of the history
+        if revised and (newest := _newest_human(history)) and not view.mentions(newest):
+            await view.show_verbatim(newest, history)  # newer ones were taken out of the history
         return True
 
-    async def _new_line(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> View:
-        """A line from the start of the history, or from a checkpoint that a session with the same history has made."""
-        line = self.line(None, limits, counter)
-        if any_checkpoint() and sum(entry.tokens for entry in history[-5_000:]) > limits.trigger:
-            inherited = await self._inherited(history, limits, counter)
-            if inherited:
-                line = self.line(inherited, limits, counter)
-        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
-        await line.update(history, len(history), self._history.interrupted)
-        for seq in self._pins:  # a checkpoint of another session knows nothing of them
-            await line.show_verbatim(seq, history)
-        return line
+    async def show_verbatim(self, seqs: Collection[int]) -> None:
+        """Show entries that were folded, clipped or dropped verbatim again, in every view."""
+        self._changes += 1
+        history = self._history.snapshot()
+        for view in self.views:
+            if await self._refresh(view, history):
+                for seq in seqs:
+                    await view.show_verbatim(seq, history)
 
-    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
-        digest = b""
-        best: Checkpoint | None = None
-        kind = self.kind(counter)
-        for index, entry in enumerate(history[history.leading :]):
-            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain_hash(digest, entry.seq, content)
-            found = known_checkpoint(kind, digest)
-            # It must be neither too large nor made for far less room. Its marks are right: seqs are in the hash.
-            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
-                best = found if found.tokens <= limits.trigger else best
-            if index % _BREATHE == _BREATHE - 1:
-                await asyncio.sleep(0)
-        return best
+    # -- making -------------------------------------------------------------------------------------------------------
 
-    def kind(self, counter: TokenCounter) -> str:
-        """What must be the same for a checkpoint to serve in another session: how it is counted and how it is shown."""
-        # Core's own keys only: a module may have an address with a password among its.
-        shown = set(Config.model_fields) - _NOT_SHOWN
-        return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(include=shown)}"
+    def new_view(self, checkpoint: Checkpoint | None, limits: TokenLimits, counter: TokenCounter) -> View:
+        """Return a view for a budget, without any entries yet."""
+        output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
+        return self._new_view(checkpoint, limits.budget, output_limit, counter)
 
-    def line(self, checkpoint: Checkpoint | None, limits: TokenLimits, counter: TokenCounter) -> View:
-        limit = max(_LEAST_OUTPUT, int(limits.room * self._config.output_share))
-        return self._line_of(checkpoint, limits.budget, limit, counter)
-
-    def _line_of(
+    def _new_view(
         self, checkpoint: Checkpoint | None, budget: int, output_limit: int, counter: TokenCounter, revision: int = -1
     ) -> View:
         return View(
@@ -231,93 +239,97 @@ class ViewCache:
             revision=revision,
         )
 
-    async def show_verbatim(self, seqs: Collection[int]) -> None:
-        """Show entries that were folded, clipped or dropped verbatim again, on every line."""
-        history = self._history.snapshot()
-        for line in self.book.lines:
-            if await self._refresh(line, history):
-                for seq in seqs:
-                    await line.show_verbatim(seq, history)
+    async def _made(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> View:
+        """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
+        view = self.new_view(None, limits, counter)
+        if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
+            inherited = await self._inherited(history, limits, counter)
+            if inherited:
+                view = self.new_view(inherited, limits, counter)
+        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
+        await view.update(history, len(history), self._history.interrupted)
+        for seq in self._pins:  # a checkpoint of another session knows nothing of them
+            await view.show_verbatim(seq, history)
+        return view
 
-    # -- kept beside the history -----------------------------------------------------------------------------------
+    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
+        digest = b""
+        best: Checkpoint | None = None
+        key = self.compatibility_key(counter)
+        for index, entry in enumerate(history[history.leading :]):
+            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+            digest = chain_hash(digest, entry.seq, content)
+            found = shared_cache.get(key, digest)
+            # It must be neither too large nor made for a far smaller budget. Its marks are right: seqs are in the hash.
+            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
+                best = found if found.tokens <= limits.threshold else best
+            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        return best
 
-    def saved(self, counter: TokenCounter) -> SessionState:
-        """The lines whose checkpoints stand for this history, as they are kept."""
-        history = self._history.snapshot()
-        body = history.leading
-        lines = [(line, line.checkpoint) for line in self.book.lines if line.checkpoint and self._stands(line)]
-        # A checkpoint far behind the others would make a resumed session read all that came after it.
-        newest = max((checkpoint.covered for _, checkpoint in lines), default=0)
-        lines = [(line, checkpoint) for line, checkpoint in lines if checkpoint.covered >= newest - _BEHIND]
-        start = body + min(checkpoint.covered for _, checkpoint in lines) if lines else 0
-        numbers = {id(line): number for number, (line, _) in enumerate(lines)}
-        return SessionState(
-            counter_name(counter),
-            self.kind(counter),
-            body,
-            start,
-            body + newest if lines else 0,
-            self._history.turn_count - sum(1 for entry in history[start:] if entry.human) if start else 0,
-            tuple(view_state(line.budget, line.output_limit, made, line.backoff) for line, made in lines),
-            tuple((budget, numbers[id(line)]) for budget, line in self.book.serving if id(line) in numbers),
-            starts=tuple(
-                UncompactedViewState(budget, line.budget, line.output_limit, line.backoff)
-                for budget, line in self.book.serving
-                if line.checkpoint is None
-            ),
-        )
+    def compatibility_key(self, counter: TokenCounter) -> str:
+        """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
+        # Core's own keys only: a module may have an address with a password among its.
+        shown = set(Config.model_fields) - _NOT_SHOWN
+        return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(include=shown)}"
 
-    def _stands(self, line: View) -> bool:
-        covered = line.checkpoint.covered if line.checkpoint else 0
-        return self._history.unchanged_since(line.revision) >= covered
+    # -- resuming -----------------------------------------------------------------------------------------------------
 
-    def restore_starts(self, saved: SessionState) -> None:
-        """Make the views without a checkpoint as before, each when its budget is asked for."""
-        self._starts = {start.serving: start for start in saved.starts}
-        self._starts_kind = saved.kind
+    def valid_views(self) -> list[View]:
+        """Return the views whose checkpoints stand for the history as it is now."""
+        return [
+            view
+            for view in self._views
+            if view.checkpoint and self._history.unchanged_since(view.revision) >= view.checkpoint.covered
+        ]
 
-    def restore(self, saved: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
-        """Go on from what was saved.
+    def restore(self, state: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
+        """Restore the views that have a checkpoint.
 
         Args:
-            saved: what `saved` gave.
+            state: of the session that is resumed.
             entries: by seq, all that its checkpoints show.
             counter: text to tokens.
 
         Raises:
-            KeyError: an entry is missing; nothing was restored.
+            IndexError, KeyError, ValueError: an entry is missing, or the state makes no sense; nothing was restored.
         """
-        lines = [self._restored(line, entries, counter) for line in saved.lines]
-        for line in lines:
-            self.book.serve(line.budget, line)
-            if line.checkpoint:
-                remember_checkpoint(saved.kind, line.checkpoint)
-        for budget, number in saved.serving:
-            if 0 <= number < len(lines):
-                self.book.serve(budget, lines[number])
-
-    def _restored(self, saved: ViewState, entries: Mapping[int, Entry], counter: TokenCounter) -> View:
         revision = self._history.snapshot().revision
-        line = self._line_of(with_rounds(saved, entries), saved.budget, saved.output_limit, counter, revision)
-        line.backoff = saved.backoff
-        return line
+        views: list[View] = []
+        for saved in state.views:
+            view = self._new_view(rehydrate(saved, entries), saved.budget, saved.output_limit, counter, revision)
+            view.backoff = saved.backoff
+            views.append(view)
+        for view in views:
+            self.touch(view.budget, view)
+            if view.checkpoint:
+                shared_cache.put(state.compatibility_key, view.checkpoint)
+        for budget, number in state.by_budget:
+            if 0 <= number < len(views):
+                self.touch(budget, views[number])
+
+    def restore_uncompacted(self, state: SessionState) -> None:
+        """Note the views without a checkpoint; each is made when its budget is asked for."""
+        self._uncompacted = {saved.served_budget: saved for saved in state.uncompacted_views}
+        self._uncompacted_key = state.compatibility_key
+
+    async def _restore_uncompacted(self, budget: int, counter: TokenCounter) -> None:
+        """Make the view without a checkpoint that served this budget before the session was resumed."""
+        saved = self._uncompacted.pop(budget, None)
+        if saved is None or self._uncompacted_key != self.compatibility_key(counter):
+            return
+        await self._history.load()
+        view = self._new_view(None, saved.budget, saved.output_limit, counter)
+        view.backoff = saved.backoff
+        if await self._refresh(view, self._history.snapshot()):
+            self.touch(budget, view)
 
 
 def _newest_human(history: Snapshot) -> int:
-    """Seq of the newest message of a person that is for the model; 0 when none is loaded."""
+    """Return the seq of the newest message of a person that is for the model; 0 when none is loaded."""
     for index in range(len(history) - 1, -1, -1):
         if index in history.gap:
             break
         if history[index].human and not is_left_out(history[index].message):
             return history[index].seq
     return 0
-
-
-def _rewritten(checkpoint: Checkpoint) -> int:
-    """Tokens that the next compaction will write anew, about: the newest chapter, and what stands after it."""
-    tokens = 0
-    for segment in reversed(checkpoint.segments):
-        tokens += segment.tokens
-        if segment.chapter:
-            break
-    return tokens

@@ -1,7 +1,7 @@
-"""Compactor: what the model is sent, and the compactions that keep it within its budget.
+"""The views of a session as requests ask for them, and the compactions that keep them within their budgets.
 
-One task at a time works on the lines (`_gate`); no gate and no lock is held while handlers are told. A compaction in
-flight is waited for, not repeated; a handler that asks for a view gets the one there is.
+One task at a time works on the views (`gate`). Neither the gate nor any lock is held while event handlers run. A
+compaction in flight is waited for, not repeated. A handler that asks for a view gets the one that there is.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..compaction.checkpoint import Checkpoint, Segment
+from ..compaction.checkpoint import Checkpoint
 from ..compaction.ladder import LadderResult, run_ladder
-from ..compaction.protected import mark_protected, protected_tokens
+from ..compaction.protected import protected_tokens
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
@@ -30,42 +30,69 @@ from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
-from .cache import TokenLimits, ViewCache
+from . import shared_cache
+from .cache import Selection, ViewCache
 from .figures import announcement, clipped_floor, outcome, overflow
 from .meter import Key, Meter
-from .session_state import SessionState
+from .sent_view import SentView, shared_prefix_tokens
 from .session_warnings import SessionWarnings
-from .shared_cache import remember_checkpoint
 from .short_forms import ShortForms
-from .view import CompactionBackoff, View, round_of
+from .trigger import TokenLimits, back_off, compaction_target, token_limits
+from .view import View
 
 log = logging.getLogger(__name__)
 
-_CLEAR_SHARE = 0.05  # of the budget: what a compaction must free to be worth a broken prefix, unless config says
-_BREATHE = 500  # entries hashed in between two breaths of the event loop
+_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 
 
-@dataclass(slots=True)
-class SentView:
-    """What was handed out last, for the meter, for events and for reports."""
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """A compaction that is about to happen.
 
-    limits: TokenLimits
-    key: Key
-    system: list[RenderedMessage]
-    messages: list[RenderedMessage]
-    counted: int
-    prefix: int
-    view: View
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A compaction that is about to happen."""
+    Attributes:
+        reason: ``trigger``, ``hard limit`` or ``manual``.
+        selection: the view to compact.
+        limits: of the request.
+        system_tokens: of the system prompt, counted.
+        counter: text to tokens.
+        focus: what a summary should dwell on, for this compaction alone.
+        required: seqs that must stay verbatim.
+    """
 
     reason: str
-    source: View
+    selection: Selection
+    limits: TokenLimits
+    system_tokens: int
+    counter: TokenCounter
     focus: str | None = None
-    protect: frozenset[int] = field(default_factory=frozenset[int])
+    required: frozenset[int] = frozenset()
+
+    @property
+    def view(self) -> View:
+        """The view to compact."""
+        return self.selection.view
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the view with its system prompt."""
+        return self.system_tokens + self.view.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What became of a compaction.
+
+    Attributes:
+        selection: the view that serves the budget now.
+        ladder: what the strategies did; None when there was nothing for them to work on.
+        invalidated_tokens: of the prefix that the compaction gave up; None when nothing was gained, and it was dropped.
+        report: the figures of ``context:post_compact``; None when nothing was gained.
+    """
+
+    selection: Selection
+    ladder: LadderResult | None = None
+    invalidated_tokens: int | None = None
+    report: dict[str, Any] | None = None
 
 
 class Compactor:
@@ -73,10 +100,13 @@ class Compactor:
 
     Attributes:
         last_sent: the view handed out last; None before the first.
-        compactions: accepted so far.
-        saved_tokens: that they freed together.
+        compactions: accepted so far. When it grows, the session's state has changed and is to be saved.
+        tokens_saved: that they freed together.
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
+        focus: what a summary should dwell on.
+        gate: held by the task that works on the views.
+        cache: the views.
     """
 
     def __init__(
@@ -88,11 +118,10 @@ class Compactor:
         observers: Observers,
         hooks: Hooks | None,
         warnings: SessionWarnings,
-        save: Callable[[], Awaitable[None]],
     ) -> None:
         self.last_sent: SentView | None = None
         self.compactions = 0
-        self.saved_tokens = 0
+        self.tokens_saved = 0
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
         self.focus: str | None = None
@@ -103,11 +132,9 @@ class Compactor:
         self._observers = observers
         self._hooks = hooks
         self._warnings = warnings
-        self._save = save
         self.gate = Gate()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
-        self._last_climb: LadderResult | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -118,67 +145,60 @@ class Compactor:
         key: Key,
         counter: TokenCounter,
         *,
-        protect: frozenset[int] = frozenset(),
+        required: frozenset[int] = frozenset(),
         compact: bool = True,
     ) -> SentView:
-        """The view for one request.
+        """Return the view for one request.
 
         Args:
             budget: tokens, as the provider counts them.
             system: the system prompt, sent before the view.
             key: provider and model.
             counter: text to tokens.
-            protect: seqs that must stay verbatim in this view.
-            compact: may it be compacted for this? False only looks.
+            required: seqs that must stay verbatim in this view.
+            compact: false to take the view as it is, even above its threshold.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
         limits = self.limits(budget, key)
         system_tokens = sum(shown.tokens for shown in system)
+        selection: Selection | None = None
         while True:
             async with self.gate:
-                history = self._history.snapshot()
-                line, reason = await self.cache.choose(history, limits, system_tokens, counter)
-                tokens = system_tokens + line.tokens
-                if reason is None or not compact or (inside_handler(self) and tokens <= limits.room):
-                    view = await self._hand_out(line, limits, key, system)
-                    break
-                plan = _Plan(reason, line, protect=protect)
+                selection = await self._current(selection, limits, system_tokens, counter)
                 handling = inside_handler(self)
-                flight, first = self._in_flight, self._in_flight is None
+                fits = system_tokens + selection.view.tokens <= limits.capacity
+                if selection.reason is None or not compact or (handling and fits):
+                    sent = await self._finish_request(selection.view, limits, key, system)
+                    break
+                flight, is_first = self._in_flight, self._in_flight is None
                 if flight is None:
                     flight = self._in_flight = Future[None]()
-            if (
-                handling and not first
-            ):  # a handler of the compaction in flight asks, over the hard limit: no asking again
-                await self._carried_out(plan, limits, system_tokens, counter)
+            job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, required=required)
+            if handling and not is_first:
+                # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
+                selection = (await self._run(job)).selection
                 continue
-            if not first:
+            if not is_first:
                 await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
                 continue
             try:
-                await self._announced(plan, limits, system_tokens, counter)
+                selection = (await self._compact_with_hooks(job)).selection
             finally:
                 self._in_flight = None
                 flight.set_result(None)
-        await self._warnings.tell(self)
-        return view
+        await self._warnings.emit_pending(self)
+        return sent
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
-        """The figures for a budget, as the meter sees them now."""
-        room = self._meter.room(budget, key)
-        config = self._config
-        trigger = int(room * config.compact_threshold) if config.auto_compact else room
-        clear = config.clear_at_least if config.clear_at_least is not None else int(room * _CLEAR_SHARE)
-        target = max(1, int(room * config.target_usage))
-        accepted = self._meter.accepted(budget, key)
-        return TokenLimits(budget, accepted, self._meter.units(key), room, max(1, trigger), target, clear)
+        """Return the limits of a request, as the meter sees them now."""
+        return token_limits(self._config, self._meter, budget, key)
 
     async def compact_now(
         self, focus: str | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
-        """Compact at once, whatever the trigger says; the report, or None when there was nothing to free."""
+        """Compact whatever the threshold; return the report, or None when there was nothing to free."""
         if inside_handler(self):
             return None  # a handler of a compaction asks for another: there would be no end to it
         while (flight := self._in_flight) is not None:
@@ -186,9 +206,10 @@ class Compactor:
         flight = self._in_flight = Future[None]()
         try:
             async with self.gate:
-                history = self._history.snapshot()
-                line, _ = await self.cache.choose(history, limits, system_tokens, counter)
-            return await self._announced(_Plan("manual", line, focus), limits, system_tokens, counter)
+                selection = await self.cache.select(limits, system_tokens, counter)
+            job = CompactionJob("manual", selection, limits, system_tokens, counter, focus)
+            result = await self._compact_with_hooks(job)
+            return result.report
         finally:
             self._in_flight = None
             flight.set_result(None)
@@ -206,275 +227,203 @@ class Compactor:
                     raise PinRefused(f"m{seq}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
-    def drop_lines(self) -> None:
-        """Forget every rendering; the next view is made from the history."""
+    def drop_views(self) -> None:
+        """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
         self.last_sent = None
 
-    def forget(self) -> None:
-        """The history was cleared: forget everything derived from it."""
-        self.drop_lines()
+    def reset(self) -> None:
+        """Drop everything that derives from a history that was cleared."""
+        self.drop_views()
         self.pins.clear()
         self.short_forms.clear()
-        self._warnings.forget()
+        self._warnings.reset()
         self.focus = None
-
-    def round_tokens(self, seqs: Collection[int], history: Snapshot) -> int:
-        """Tokens of the rounds that hold these entries, each round once: what stays together is pinned together."""
-        rounds = {held.first: held.tokens for seq in seqs if (held := round_of(seq, history))}
-        return sum(rounds.values())
-
-    # -- kept beside the history -----------------------------------------------------------------------------------
-
-    def saved(self, counter: TokenCounter) -> SessionState:
-        """What a resumed session goes on from."""
-        return replace(
-            self.cache.saved(counter),
-            corrections=tuple((*key, replace(known)) for key, known in self._meter.corrections.items()),
-            pins=tuple(sorted(self.pins)),
-            summaries=tuple((seq, dict(short)) for seq, short in self.short_forms.known.items()),
-            at_once=tuple((seq, dict(short)) for seq, short in self.short_forms.at_once.items()),
-            interrupted=tuple(sorted(self._history.interrupted)),
-            focus=self.focus,
-            compactions=self.compactions,
-            tokens_saved=self.saved_tokens,
-            warned=tuple(sorted(self._warnings.kinds)),
-        )
-
-    def restore_figures(self, saved: SessionState) -> None:
-        """Of what was saved, all but the checkpoints."""
-        for provider, model, known in saved.corrections:
-            self._meter.corrections[provider, model] = known
-        self.cache.restore_starts(saved)
-        self.pins.update(saved.pins)
-        self.short_forms.restore(saved.summaries, saved.at_once)
-        self.focus = saved.focus
-        self.compactions, self.saved_tokens = saved.compactions, saved.tokens_saved
-        self._warnings.kinds.update(saved.warned)
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
-    async def _announced(
-        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter
-    ) -> dict[str, Any] | None:
-        """Tell handlers, compact if none objects, tell them what came of it."""
-        line = plan.source
-        tokens = system_tokens + line.tokens
-        answer = await emit(self._hooks, self, PRE_COMPACT, self._figures(plan, limits, system_tokens))
-        if answer.denied and tokens <= limits.room:
-            self._not_worth_it(line, system_tokens, limits)
-            log.info("a handler postponed the compaction%s", f": {answer.reason}" if answer.reason else "")
-            return None
-        plan.focus = "\n\n".join(part for part in (plan.focus, answer.injected) if part) or None
-        return await self._carried_out(plan, limits, system_tokens, counter)
+    async def _current(
+        self, selection: Selection | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
+    ) -> Selection:
+        """Return this selection, or another one if the history or the cache changed since."""
+        if selection is not None and self.cache.is_current(selection):
+            return selection
+        return await self.cache.select(limits, system_tokens, counter)
 
-    def _figures(self, plan: _Plan, limits: TokenLimits, system_tokens: int) -> dict[str, Any]:
-        """What a compaction is about to work on, for handlers."""
-        line = plan.source
-        due, target = self.cache.due(line, limits, system_tokens), self._target(plan, limits, system_tokens)
-        tokens = system_tokens + line.tokens
-        return announcement(plan.reason, len(line.view()), tokens, limits, due=due, target=target)
+    async def _compact_with_hooks(self, job: CompactionJob) -> CompactionResult:
+        """Announce a compaction, and run it unless a handler postpones it."""
+        decision = await emit(self._hooks, self, PRE_COMPACT, self._announcement(job))
+        if decision.denied and job.tokens <= job.limits.capacity:
+            log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
+            return CompactionResult(self._back_off(job))
+        focus = "\n\n".join(part for part in (job.focus, decision.injected) if part) or None
+        return await self._run(replace(job, focus=focus))
 
-    def _target(self, plan: _Plan, limits: TokenLimits, system_tokens: int) -> int:
-        if plan.reason == "manual":
-            return limits.target  # whoever asks twice gets the same
-        return self.cache.target(plan.source, limits, system_tokens)
+    def _announcement(self, job: CompactionJob) -> dict[str, Any]:
+        """Return the figures of ``context:pre_compact``."""
+        threshold = self.cache.threshold(job.view, job.limits, job.system_tokens)
+        target = self._target(job)
+        messages = len(job.view.view())
+        return announcement(job.reason, messages, job.tokens, job.limits, threshold=threshold, target=target)
 
-    async def _carried_out(
-        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter
-    ) -> dict[str, Any] | None:
-        """Compact, and tell handlers what came of it; the report, or None when nothing was gained."""
+    def _target(self, job: CompactionJob) -> int:
+        """Return the size that a compaction aims at; a manual one aims at the same size each time."""
+        if job.reason == "manual":
+            return job.limits.target
+        return compaction_target(self.cache.threshold(job.view, job.limits, job.system_tokens), job.limits)
+
+    async def _run(self, job: CompactionJob) -> CompactionResult:
+        """Run a compaction and report its result to observers and handlers."""
         started = time.monotonic()
         async with self.gate:
-            history = self._history.snapshot()
-            # It may have become needless, or another line may serve, while handlers were told.
-            current, reason = await self.cache.choose(history, limits, system_tokens, counter)
-            if plan.reason != "manual":
-                if reason is None:
-                    return None
-                plan.reason = reason
-            plan.source = current
-            report = self._figures(plan, limits, system_tokens)
-            before = system_tokens + current.tokens
-            accepted = await self._compact(plan, limits, system_tokens, counter, history)
-            done = self._last_climb
-            serving = self.cache.book.source(limits.budget) or current
-            after = system_tokens + serving.tokens
-            report["before_messages"] = report["message_count"]
-            report["message_count"] = report["after_messages"] = len(serving.view())
-
-        report |= outcome(before, after, accepted, done, limits.units)
+            # While handlers ran, it may have become needless, or another view may have come to serve the budget.
+            selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter)
+            if job.reason != "manual":
+                if selection.reason is None:
+                    return CompactionResult(selection)
+                job = replace(job, reason=selection.reason)
+            job = replace(job, selection=selection)
+            report, before = self._announcement(job), job.tokens
+            result = await self._compact(job)
+            served = result.selection.view
+            after, messages = job.system_tokens + served.tokens, len(served.view())
+        is_accepted = result.invalidated_tokens is not None
+        report |= {"before_messages": report["message_count"], "message_count": messages, "after_messages": messages}
+        report |= outcome(before, after, result.invalidated_tokens, result.ladder, job.limits.units)
         report |= {
             "target_tokens": report["target"],
             "duration_ms": round((time.monotonic() - started) * 1000, 3),
         }
-        if accepted is not None:
+        if is_accepted:
             self.compactions += 1
-            self.saved_tokens += report["before_tokens"] - report["after_tokens"]
-            await self._save()
+            self.tokens_saved += report["before_tokens"] - report["after_tokens"]
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
         await emit(self._hooks, self, POST_COMPACT, report)
-        await self._note_floor(done, limits, system_tokens)
-        return report if accepted is not None else None
+        await self._warn_of_protected(result, job)
+        return replace(result, report=report if is_accepted else None)
 
-    async def _compact(
-        self, plan: _Plan, limits: TokenLimits, system_tokens: int, counter: TokenCounter, history: Snapshot
-    ) -> int | None:
-        """Make a checkpoint and a line that goes on from it; tokens of prefix given up, or None when not worth it."""
-        line = plan.source
-        draft, later, cost = await line.draft(system_tokens, limits.room)
-        covered = line.compactable_count
-        self._last_climb = None
+    async def _compact(self, job: CompactionJob) -> CompactionResult:
+        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price."""
+        view, limits, counter = job.view, job.limits, job.counter
+        history = self._history.snapshot()
+        draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
+        covered = view.compactable_count
         if not draft.segments or not covered:
-            return self._not_worth_it(line, system_tokens, limits)
-        target = self._target(plan, limits, system_tokens)
+            return CompactionResult(self._back_off(job))
+        target = self._target(job)
         goal = Goal(
             target,
-            limits.room,
+            limits.capacity,
             counter,
             human_tokens=int(target * self._config.protected_human),
             protected_results=self._config.protected_tool_results,
-            chapter_tokens=int(limits.room * self._config.chapter_share),
+            chapter_tokens=int(limits.capacity * self._config.chapter_share),
             summaries=self.short_forms.known,
-            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, plan.focus) if text)) or None,
+            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, job.focus) if text)) or None,
         )
-        done = self._last_climb = await run_ladder(
+        ladder = await run_ladder(
             draft,
             goal,
             self._ladder,
-            trigger=limits.trigger,
+            trigger=limits.threshold,
             pins=self.pins,
-            required=plan.protect,
-            pin_tokens=int(limits.room * self._config.pin_share),
+            required=job.required,
+            pin_tokens=int(limits.capacity * self._config.pin_share),
             recent_tokens=int(target * self._config.protected_recent),
             later=later,
         )
-        for name, why in done.skipped:
+        for name, why in ladder.skipped:
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
-        freed = cost - sum(segment.tokens for segment in done.draft.segments)
-        if freed <= 0 or (plan.reason == "trigger" and freed < limits.clear):
-            return self._not_worth_it(line, system_tokens, limits)
-        from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or plan.protect)
-        checkpoint = await self._checkpoint(line, done, covered, history, limits, counter, from_content=from_content)
-        new = self.cache.line(checkpoint, limits, counter)
+        freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
+        if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
+            return CompactionResult(self._back_off(job), ladder)
+        from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or job.required)
+        checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
+        new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), self._history.interrupted)
-        self._attempted(new, system_tokens, limits, infeasible=protected_tokens(done.draft) > limits.room)
-        given_up = _given_up(line.view(), new.view())
-        if line.budget == limits.budget:
-            self.cache.book.replace(line, new)
-        self.cache.book.serve(limits.budget, new)
-        return given_up
+        is_infeasible = protected_tokens(ladder.draft) > limits.capacity
+        tokens = job.system_tokens + new.tokens
+        new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
+        old_messages, new_messages = view.view(), new.view()
+        invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
+        if view.budget == limits.budget:
+            self.cache.replace(view, new)
+        return CompactionResult(self.cache.served(limits.budget, new, history), ladder, invalidated)
 
-    def _not_worth_it(self, line: View, system_tokens: int, limits: TokenLimits) -> None:
-        """Nothing to gain: the line serves on, and is left alone until it has grown."""
-        self._attempted(line, system_tokens, limits, infeasible=False)
-        self.cache.book.serve(limits.budget, line)
-
-    def _attempted(self, line: View, system_tokens: int, limits: TokenLimits, *, infeasible: bool) -> None:
-        """No other attempt until the view has grown by what an attempt must free."""
-        until = system_tokens + line.tokens + max(1, limits.clear)
-        line.backoff = CompactionBackoff(limits.room, until, line.compactable_count, infeasible)
+    def _back_off(self, job: CompactionJob) -> Selection:
+        """Let the view serve as it is, with no other attempt before it has grown."""
+        job.view.backoff = back_off(job.tokens, job.view.compactable_count, job.limits, infeasible=False)
+        return self.cache.kept(job.limits.budget, job.selection)
 
     async def _checkpoint(
-        self,
-        line: View,
-        done: LadderResult,
-        covered: int,
-        history: Snapshot,
-        limits: TokenLimits,
-        counter: TokenCounter,
-        *,
-        from_content: bool,
+        self, job: CompactionJob, ladder: LadderResult, covered: int, history: Snapshot, *, from_content: bool
     ) -> Checkpoint:
-        base = line.checkpoint
-        name = repr(counter)
+        """Return the checkpoint of a compaction, and let sessions with the same history find it."""
+        base = job.view.checkpoint
+        name = repr(job.counter)
         digest = base.digest if base else b""
-        body = history.leading
-        for index in range(body + (base.covered if base else 0), body + covered):
+        leading = history.leading
+        for index in range(leading + (base.covered if base else 0), leading + covered):
             entry = history[index]
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
             digest = chain_hash(digest, entry.seq, content)
             count_cache.put(name, content, entry.tokens)
-            if index % _BREATHE == _BREATHE - 1:
+            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         checkpoint = Checkpoint(
             covered,
-            base.upto if base and base.covered == covered else history[body + covered - 1].seq,
+            base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
             digest,
-            done.draft.segments,
-            sum(segment.tokens for segment in done.draft.segments),
+            ladder.draft.segments,
+            sum(segment.tokens for segment in ladder.draft.segments),
             self._history.last_seq,
-            limits.budget,
+            job.limits.budget,
             from_content and (base is None or base.from_content),
         )
-        remember_checkpoint(self.cache.kind(counter), checkpoint)
+        shared_cache.put(self.cache.compatibility_key(job.counter), checkpoint)
         return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _hand_out(self, line: View, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]) -> SentView:
+    async def _finish_request(
+        self, view: View, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
+    ) -> SentView:
+        """Return what is handed to a request, and note it for the meter and for reports.
+
+        Raises:
+            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """
         system_tokens = sum(shown.tokens for shown in system)
-        messages, counted = await _fitted(line, limits, system_tokens)
-        if counted > limits.room:
-            text, members = overflow(line.segments(), limits, system_tokens, counted)
+        messages, counted = await _fitted(view, limits, system_tokens)
+        if counted > limits.capacity:
+            text, members = overflow(view.segments(), limits, system_tokens, counted)
             if self._config.strict:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=limits.budget, members=members)
-        limits = replace(limits, trigger=self.cache.due(line, limits, system_tokens))
-        view = SentView(limits, key, list(system), messages, counted, 0, line)
-        if self.last_sent is not None:
-            view.prefix = _shared([*self.last_sent.system, *self.last_sent.messages], [*view.system, *messages])
-        self.last_sent = view
-        return view
+        limits = replace(limits, threshold=self.cache.threshold(view, limits, system_tokens))
+        before = [*self.last_sent.system, *self.last_sent.messages] if self.last_sent else []
+        shared = shared_prefix_tokens(before, [*system, *messages])
+        self.last_sent = SentView(limits, key, tuple(system), messages, counted, shared, view)
+        return self.last_sent
 
-    async def _note_floor(self, done: LadderResult | None, limits: TokenLimits, system_tokens: int) -> None:
-        """Report, once, that what must stay was clipped, that pins found no room, or that a system prompt left none."""
-        if done is None or not (done.clipped_protected or done.refused_pins or system_tokens > limits.trigger):
+    async def _warn_of_protected(self, result: CompactionResult, job: CompactionJob) -> None:
+        """Warn, once, that protected rounds were clipped, that pins found no room, or that the prompt left none."""
+        ladder, limits = result.ladder, job.limits
+        if ladder is None or not (
+            ladder.clipped_protected or ladder.refused_pins or job.system_tokens > limits.threshold
+        ):
             return
-        line = self.cache.book.source(limits.budget)
-        if line is not None and (await _fitted(line, limits, system_tokens))[1] > limits.room:
-            return  # the view that is handed out above its budget will be reported
-        pin_tokens = int(limits.room * self._config.pin_share)
-        text, members = clipped_floor(done, limits, system_tokens, pin_tokens)
+        if (await _fitted(result.selection.view, limits, job.system_tokens))[1] > limits.capacity:
+            return  # the view that is handed out above its budget is reported by itself
+        pin_tokens = int(limits.capacity * self._config.pin_share)
+        text, members = clipped_floor(ladder, limits, job.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
 
-    # -- reports ----------------------------------------------------------------------------------------------------
 
-    def segments(self) -> list[Segment]:
-        """What the last view shows, segment by segment, each with the reason it must stay."""
-        if self.last_sent is None:
-            return []
-        room = self.last_sent.limits.room
-        segments, _ = mark_protected(
-            self.last_sent.view.segments(),
-            self.pins,
-            pin_tokens=int(room * self._config.pin_share),
-        )
-        return segments
-
-    def mends(self) -> Mapping[int, tuple[str, ...]]:
-        """What was mended in the tail of the last view, by lowest seq of the round."""
-        return self.last_sent.view.mends if self.last_sent else {}
-
-
-async def _fitted(line: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
-    """Return the messages of a line as far as they can be made to fit, and their tokens with the system prompt's."""
-    if system_tokens + line.tokens <= limits.room:
-        return line.view(), system_tokens + line.tokens
-    messages, tokens = await line.clipped_to(limits.room - system_tokens)
+async def _fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+    """Return the messages of a view as far as they can be made to fit, and their tokens with the system prompt's."""
+    if system_tokens + view.tokens <= limits.capacity:
+        return view.view(), system_tokens + view.tokens
+    messages, tokens = await view.clipped_to(limits.capacity - system_tokens)
     return messages, system_tokens + tokens
-
-
-def _shared(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
-    """Tokens of the messages at the start that are byte-identical."""
-    shared = 0
-    for old, new in zip(before, after, strict=False):
-        if old is not new and old.message != new.message:
-            break
-        shared += new.tokens
-    return shared
-
-
-def _given_up(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
-    return sum(shown.tokens for shown in before) - _shared(before, after)

@@ -1,51 +1,80 @@
-"""Where every round of a view stands, in plain JSON: for people, for tests, for the live display."""
+"""Where every round of a view stands, in plain JSON: for people, for tests, for the live display.
+
+Pure: no I/O, no clock.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
 from ..compaction.checkpoint import Segment
-from ..transcript.transcript import Entry
+from ..compaction.protected import mark_protected
+from ..config import Config
+from ..transcript.transcript import Entry, Snapshot
 from .figures import beside_conversation
+from .sent_view import SentView
 
-if TYPE_CHECKING:
-    from ..manager import ContextManager
-    from .compactor import SentView
-
-_MOST_ROUNDS = 5_000  # rounds listed one by one
+_MAX_ROUNDS = 5_000  # rounds listed one by one
 
 
-def explain(manager: ContextManager) -> dict[str, Any]:
-    """Return the report of the view handed out last.
+@dataclass(frozen=True, slots=True)
+class SessionFigures:
+    """What a report says of the session beside its view.
 
-    All tokens are the provider's, as far as its counts are known; only ``sent.counted`` is this package's count of the
-    view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of members of the floor
-    are rounded one by one, so their sums may differ from the totals by a few tokens.
+    Attributes:
+        session_id: identity of the session.
+        turns: exchanges so far.
+        compactions: accepted so far.
+        tokens_saved: tokens that they freed together, as the provider counts.
+        warnings: texts of the warnings, newest last.
     """
-    sent = manager.compactor.last_sent
-    history = manager.history.snapshot()
-    if sent is None:
-        raise ValueError("no view was handed out yet")
+
+    session_id: str
+    turns: int
+    compactions: int
+    tokens_saved: int
+    warnings: Collection[str]
+
+
+def explain(
+    sent: SentView, history: Snapshot, session: SessionFigures, *, config: Config, pins: Collection[int], exact: bool
+) -> dict[str, Any]:
+    """Return the report of a view.
+
+    All tokens are the provider's, as far as its counts are known; only ``view.counted`` is this package's count of the
+    view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of protected segments
+    are rounded one by one, so their sums may differ from the totals by a few tokens.
+
+    Args:
+        sent: the view, as it was handed to a request.
+        history: what is stored now.
+        session: figures of the session.
+        config: its settings.
+        pins: seqs pinned by command.
+        exact: true if this package's counts are those of a provider's tokenizer.
+    """
     limits, units = sent.limits, sent.limits.units
-    segments = manager.compactor.segments()
+    pin_tokens = int(limits.capacity * config.pin_share)
+    segments, _ = mark_protected(sent.view.segments(), pins, pin_tokens=pin_tokens)
     checkpoint = sent.view.checkpoint
-    exact = getattr(manager.counter, "exact", False)
     figure = "measured" if units.measured else "counted" if exact else "estimated"
-    mends = manager.compactor.mends()
+    fixes = sent.view.mends
     rounds: list[dict[str, Any]] = []
     for segment in segments:
-        rounds.extend(_rows(segment, mends.get(segment.first, ())))
+        rounds.extend(_rows(segment, fixes.get(segment.first, ())))
     rounds.extend(_unlisted(segments, history[history.leading : history.leading + sent.view.covered]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     for row in rounds:
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}
-    floor = [segment for segment in segments if segment.protected_because]
+    protected = [segment for segment in segments if segment.protected_because]
     prompt = sum(shown.tokens for shown in sent.system)
     return {
-        "session_id": manager.history.session_id,
+        "session_id": session.session_id,
         "messages": len(history),
-        "turns": manager.turn_count,
+        "turns": session.turns,
         "history_tokens": units.request(sum(entry.tokens for entry in history)),
         "view": {
             "messages": len(sent.system) + len(sent.messages),
@@ -53,50 +82,49 @@ def explain(manager: ContextManager) -> dict[str, Any]:
             "overhead_tokens": units.overhead,
             "counted": sent.counted,
             "budget": limits.budget,
-            "trigger": limits.reported(limits.trigger),
+            "trigger": limits.reported(limits.threshold),
             "target": limits.reported(limits.target),
-            "prefix_tokens": units.part(sent.prefix),
+            "prefix_tokens": units.part(sent.shared_prefix_tokens),
             "chapter_tokens": units.part(sum(segment.tokens for segment in segments if segment.chapter)),
             "checkpoint": checkpoint.mark if checkpoint else None,
             "figure": figure,
-            "why": _why(manager, sent),
+            "why": _why(sent, config),
         },
         "floor": {
-            "tokens": units.request(prompt + sum(segment.tokens for segment in floor)),
+            "tokens": units.request(prompt + sum(segment.tokens for segment in protected)),
             "members": beside_conversation(prompt, units)
             + [
                 {"mark": segment.mark, "tokens": units.part(segment.tokens), "why": segment.protected_because}
-                for segment in floor
+                for segment in protected
             ],
         },
-        "compactions": manager.compactor.compactions,
-        "tokens_saved": manager.compactor.saved_tokens,
-        "rounds": rounds[-_MOST_ROUNDS:],
-        "warnings": list(manager.warnings.texts),
+        "compactions": session.compactions,
+        "tokens_saved": session.tokens_saved,
+        "rounds": rounds[-_MAX_ROUNDS:],
+        "warnings": list(session.warnings),
     }
 
 
-def _why(manager: ContextManager, sent: SentView) -> str:
+def _why(sent: SentView, config: Config) -> str:
+    """Return in words when the view is compacted, and why it was not although it is larger."""
     limits, units = sent.limits, sent.limits.units
-    config = manager.config
     if not config.auto_compact:
         return f"auto_compact is off: compacted only above the budget of {limits.accepted:,} tokens"
-    trigger = limits.reported(limits.trigger)
-    share = f"{trigger / limits.accepted:.0%} of the budget of {limits.accepted:,}"
-    text = f"compacted above {trigger:,} tokens, {share}"
+    threshold = limits.reported(limits.threshold)
+    share = f"{threshold / limits.accepted:.0%} of the budget of {limits.accepted:,}"
+    text = f"compacted above {threshold:,} tokens, {share}"
     if config.cadence == "auto":
         text += ": where carrying on has cost what a compaction will"
     if units.measured:
         text += f" (counts corrected by what the provider reported: {units.ratio:.2f} of ours"
         text += f", and {units.overhead:,} beside the messages)" if units.overhead else ")"
-    if sent.counted > limits.trigger and sent.view.backoff:
-        text += (
-            f"; not tried again before {units.limit(sent.view.backoff.retry_at_tokens):,}: too little could be freed"
-        )
+    if sent.counted > limits.threshold and sent.view.backoff:
+        retry_at = units.limit(sent.view.backoff.retry_at_tokens)
+        text += f"; not tried again before {retry_at:,}: too little could be freed"
     return text
 
 
-def _rows(segment: Segment, mends: tuple[str, ...]) -> list[dict[str, Any]]:
+def _rows(segment: Segment, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
     if segment.chapter is None:
         rule = (
             segment.rule
@@ -113,7 +141,7 @@ def _rows(segment: Segment, mends: tuple[str, ...]) -> list[dict[str, Any]]:
                 segment.turn,
                 segment.original_tokens,
                 segment.tokens,
-                "; ".join((rule, *mends)),
+                "; ".join((rule, *fixes)),
             )
         ]
     return [

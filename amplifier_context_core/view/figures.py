@@ -13,8 +13,8 @@ from typing import Any
 
 from ..compaction.checkpoint import Segment
 from ..compaction.ladder import LadderResult
-from .cache import TokenLimits
 from .meter import Units
+from .trigger import TokenLimits
 
 _NAMED = 10  # marks that a notice names at most
 _LARGEST = 3  # members of what must be kept that a notice gives the size of
@@ -25,7 +25,7 @@ Member = dict[str, Any]
 
 
 def announcement(
-    reason: str, messages: int, tokens: int, limits: TokenLimits, *, due: int, target: int
+    reason: str, messages: int, tokens: int, limits: TokenLimits, *, threshold: int, target: int
 ) -> dict[str, Any]:
     """Return what handlers are given before a compaction.
 
@@ -34,20 +34,20 @@ def announcement(
         messages: in the view.
         tokens: of the view with its system prompt, counted.
         limits: of the request.
-        due: counted tokens above which the view is compacted.
+        threshold: counted tokens above which the view is compacted.
         target: counted tokens the compaction aims at.
     """
-    size, threshold = limits.units.request(tokens), limits.reported(due)
+    size, above = limits.units.request(tokens), limits.reported(threshold)
     because = {
         "manual": "asked for",
         "hard limit": f"{size:,} tokens are above the budget of {limits.accepted:,}",
-    }.get(reason, f"{size:,} tokens are above the threshold of {threshold:,}")
+    }.get(reason, f"{size:,} tokens are above the threshold of {above:,}")
     return {
         "message_count": messages,
         "token_count": size,
         "budget": limits.budget,
         "trigger": reason,
-        "threshold": threshold,
+        "threshold": above,
         "target": limits.reported(target),
         "reason": because,
     }
@@ -124,11 +124,11 @@ def clipped_floor(
     """
     units = limits.units
     parts: list[str] = []
-    if result.clipped_protected or system_tokens > limits.trigger:
+    if result.clipped_protected or system_tokens > limits.threshold:
         size = units.request(result.protected_tokens)
         parts.append(f"what must be kept has {size:,} tokens, the budget is {limits.accepted:,}")
         if size <= limits.accepted:
-            parts.append(f"views above {limits.reported(limits.trigger):,} are compacted")
+            parts.append(f"views above {limits.reported(limits.threshold):,} are compacted")
     if result.clipped_protected:
         parts.append(f"clipped: {', '.join(result.clipped_protected[:_NAMED])}")
     if result.refused_pins:

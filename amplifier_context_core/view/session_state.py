@@ -1,7 +1,10 @@
-"""What a session keeps beside its history, as bytes: checkpoints, the meter, pins and short forms.
+"""What a session keeps beside its history, as bytes: checkpoints, the meter's corrections, pins and short forms.
 
-A resumed session goes on from these as if it had never stopped. Of the rounds a checkpoint shows, only the seqs are
-written: their entries are in the store. Nothing here is needed to read a history; what cannot be read is made anew.
+A resumed session continues from these as if it had never stopped. Of the rounds that a checkpoint shows, only the seqs
+are written: their entries are in the store. Nothing here is needed to read a history. State that cannot be read is left
+out, and the view is made from the whole history.
+
+Field names are keys on disk. An alias is the key of a field that was renamed; it stays.
 
 Pure: no I/O, no clock.
 """
@@ -9,7 +12,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -19,22 +22,24 @@ from ..compaction.checkpoint import Checkpoint, Segment
 from ..history.redactions import Erasure
 from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
-from ..transcript.transcript import Entry
+from ..transcript.transcript import Entry, Snapshot
 from .meter import Correction
-from .view import CompactionBackoff
+from .trigger import CompactionBackoff
+from .view import View
 
 VERSION = 1  # of what is written; another one is not read
+_MAX_BEHIND = 5_000  # entries that a checkpoint may be behind the newest one to be kept beside it
 
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """A line as it is kept; see `View`.
+    """A view with a checkpoint, as it is saved; see `View`.
 
     Attributes:
         budget: tokens of the requests it was made for.
         output_limit: tokens above which a single tool output is clipped.
         digest: hash of what its checkpoint covers, in hexadecimal.
-        checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `with_rounds`.
+        checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `rehydrate`.
         seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
         backoff: the last attempt to compact it.
     """
@@ -52,13 +57,13 @@ class UncompactedViewState:
     """How a view without a checkpoint was made, so that it is made the same way after a resume.
 
     Attributes:
-        serving: budget it served (tokens).
+        served_budget: budget it served (tokens).
         budget: tokens of the requests it was made for.
         output_limit: tokens above which a single tool output is clipped.
         backoff: the last attempt to compact it.
     """
 
-    serving: int
+    served_budget: Annotated[int, Field(alias="serving")]
     budget: int
     output_limit: int
     backoff: Annotated[CompactionBackoff | None, Field(alias="attempt")] = None
@@ -69,63 +74,107 @@ class SessionState:
     """Everything beside the history.
 
     Attributes:
-        counter: what counted tokens.
-        kind: what must be the same for the checkpoints to be reused as they are.
-        body: leading instructions of the history.
-        start: place of the first entry that is needed to go on; those before it are behind all checkpoints.
-        covered: entries that one of the checkpoints stands for, at the most.
-        turns_before: exchanges that begin before it.
-        lines: the lines in use.
-        serving: budget -> index of the line that served it last.
-        starts: the views in use that have no checkpoint yet.
-        at_once: the short forms that a view shows at once; see `ShortForms`.
+        counter: name of what counted tokens.
+        compatibility_key: what must be the same for the checkpoints to be reused as they are.
+        leading_count: leading instructions of the history.
+        tail_start: index of the first entry that is needed to continue; those before it are behind all checkpoints.
+        covered_count: entries that one of the checkpoints stands for, at the most.
+        turns_before: exchanges that begin before `tail_start`.
+        views: the views in use that have a checkpoint.
+        by_budget: budget -> index of the view that served it last.
         corrections: what the meter learned, by provider and model.
         pins: seqs pinned by command.
-        summaries: short forms of tool results, by seq and call id.
-        awaited: those of calls whose results are still to come.
+        short_forms: short forms of tool results, by seq and call id.
+        pending_summaries: short forms of calls whose results are still to come, by call id.
         interrupted: turns whose open calls were stopped.
         focus: what a summary should dwell on.
         compactions: accepted so far.
         tokens_saved: that they freed together.
-        warned: kinds of trouble that were reported.
+        warnings_sent: kinds of trouble that were reported.
         erased: what echoes of erased entries are recognised by.
         version: of this form.
+        uncompacted_views: the views in use that have no checkpoint yet.
+        at_once: the short forms that a view shows at once; see `ShortForms`.
     """
 
     counter: str
-    kind: str
-    body: int = 0
-    start: int = 0
-    covered: int = 0
+    compatibility_key: Annotated[str, Field(alias="kind")]
+    leading_count: Annotated[int, Field(alias="body")] = 0
+    tail_start: Annotated[int, Field(alias="start")] = 0
+    covered_count: Annotated[int, Field(alias="covered")] = 0
     turns_before: int = 0
-    lines: tuple[ViewState, ...] = ()
-    serving: tuple[tuple[int, int], ...] = ()
+    views: Annotated[tuple[ViewState, ...], Field(alias="lines")] = ()
+    by_budget: Annotated[tuple[tuple[int, int], ...], Field(alias="serving")] = ()
     corrections: tuple[tuple[str, str, Correction], ...] = ()
     pins: tuple[int, ...] = ()
-    summaries: tuple[tuple[int, dict[str, str]], ...] = ()
-    awaited: dict[str, str] = field(default_factory=dict[str, str])
+    short_forms: Annotated[tuple[tuple[int, dict[str, str]], ...], Field(alias="summaries")] = ()
+    pending_summaries: Annotated[dict[str, str], Field(alias="awaited")] = field(default_factory=dict[str, str])
     interrupted: tuple[int, ...] = ()
     focus: str | None = None
     compactions: int = 0
     tokens_saved: int = 0
-    warned: tuple[str, ...] = ()
+    warnings_sent: Annotated[tuple[str, ...], Field(alias="warned")] = ()
     erased: tuple[Erasure, ...] = ()
     version: int = VERSION
-    starts: tuple[UncompactedViewState, ...] = ()
+    uncompacted_views: Annotated[tuple[UncompactedViewState, ...], Field(alias="starts")] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
 
     @property
-    def needed(self) -> frozenset[int]:
+    def shown_seqs(self) -> frozenset[int]:
         """Seqs of the entries that the checkpoints show."""
-        return frozenset(seq for line in self.lines for seqs, _ in line.seqs for seq in seqs)
+        return frozenset(seq for view in self.views for seqs, _ in view.seqs for seq in seqs)
 
 
 _PLACE_IN_MEMORY = re.compile(r" at 0x[0-9a-fA-F]+")
 _ADAPTER = TypeAdapter(SessionState)
 
 
+def collect_views(
+    history: Snapshot,
+    turn_count: int,
+    views: Sequence[View],
+    by_budget: Mapping[int, View],
+    *,
+    counter: object,
+    compatibility_key: str,
+) -> SessionState:
+    """Return the state of a session's views; the caller adds the rest.
+
+    A checkpoint far behind the newest one is left out: a resumed session would have to read all that came after it.
+
+    Args:
+        history: what is stored now.
+        turn_count: exchanges in it.
+        views: those with a checkpoint that stands for this history, the least recently used first.
+        by_budget: the view that served each budget last.
+        counter: text to tokens.
+        compatibility_key: of the session; see `ViewCache`.
+    """
+    made = [(view, view.checkpoint) for view in views if view.checkpoint]
+    newest = max((checkpoint.covered for _, checkpoint in made), default=0)
+    made = [(view, checkpoint) for view, checkpoint in made if checkpoint.covered >= newest - _MAX_BEHIND]
+    leading = history.leading
+    start = leading + min(checkpoint.covered for _, checkpoint in made) if made else 0
+    numbers = {id(view): number for number, (view, _) in enumerate(made)}
+    return SessionState(
+        counter_name(counter),
+        compatibility_key,
+        leading,
+        start,
+        leading + newest if made else 0,
+        turn_count - sum(1 for entry in history[start:] if entry.human) if start else 0,
+        tuple(view_state(view.budget, view.output_limit, checkpoint, view.backoff) for view, checkpoint in made),
+        tuple((budget, numbers[id(view)]) for budget, view in by_budget.items() if id(view) in numbers),
+        uncompacted_views=tuple(
+            UncompactedViewState(budget, view.budget, view.output_limit, view.backoff)
+            for budget, view in by_budget.items()
+            if view.checkpoint is None
+        ),
+    )
+
+
 def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> ViewState:
-    """A line's figures, with the seqs of what its checkpoint shows."""
+    """Return the state of a view, with the seqs of what its checkpoint shows."""
     seqs = tuple(
         (tuple(entry.seq for entry in segment.round.entries), segment.round.unanswered) if segment.round else ((), ())
         for segment in checkpoint.segments
@@ -135,31 +184,31 @@ def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: 
     return ViewState(budget, output_limit, checkpoint.digest.hex(), bare, seqs, backoff)
 
 
-def with_rounds(line: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
-    """The line's checkpoint, whole.
+def rehydrate(state: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
+    """Return the checkpoint of a saved view, with its rounds.
 
     Raises:
         KeyError: an entry it shows is not among these.
     """
     segments: list[Segment] = []
-    for segment, (seqs, unanswered) in zip(line.checkpoint.segments, line.seqs, strict=True):
-        held = Round(tuple(entries[seq] for seq in seqs), unanswered) if seqs else None
-        segments.append(replace(segment, round=held))
-    return replace(line.checkpoint, digest=bytes.fromhex(line.digest), segments=tuple(segments))
+    for segment, (seqs, unanswered) in zip(state.checkpoint.segments, state.seqs, strict=True):
+        round_ = Round(tuple(entries[seq] for seq in seqs), unanswered) if seqs else None
+        segments.append(replace(segment, round=round_))
+    return replace(state.checkpoint, digest=bytes.fromhex(state.digest), segments=tuple(segments))
 
 
 def counter_name(counter: object) -> str:
-    """What a counter calls itself; where it is in memory says nothing."""
+    """Return what a counter calls itself, without its address in memory."""
     return _PLACE_IN_MEMORY.sub("", repr(counter))
 
 
-def dump(saved: SessionState) -> bytes:
-    """As bytes."""
-    return message_json(_ADAPTER.dump_python(saved, mode="json", by_alias=True))
+def dump(state: SessionState) -> bytes:
+    """Return the state as bytes."""
+    return message_json(_ADAPTER.dump_python(state, mode="json", by_alias=True))
 
 
 def load(data: bytes) -> SessionState | None:
-    """From bytes; None when they are somebody else's (the compat room's, say).
+    """Return the state that bytes hold; None when another module wrote them, such as a manager of `compat`.
 
     Raises:
         ValueError: they are of another version, or damaged.
@@ -168,9 +217,9 @@ def load(data: bytes) -> SessionState | None:
         read: object = loads(data)
         if isinstance(read, dict) and "version" not in read:
             return None
-        saved = _ADAPTER.validate_python(read)
+        state = _ADAPTER.validate_python(read)
     except ValidationError as problem:
         raise ValueError(f"not what was saved: {problem.error_count()} errors") from None
-    if saved.version != VERSION:
-        raise ValueError(f"of version {saved.version}, not {VERSION}")
-    return saved
+    if state.version != VERSION:
+        raise ValueError(f"of version {state.version}, not {VERSION}")
+    return state

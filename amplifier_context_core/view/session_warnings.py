@@ -26,7 +26,7 @@ class SessionWarnings:
         self.kinds: set[str] = set()
         self._session_id = session_id
         self._hooks = hooks
-        self._untold: list[dict[str, Any]] = []
+        self._pending: list[dict[str, Any]] = []
         self._faults: set[str] = set()
 
     def once(self, kind: str, text: str, *, budget: int, members: Sequence[dict[str, Any]]) -> None:
@@ -48,15 +48,15 @@ class SessionWarnings:
     def _note(self, data: dict[str, Any]) -> None:
         self.texts.append(data["message"])
         del self.texts[:-_MOST]
-        self._untold.append(data)
+        self._pending.append(data)
         log.warning("session %s: %s", self._session_id, data["message"])
 
-    async def tell(self, owner: object) -> None:
+    async def emit_pending(self, owner: object) -> None:
         """Tell handlers what they have not been told."""
-        while self._untold:
-            await emit(self._hooks, owner, WARNING, self._untold.pop(0))
+        while self._pending:
+            await emit(self._hooks, owner, WARNING, self._pending.pop(0))
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The history was cleared: what was said of it is over."""
         self.texts.clear()
         self.kinds.clear()

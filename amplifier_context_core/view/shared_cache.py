@@ -18,27 +18,27 @@ _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
 
 
-def remember_checkpoint(counter: str, checkpoint: Checkpoint) -> None:
+def put(key: str, checkpoint: Checkpoint) -> None:
     """Let other sessions find a checkpoint by what it covers, if it was made from that alone."""
     if not checkpoint.from_content:
         return
     with _guard:
-        _checkpoints[counter, checkpoint.digest] = checkpoint
+        _checkpoints[key, checkpoint.digest] = checkpoint
 
 
-def known_checkpoint(counter: str, digest: bytes) -> Checkpoint | None:
+def get(key: str, digest: bytes) -> Checkpoint | None:
     """A checkpoint that covers exactly this content; None if no living session has one."""
     with _guard:
-        return _checkpoints.get((counter, digest))
+        return _checkpoints.get((key, digest))
 
 
-def any_checkpoint() -> bool:
-    """Is there any checkpoint to be found?"""
+def is_empty() -> bool:
+    """True if there is no checkpoint to be found."""
     with _guard:
-        return len(_checkpoints) > 0
+        return not _checkpoints
 
 
-def forget() -> None:
+def clear() -> None:
     """Forget everything: what was said was erased, or no session may profit from another (measurements, tests)."""
     count_cache.clear()
     with _guard:

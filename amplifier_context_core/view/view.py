@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Annotated
-
-from pydantic import Field
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
 from ..compaction.digest import without_round
@@ -30,33 +27,9 @@ from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Render
 from ..rendering.rounds import Round, RoundList
 from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
+from .trigger import CompactionBackoff, Growth
 
 _BREATHE = 500  # entries taken in between two breaths of the event loop
-MAX_VIEWS = 4  # lines
-_SAME_CAPACITY = 0.02  # of a room: how far another may be from it to be the same for an attempt to compact
-MAX_BUDGETS = 32  # budgets whose line is remembered
-MIN_BUDGET_RATIO = 0.8  # of a budget: a line made for at least that much may serve it
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionBackoff:
-    """An attempt to compact a line, so that it is not made again before something changed.
-
-    Attributes:
-        capacity: tokens the view could hold then.
-        retry_at_tokens: tokens the view must have grown to before another attempt is worth it.
-        compactable_count: entries a checkpoint could stand for then.
-        infeasible: what must stay does not fit the room: more attempts would not help.
-    """
-
-    capacity: Annotated[int, Field(alias="room")]
-    retry_at_tokens: Annotated[int, Field(alias="until")]
-    compactable_count: Annotated[int, Field(alias="coverable")]
-    infeasible: Annotated[bool, Field(alias="stuck")]
-
-    def applies_to(self, capacity: int) -> bool:
-        """Does it say anything about a request with this room? (The meter moves room a little all the time.)"""
-        return abs(capacity - self.capacity) <= _SAME_CAPACITY * self.capacity
 
 
 class View:
@@ -66,7 +39,6 @@ class View:
         checkpoint: what stands for the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
         backoff: the last attempt to compact it; None before any.
-        responses_since_checkpoint: answers of the model since the checkpoint.
     """
 
     def __init__(
@@ -111,12 +83,12 @@ class View:
         self._position = self.checkpoint.covered if self.checkpoint else 0
         self._distant: list[Segment] = []  # of a history too long to look at as a whole: what stands for its beginning
         self._rounds = RoundList()
-        self._places: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
+        self._indexes: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds that find their place
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
-        self.responses_since_checkpoint = 0  # answers of the model since the checkpoint
+        self._responses = 0  # answers of the model since the checkpoint
         if self.checkpoint:
             self._renderer.claim_shown(self.checkpoint.shown)
 
@@ -142,8 +114,8 @@ class View:
             await self._fold_distant(history, body)
         while self._position < len(history) - body:
             start = body + self._position
-            for place, entry in enumerate(history[start : start + _BREATHE], self._position):
-                self._add(entry, place)
+            for index, entry in enumerate(history[start : start + _BREATHE], self._position):
+                self._add(entry, index)
             self._position = min(self._position + _BREATHE, len(history) - body)
             if self._position < len(history) - body:
                 await asyncio.sleep(0)
@@ -163,9 +135,16 @@ class View:
         return before + self._tokens + (self._opening.tokens if self._opening_index() is not None else 0)
 
     @property
-    def tail_tokens(self) -> int:
-        """Tokens that came since the checkpoint."""
-        return self._tokens
+    def growth(self) -> Growth | None:
+        """What came since the checkpoint; None without a checkpoint, or while nothing came."""
+        if self.checkpoint is None or not self._tokens:
+            return None
+        rewritten = 0
+        for segment in reversed(self.checkpoint.segments):
+            rewritten += segment.tokens
+            if segment.chapter:
+                break
+        return Growth(self.checkpoint.tokens, rewritten, self._tokens, self._responses)
 
     def view(self) -> list[RenderedMessage]:
         """The messages of the view without the system prompt."""
@@ -258,7 +237,7 @@ class View:
 
         A chapter that stood for the round does not any more: no two segments begin with the same entry.
         """
-        if seq in self._places or self.shows(seq):
+        if seq in self._indexes or self.shows(seq):
             return
         # Of what the checkpoint covers only: a late result behind it is in the view already.
         held = round_of(seq, history[history.leading : history.leading + self.covered])
@@ -309,10 +288,10 @@ class View:
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
-    def _add(self, entry: Entry, place: int) -> None:
-        self._places[entry.seq] = place
+    def _add(self, entry: Entry, index: int) -> None:
+        self._indexes[entry.seq] = index
         self._renderer.claim(entry)
-        self.responses_since_checkpoint += entry.role == "assistant"
+        self._responses += entry.role == "assistant"
         self._stale = min(self._stale, self._rounds.add(entry))
 
     async def _render(self) -> None:
@@ -357,7 +336,7 @@ class View:
         cut = ends = 0
         furthest = first - 1
         for index, held in enumerate(self._rounds.rounds[: self._rounds.closed]):
-            furthest = max(furthest, *(self._places[entry.seq] for entry in held.entries))
+            furthest = max(furthest, *(self._indexes[entry.seq] for entry in held.entries))
             ends += len(held.entries)
             if furthest == first + ends - 1:
                 cut = index + 1
@@ -375,68 +354,6 @@ class View:
             if message.message["role"] not in INSTRUCTING:
                 return index if message.message["role"] != "user" else None
         return None
-
-
-class ViewBook:
-    """The lines in use."""
-
-    def __init__(self) -> None:
-        self._lines: list[View] = []  # least recently used first
-        self._serving: dict[int, View] = {}  # budget -> the line that served it last
-
-    def candidates(self, budget: int) -> list[View]:
-        """Lines that may serve a budget, the one that served it last first, then those that hold most."""
-        last = self._serving.get(budget)
-        near = [line for line in self._lines if line.budget >= MIN_BUDGET_RATIO * budget and line is not last]
-        near.sort(key=lambda line: line.tokens, reverse=True)
-        return [last, *near] if last else near
-
-    def source(self, budget: int) -> View | None:
-        """The line a new checkpoint for this budget is made from: its own, else the smallest that is larger."""
-        last = self._serving.get(budget)
-        if last:
-            return last
-        larger = [line for line in self._lines if line.budget >= MIN_BUDGET_RATIO * budget]
-        return min(larger, key=lambda line: line.budget, default=None)
-
-    def serve(self, budget: int, line: View) -> None:
-        """Note that a line serves a budget now."""
-        if line in self._lines:
-            self._lines.remove(line)
-        self._lines.append(line)
-        self._serving.pop(budget, None)
-        self._serving[budget] = line
-        if len(self._serving) > MAX_BUDGETS:
-            del self._serving[next(iter(self._serving))]
-        if len(self._lines) > MAX_VIEWS:
-            self.drop(self._lines[0])
-
-    @property
-    def serving(self) -> Collection[tuple[int, View]]:
-        """Budgets, and the line that served each last."""
-        return tuple(self._serving.items())
-
-    def replace(self, old: View, new: View) -> None:
-        """A line goes on from a new checkpoint, for all budgets it served."""
-        self._serving = {budget: new if line is old else line for budget, line in self._serving.items()}
-        if old in self._lines:
-            self._lines.remove(old)
-
-    def drop(self, line: View) -> None:
-        """Forget a line."""
-        if line in self._lines:
-            self._lines.remove(line)
-        self._serving = {budget: kept for budget, kept in self._serving.items() if kept is not line}
-
-    def clear(self) -> None:
-        """Forget all lines."""
-        self._lines.clear()
-        self._serving.clear()
-
-    @property
-    def lines(self) -> Collection[View]:
-        """All lines."""
-        return tuple(self._lines)
 
 
 def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) -> Round | None:

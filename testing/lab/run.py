@@ -213,7 +213,7 @@ def _notices(row: Row, session: Session) -> Generator[None]:
 async def _run(course: Course, manager: Manager, judge: Judge, scale: Scale, progress: OnProgress | None) -> Figures:
     """One session through one manager."""
     session, messages = course.session, course.recording.messages
-    shared_cache.forget()  # sessions of one process find each other's checkpoints; here each starts from nothing
+    shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
     timed = _Timed(opened.context)
     requests = 0

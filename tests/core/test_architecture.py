@@ -32,7 +32,7 @@ LAYERS = (
     ("stores",),
     ("history",),
     ("view",),
-    ("resume", "manager"),
+    ("extensions", "resume", "manager"),
     ("kernel",),
     ("compat",),
     ("cli",),
@@ -213,7 +213,7 @@ def pure_modules() -> dict[str, Path]:
 
 def test_the_modules_that_must_be_pure_say_so() -> None:
     said = {short(name) for name in pure_modules()}
-    assert said >= {"messages.parsing", "transcript.transcript", "transcript.alignment", "view.meter"}
+    assert said >= {"messages.parsing", "transcript.transcript", "transcript.alignment", "view.meter", "view.trigger"}
     assert said >= {f"rendering.{name}" for name in ("rounds", "renderer", "truncate")}
     assert said >= {f"compaction.{name}" for name in ("identifiers", "checkpoint", "digest", "protected")}
 

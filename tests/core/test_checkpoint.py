@@ -150,7 +150,7 @@ def test_saved_segments_keep_the_keys_of_sessions_on_disk():
     folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")
     made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
     line = view_state(100, 64, made, None)
-    [written] = json.loads(dump(SessionState("counter", "kind", lines=(line,))))["lines"]
+    [written] = json.loads(dump(SessionState("counter", "kind", views=(line,))))["lines"]
     [piece] = written["checkpoint"]["pieces"]
     assert (piece["before"], piece["floor"]) == (folded.original_tokens, "task")
     assert piece["chapter"]["before"] == 9

@@ -11,7 +11,7 @@ from amplifier_context_core.history.redactions import Erasure
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.meter import Correction
 from amplifier_context_core.view.session_state import SessionState, UncompactedViewState, ViewState, dump, load
-from amplifier_context_core.view.view import CompactionBackoff
+from amplifier_context_core.view.trigger import CompactionBackoff
 
 # Values by position: a field may get another name, its key may not.
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
@@ -148,13 +148,23 @@ def test_what_was_written_with_these_keys_is_read() -> None:
     read = load(json.dumps(KEPT).encode())
     assert read is not None
     assert json.loads(dump(read)) == KEPT
-    assert read.lines[0].checkpoint.segments == (SEGMENT,)
-    assert read.lines[0].backoff == BACKOFF
-    assert (read.erased, read.corrections, read.starts) == (STATE.erased, STATE.corrections, STATE.starts)
+    assert read.views[0].checkpoint.segments == (SEGMENT,)
+    assert read.views[0].backoff == BACKOFF
+    assert (read.erased, read.corrections, read.uncompacted_views) == (
+        STATE.erased,
+        STATE.corrections,
+        STATE.uncompacted_views,
+    )
 
 
 def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:
     newer = ("starts", "at_once", "erased", "awaited", "focus")
     read = load(json.dumps({key: value for key, value in KEPT.items() if key not in newer}).encode())
     assert read is not None
-    assert (read.starts, read.at_once, read.erased, read.awaited, read.focus) == ((), (), (), {}, None)
+    assert (read.uncompacted_views, read.at_once, read.erased, read.pending_summaries, read.focus) == (
+        (),
+        (),
+        (),
+        {},
+        None,
+    )

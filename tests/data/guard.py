@@ -32,7 +32,7 @@ _NOW = "2026-01-01T00:00:00.000+00:00"
 
 async def fingerprint(messages: Sequence[Message], share: float) -> str:
     """Return the hash of all views and reports of one session in a window of this share of its tokens."""
-    shared_cache.forget()
+    shared_cache.clear()
     budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
     config = load_config({"token_counter": "heuristic", "max_tokens": budget})
     manager = ContextManager(config, plugins=Plugins(), clock=lambda: _NOW)

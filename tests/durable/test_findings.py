@@ -45,7 +45,7 @@ def turns(number: int) -> list[dict[str, Any]]:
 async def again(manager: ContextManager, place: Place, **config: Any) -> ContextManager:
     """The session resumed by another process, which knows nothing of the first one's checkpoints."""
     await manager.close()
-    shared_cache.forget()
+    shared_cache.clear()
     return manager_on(place.store(), manager.session_id, **config)
 
 
@@ -126,7 +126,7 @@ async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place)
         if message["role"] == "assistant":
             await manager.get_messages_for_request(4_000)
             await manager.get_messages_for_request(9_000)
-    covered = sorted(line.checkpoint.covered for line in manager.compactor.cache.book.lines if line.checkpoint)
+    covered = sorted(line.checkpoint.covered for line in manager.compactor.cache.views if line.checkpoint)
     assert covered[0] < covered[-1]
     history = await manager.get_messages()
     at = (covered[0] + covered[-1]) // 2 + 1
@@ -135,7 +135,7 @@ async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place)
     await manager.set_messages(edited)
     store.save_checkpoint = saving  # type: ignore[method-assign]
     await store.close()
-    shared_cache.forget()
+    shared_cache.clear()
     resumed = manager_on(place.store(), place.session_id(), max_tokens=60_000)
     for budget in (4_000, 9_000):
         assert "put in by the host" in json.dumps(await ask(resumed, budget))
@@ -235,7 +235,7 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_told(place: P
     for change in ({"serving": [[6_000, 99]]}, {"covered": 99_999}, {"turns_before": -5}, {"body": 50}):
         await store.save_checkpoint(manager.session_id, 1, json.dumps({**told, **change}).encode())
         await store.close()
-        shared_cache.forget()
+        shared_cache.clear()
         manager = manager_on(place.store(), manager.session_id)
         assert (await ask(manager))[-1] == view[-1]
         await manager.store.close()
@@ -244,7 +244,7 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_told(place: P
     told["lines"][0]["seqs"] = seqs[:-1]
     await store.save_checkpoint(manager.session_id, 1, json.dumps(told).encode())
     await store.close()
-    shared_cache.forget()
+    shared_cache.clear()
     manager = manager_on(place.store(), manager.session_id)
     assert (await ask(manager))[-1] == view[-1]
     assert any("makes no sense" in text for text in manager.warnings.texts)

@@ -12,6 +12,7 @@ import pytest
 from amplifier_context_core import ContextManager, NotLoaded, load_config
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import Talk
 from tests.manager.support import Message, ask, feed, rounds
@@ -135,9 +136,7 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
     async with opened(place) as manager:
         await compacted(manager)
         call = next(entry for entry in reversed(manager.snapshot()) if entry.answers).answers[0]
-        small = next(
-            e for e in manager.snapshot()[8:] if manager.compactor.round_tokens({e.seq}, manager.snapshot()) < 800
-        )
+        small = next(e for e in manager.snapshot()[8:] if round_tokens({e.seq}, manager.snapshot()) < 800)
         await manager.pin(small.mark)
         await manager.compact_summary(call, "in short")
         manager.meter.report(1_000, Usage(1_500), ("anthropic", "m"))

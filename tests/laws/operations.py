@@ -202,7 +202,7 @@ class Driver:
         report = await manager.explain()
         assert count_tokens(view, approx_token_counter) == report["view"]["counted"]
         last = manager.compactor.last_sent
-        assert (last is not None and last.counted <= last.limits.room) or "overflow" in manager.warnings.kinds
+        assert (last is not None and last.counted <= last.limits.capacity) or "overflow" in manager.warnings.kinds
         await self._everything_is_accounted_for(report)
         return view
 

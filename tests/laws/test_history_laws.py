@@ -36,7 +36,7 @@ class Life:
     """A session to which everything happens that may, and what was known of it on the way."""
 
     def __init__(self) -> None:
-        shared_cache.forget()
+        shared_cache.clear()
         self.manager = ContextManager(
             load_config({"token_counter": "heuristic"}), session_id="s", clock=lambda: "2026-01-01T00:00:00.000+00:00"
         )

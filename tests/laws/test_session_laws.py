@@ -72,7 +72,7 @@ FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
 
 
 def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, Any], session: Any) -> None:
-    shared_cache.forget()
+    shared_cache.clear()
     run(Driver(place.store, place.session_id(name), budgets, config), session)
 
 

@@ -103,7 +103,7 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
         said.clear()
         held = manager.history.snapshot()
         in_memory = {entry.seq for entry in [*held[: held.gap.start], *held[held.gap.stop :]]}
-        for line in manager.compactor.cache.book.lines:
+        for line in manager.compactor.cache.views:
             for segment in line.checkpoint.segments if line.checkpoint else ():
                 in_memory |= {entry.seq for entry in segment.round.entries} if segment.round else set()
         store.told = told

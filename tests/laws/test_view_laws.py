@@ -40,7 +40,7 @@ def run(law: Coroutine[Any, Any, T]) -> T:
 def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
     """A manager; unless `kindred`, it finds nothing that another session has made."""
     if not kindred:
-        shared_cache.forget()
+        shared_cache.clear()
     settings = load_config({"token_counter": "heuristic", **config})
     return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
 

@@ -502,7 +502,9 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
 ) -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
-    [chapter, *_] = [row for row in manager.compactor.segments() if row.chapter]
+    last = manager.compactor.last_sent
+    assert last is not None
+    [chapter, *_] = [segment for segment in last.view.segments() if segment.chapter]
     assert chapter.chapter is not None
     described = [entry.first for entry in chapter.chapter.entries]
     seq = {"first": described[0], "middle": described[len(described) // 2], "last": described[-1]}[which]

@@ -1,0 +1,52 @@
+"""The parts of a session that its config names, core's own or a plug-in's: the token counter and the search index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from .config import Config
+from .errors import ConfigError
+from .messages.tokens import TokenCounter, approx_token_counter
+from .plugins import Plugins
+from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
+
+_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
+
+
+def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
+    """Return the counter that a config names; None for a vocabulary, which is loaded on first use.
+
+    Raises:
+        ConfigError: nothing has that name, or it is not a counter.
+    """
+    name = config.token_counter
+    if name in _VOCABULARIES:
+        return None
+    if name == "heuristic":
+        return approx_token_counter
+    known = ("heuristic", *_VOCABULARIES)
+    made = plugins.make_offered("amplifier_context_token_counters", name, "token_counter", known)
+    if not callable(made):
+        raise ConfigError("token_counter", f"{name!r} made a {type(made).__name__}, not a counter")
+    return cast(TokenCounter, made)
+
+
+def named_index(config: Config, plugins: Plugins, report_fault: Callable[[str], None]) -> ScanIndex | GuardedIndex:
+    """Return the search index that a config names.
+
+    Args:
+        config: the session's settings.
+        plugins: those in use.
+        report_fault: called with the text of a plug-in's fault.
+
+    Raises:
+        ConfigError: nothing has that name, or it is not a search index.
+    """
+    name = config.search_index
+    if name == "scan":
+        return ScanIndex()
+    made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("scan",))
+    if not isinstance(made, SearchIndex):
+        raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
+    return GuardedIndex(made, name, report_fault)

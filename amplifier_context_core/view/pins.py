@@ -1,0 +1,47 @@
+"""How much of a view pins may fill.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..errors import PinRefused
+from ..messages.parsing import metadata_of
+from ..transcript.transcript import Entry, Snapshot
+from .meter import Units
+from .view import round_of
+
+
+def check_pin(
+    entry: Entry, history: Snapshot, pins: Collection[int], *, capacity: int, units: Units, pin_share: float
+) -> None:
+    """Raise `PinRefused` if pins outgrow their share of the capacity together with this entry.
+
+    Args:
+        entry: to be pinned.
+        history: what is stored now; messages in it may ask to be pinned (``metadata.pinned``).
+        pins: seqs pinned by command.
+        capacity: tokens that the messages of a view may have.
+        units: the conversion to the provider's tokens, for the text.
+        pin_share: share of the capacity that pins may fill.
+    """
+    share = int(capacity * pin_share)
+    in_history = {one.seq for one in history if metadata_of(one.message).get("pinned") is True}
+    others = in_history.union(pins) - {entry.seq}
+    taken = round_tokens(others, history)
+    needed = round_tokens({entry.seq, *others}, history) - taken
+    if taken + needed > share:
+        named = entry.mark if needed == entry.tokens else f"{entry.mark} with its round"
+        raise PinRefused(
+            f"{named} has {units.part(needed):,} tokens; pins hold {units.part(taken):,} of the "
+            f"{units.part(share):,} they may fill ({pin_share:.0%} of the {units.part(capacity):,} that "
+            "messages may have, `pin_share`)"
+        )
+
+
+def round_tokens(seqs: Collection[int], history: Snapshot) -> int:
+    """Return the tokens of the rounds that hold these entries, each round once: a round is pinned as a whole."""
+    rounds = {round_.first: round_.tokens for seq in seqs if (round_ := round_of(seq, history))}
+    return sum(rounds.values())

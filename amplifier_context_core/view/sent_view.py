@@ -1,0 +1,78 @@
+"""What was handed to one request: the messages, their size, and the limits they were held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..messages.parsing import Message, copy_message
+from ..rendering.merge import merge_consecutive
+from ..rendering.provider_limits import wants_short_ids, with_short_ids
+from ..rendering.renderer import RenderedMessage
+from ..rendering.thinking import without_thinking
+from .meter import Key
+from .trigger import TokenLimits
+from .view import View
+
+
+@dataclass(frozen=True, slots=True)
+class SentView:
+    """The view of one request, for the meter, for events and for reports.
+
+    Attributes:
+        limits: of the request; its threshold is that of this view.
+        key: provider and model.
+        system: the system prompt.
+        messages: of the view, after the system prompt.
+        counted: tokens of all of them.
+        shared_prefix_tokens: of the messages at the start that the view before began with too.
+        view: the view they were taken from; it goes on growing.
+    """
+
+    limits: TokenLimits
+    key: Key
+    system: Sequence[RenderedMessage]
+    messages: Sequence[RenderedMessage]
+    counted: int
+    shared_prefix_tokens: int
+    view: View
+
+    def is_valid_for(self, seqs: frozenset[int]) -> bool:
+        """True if it is within its capacity and shows these entries as they were stored."""
+        return self.counted <= self.limits.capacity and all(self.view.shows(seq) for seq in seqs)
+
+
+def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
+    """Return the messages of a sent view as its provider takes them. They are the caller's to change.
+
+    Thinking blocks of other providers are left out, because they are signed. Call ids are shortened where the provider
+    limits their length.
+
+    Args:
+        sent: the view.
+        merge: true to merge consecutive messages of the same role.
+    """
+    provider = sent.key[0]
+    messages = [shown.message for shown in sent.system]
+    for shown in sent.messages:
+        if shown.provider and provider and shown.provider != provider:
+            message = without_thinking(shown.message)
+            if message is not None:
+                messages.append(message)
+        else:
+            messages.append(shown.message)
+    if wants_short_ids(*sent.key):
+        messages = with_short_ids(messages)
+    if merge:
+        messages = merge_consecutive(messages)
+    return [copy_message(message) for message in messages]
+
+
+def shared_prefix_tokens(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
+    """Return the tokens of the messages at the start that are byte-identical."""
+    shared = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old.message != new.message:
+            break
+        shared += new.tokens
+    return shared

@@ -1,0 +1,174 @@
+"""When a view is compacted and how far: a cost policy over token counts.
+
+A compaction gives up a cached prefix and writes it again. Without a compaction, each request reads the grown tail from
+the cache once more. With ``cadence: auto`` the threshold is the break-even point of the two costs, as in the ski-rental
+problem. With ``cadence: fixed`` it is a share of the budget.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from ..config import Config
+from .meter import Key, Meter, Units
+
+_READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (docs/evaluation.md)
+_REWRITE_PRICE = 1.15  # of a fresh token: a cache write less the cache read that it replaces (docs/evaluation.md)
+_MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
+_MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, unless config says
+_SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """The token limits of one request, as this package counts them but for the budgets.
+
+    Attributes:
+        budget: as the caller asked for, in the provider's tokens.
+        accepted: the budget, or less where the provider refused a smaller request, in the provider's tokens.
+        units: the conversion to the provider's tokens that the other figures were made with.
+        capacity: the view's largest size.
+        threshold: the size above which the view is compacted.
+        target: the size that a compaction aims at.
+        min_freed: what a compaction must free.
+    """
+
+    budget: int
+    accepted: int
+    units: Units
+    capacity: int
+    threshold: int
+    target: int
+    min_freed: int
+
+    def reported(self, counted: int) -> int:
+        """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
+        return min(self.units.limit(counted), self.accepted)
+
+
+def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLimits:
+    """Return the limits of a request with this budget, as the meter sees them now.
+
+    Args:
+        config: the session's settings.
+        meter: what was learned of the provider's counts.
+        budget: in the provider's tokens.
+        key: provider and model.
+    """
+    capacity = meter.room(budget, key)
+    threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
+    freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
+    target = max(1, int(capacity * config.target_usage))
+    return TokenLimits(
+        budget, meter.accepted(budget, key), meter.units(key), capacity, max(1, threshold), target, freed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What came to a view since its checkpoint, in counted tokens.
+
+    Attributes:
+        checkpoint: size of the checkpoint.
+        rewritten: of that, what the next compaction writes again: the newest chapter and what follows it.
+        tail: size of what came after the checkpoint, at least 1.
+        responses: of the model since the checkpoint.
+    """
+
+    checkpoint: int
+    rewritten: int
+    tail: int
+    responses: int
+
+
+def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_tokens: int, *, adaptive: bool) -> int:
+    """Return the size of a view, its system prompt included, above which it is compacted.
+
+    The break-even point is base + sqrt(2 * rewrite price / read price * rewritten * growth per request). It is at least
+    `min_freed` above the base and at most the configured threshold. Here that threshold is a share of what the system
+    prompt leaves, so that a long prompt does not make compactions frequent.
+
+    Args:
+        growth: of the view since its checkpoint; None without a checkpoint or a tail, when there is nothing to go by.
+        limits: of the request.
+        system_tokens: of the system prompt, counted.
+        adaptive: false for the configured threshold, whatever the costs.
+    """
+    if not adaptive:
+        return limits.threshold
+    beside = max(0.0, 1 - system_tokens / limits.capacity)
+    most = limits.capacity - int((limits.capacity - limits.threshold) * beside)
+    if growth is None:
+        return most
+    base = system_tokens + growth.checkpoint
+    per_request = growth.tail / max(1, growth.responses)
+    carried = math.sqrt(2 * _REWRITE_PRICE / _READ_PRICE * growth.rewritten * per_request)
+    return min(most, max(base + limits.min_freed, int(base + carried)))
+
+
+def compaction_target(threshold: int, limits: TokenLimits) -> int:
+    """Return the size that a compaction aims at: less than `limits.target` if it is due before its threshold.
+
+    Args:
+        threshold: the size above which the view is compacted, from `compaction_threshold`.
+        limits: of the request.
+    """
+    early = threshold / limits.threshold
+    return max(1, int(limits.target * min(max(early, _MIN_TARGET_RATIO), 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionBackoff:
+    """An attempt to compact a view, kept so that the attempt is not repeated before something changed.
+
+    Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
+
+    Attributes:
+        capacity: the view's largest size then (tokens).
+        retry_at_tokens: the size that makes another attempt worth it.
+        compactable_count: entries that a checkpoint could stand for then.
+        infeasible: True if the protected rounds alone exceed the capacity: more attempts would not help.
+    """
+
+    capacity: Annotated[int, Field(alias="room")]
+    retry_at_tokens: Annotated[int, Field(alias="until")]
+    compactable_count: Annotated[int, Field(alias="coverable")]
+    infeasible: Annotated[bool, Field(alias="stuck")]
+
+    def applies_to(self, capacity: int) -> bool:
+        """True if this says anything about a request of this capacity. The meter moves capacities a little always."""
+        return abs(capacity - self.capacity) <= _SAME_CAPACITY * capacity
+
+    def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
+        """True if another attempt is not worth it yet.
+
+        A view above its capacity only for rounds that are still open is attempted as soon as more rounds are closed.
+
+        Args:
+            tokens: size of the view with its system prompt.
+            compactable_count: entries that a checkpoint could stand for now.
+            capacity: the view's largest size.
+        """
+        if not self.applies_to(capacity):
+            return False
+        if tokens > capacity and not self.infeasible:
+            return compactable_count <= self.compactable_count
+        return tokens < self.retry_at_tokens
+
+
+def back_off(tokens: int, compactable_count: int, limits: TokenLimits, *, infeasible: bool) -> CompactionBackoff:
+    """Return the record of an attempt: none other before the view has grown by what a compaction must free.
+
+    Args:
+        tokens: size of the view with its system prompt, after the attempt.
+        compactable_count: entries that a checkpoint could stand for.
+        limits: of the request.
+        infeasible: True if the protected rounds alone exceed the capacity.
+    """
+    return CompactionBackoff(limits.capacity, tokens + max(1, limits.min_freed), compactable_count, infeasible)
