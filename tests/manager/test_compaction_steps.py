@@ -1,0 +1,70 @@
+"""A request walks once through the modules of a view; a compaction leaves a value and not a trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry, HookResult
+
+from amplifier_context_core import ContextOverflow
+from amplifier_context_core.events import POST_COMPACT, PRE_COMPACT
+from amplifier_context_core.view.cache import ViewCache
+from amplifier_context_core.view.session_state import load
+from tests.manager.support import ask, feed, new_manager, work
+
+BUDGET = 4_000
+
+
+@pytest.fixture
+def selections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The budgets that views were selected for."""
+    made: list[int] = []
+    select = ViewCache.select
+
+    async def counted(self: ViewCache, limits: Any, *rest: Any) -> Any:
+        made.append(limits.budget)
+        return await select(self, limits, *rest)
+
+    monkeypatch.setattr(ViewCache, "select", counted)
+    return made
+
+
+async def test_a_request_selects_its_view_once_whether_it_compacts_or_not(selections: list[int]) -> None:
+    manager = new_manager()
+    compacting = 0
+    for message in work(60):
+        await feed(manager, [message])
+        before, selections[:] = manager.compactor.compactions, []
+        await ask(manager, BUDGET)
+        assert selections == [BUDGET]
+        compacting += manager.compactor.compactions > before
+    assert compacting
+
+
+@pytest.mark.parametrize("event", [PRE_COMPACT, POST_COMPACT])
+async def test_a_message_that_came_while_handlers_ran_is_in_the_view(event: str, selections: list[int]) -> None:
+    hooks = HookRegistry()
+    manager = await feed(new_manager(hooks=hooks), work(60))
+
+    async def add(_: str, __: dict[str, Any]) -> HookResult:
+        await manager.add_message({"role": "user", "content": "what came meanwhile"})
+        return HookResult(action="continue")
+
+    hooks.register(event, add, 0, name="test")
+    view = await ask(manager, BUDGET)
+    assert view[-1]["content"] == "what came meanwhile"
+    assert len(selections) == 2
+
+
+async def test_the_state_is_saved_after_a_compaction_even_where_the_view_does_not_fit() -> None:
+    prompt = {"role": "system", "content": "word " * 800}
+    manager = await feed(new_manager(strict=True), [prompt, *work(60)])
+    with pytest.raises(ContextOverflow):
+        await ask(manager, 500)
+    assert manager.compactor.compactions
+    data = await manager.store.load_checkpoint(manager.session_id)
+    assert data is not None
+    state = load(data)
+    assert state is not None
+    assert state.compactions == manager.compactor.compactions
