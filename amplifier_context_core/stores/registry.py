@@ -71,7 +71,7 @@ def _builtin(address: str, durability: Durability, archive: bool) -> Mapping[str
                 raise ConfigError(
                     "store", f"needs a driver that is not installed: pip install 'amplifier-context-core[{extra}]'"
                 ) from None
-            return kind.from_address(address, durability=durability, archive=archive)
+            return kind.from_url(address, durability=durability, archive=archive)
 
         return make
 

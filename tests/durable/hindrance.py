@@ -12,9 +12,9 @@ import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
-from amplifier_context_core.stores.postgres.line import PostgresConnections
-from amplifier_context_core.stores.redis.line import RedisConnections
-from amplifier_context_core.stores.redis.store import RedisLine
+from amplifier_context_core.stores.postgres.pool import PostgresPool
+from amplifier_context_core.stores.redis.client import RedisClient
+from amplifier_context_core.stores.redis.driver import RedisDriver
 from amplifier_context_core.stores.sqlite import secure_erase
 
 
@@ -27,16 +27,16 @@ class Hindrance:
         self._is_on = False
         self._hinder(RedoJournal, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(secure_erase, "_write_anew", NotErased("not erased yet"))
-        self._hinder(PostgresConnections, "do_slowly", StoreError("the vacuum was refused"))
+        self._hinder(PostgresPool, "run_without_timeout", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")
-        self._hinder(RedisConnections, "exchange", refused, only=[("BGREWRITEAOF",)])  # `call` is bound in open lines
-        rewrites = RedisLine._aof_is_rewritten  # pyright: ignore[reportPrivateUsage]
+        self._hinder(RedisClient, "exchange", refused, only=[("BGREWRITEAOF",)])  # open drivers have bound `call`
+        rewrites = RedisDriver._is_rewriting_aof  # pyright: ignore[reportPrivateUsage]
 
-        async def rewritten(line: RedisLine) -> bool:
-            return not self._is_on and await rewrites(line)  # a rewrite of another test would do
+        async def rewriting(driver: RedisDriver) -> bool:
+            return not self._is_on and await rewrites(driver)  # a rewrite of another test would do
 
-        patch.setattr(RedisLine, "_aof_is_rewritten", rewritten)
-        patch.setattr(RedisConnections, "appends", property(lambda _: True, lambda *_: None), raising=False)
+        patch.setattr(RedisDriver, "_is_rewriting_aof", rewriting)
+        patch.setattr(RedisClient, "has_aof", property(lambda _: True, lambda *_: None), raising=False)
 
     @contextmanager
     def on(self) -> Generator[None]:

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.servers.leased_store import LeasedStore
+from amplifier_context_core.stores.leased.store import LeasedStore
 from amplifier_context_testing.store_contract import MakeStore
 
-from .server_claims import MakeAt
+from .server_contract_connections import MakeAt
 from .servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters
 
 

@@ -9,14 +9,15 @@ import pytest
 from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 
-from .server_claims import Cuts, Leases, Outages, Processes
+from .server_contract_connections import ConnectionLossContract, OutageContract
+from .server_contract_leases import LeaseContract, WriterProcessContract
 from .server_fixtures import OnPrivateServer, OnSharedServer, ServerKind
 from .servers import POSTGRES, PrivatePostgres, drop_schema, empty_schema, own_name, postgres_is_there
 
 pytestmark = pytest.mark.postgres
 
 KIND = ServerKind(
-    store=PostgresStore.from_address,
+    store=PostgresStore.from_url,
     address=POSTGRES,
     port=5432,
     parameter="schema",
@@ -55,17 +56,17 @@ class TestPostgresStoreForLong(OnPostgres, SoakContract):
     pass
 
 
-class TestPostgresCuts(OnPostgres, Cuts):
+class TestPostgresConnectionLoss(OnPostgres, ConnectionLossContract):
     pass
 
 
-class TestPostgresLeases(OnPostgres, Leases):
+class TestPostgresLeases(OnPostgres, LeaseContract):
     pass
 
 
-class TestPostgresProcesses(OnPostgres, Processes):
+class TestPostgresWriterProcesses(OnPostgres, WriterProcessContract):
     pass
 
 
-class TestPostgresOutages(OnPrivateServer, Outages):
+class TestPostgresOutages(OnPrivateServer, OutageContract):
     kind = KIND

@@ -1,4 +1,4 @@
-"""What is peculiar to PostgreSQL: its schema and migrations, its errors, its pool, damage, and forgetting."""
+"""What is peculiar to PostgreSQL: its schema and migrations, its errors, its pool, damage, and erasing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from psycopg import sql
 
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
-from amplifier_context_core.stores.postgres import line as line_module
-from amplifier_context_core.stores.postgres import store as module
-from amplifier_context_core.stores.postgres.address import read_address
-from amplifier_context_core.stores.postgres.line import PostgresConnections
+from amplifier_context_core.stores.leased.loop_thread import LoopThread
+from amplifier_context_core.stores.postgres import driver as driver_module
+from amplifier_context_core.stores.postgres import pool as pool_module
+from amplifier_context_core.stores.postgres.pool import PostgresPool
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
 from amplifier_context_core.stores.postgres.store import PostgresStore
-from amplifier_context_core.stores.servers.owner import Owner
+from amplifier_context_core.stores.postgres.url import parse_store_url
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same, whole
@@ -51,7 +51,7 @@ def run() -> Generator[str]:
 
 @pytest.fixture
 def schema(run: str) -> Generator[str]:
-    """The same, and empty again after each test: to make one takes its time."""
+    """The same schema, emptied after each test: to create one takes long."""
     yield run
     empty_schema(run)
 
@@ -63,7 +63,7 @@ def address(schema: str) -> str:
 
 @pytest.fixture
 async def store(address: str) -> Any:
-    store = PostgresStore.from_address(address)
+    store = PostgresStore.from_url(address)
     yield store
     await store.close()
 
@@ -81,10 +81,10 @@ class TestInPieces(Appending, Replacing, Rewriting, Forking):
 
     @pytest.fixture
     def make_store(self, address: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(module, "_MOST_ROWS", 3)
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
 
         async def make() -> Store:
-            return PostgresStore.from_address(address)
+            return PostgresStore.from_url(address)
 
         return make
 
@@ -100,7 +100,7 @@ class TestSchema:
 
     async def test_stores_that_start_at_once_make_one_schema(self, address: str, schema: str) -> None:
         # Of different addresses, so that each has connections of its own, as another process would.
-        stores = [PostgresStore.from_address(with_parameters(address, pool_size=size)) for size in range(2, 8)]
+        stores = [PostgresStore.from_url(with_parameters(address, pool_size=size)) for size in range(2, 8)]
         await asyncio.gather(*(store.append(f"s{index}", entries(1, 2)) for index, store in enumerate(stores)))
         assert len(await stores[0].sessions()) == 6
         for store in stores:
@@ -120,26 +120,26 @@ class TestSchema:
     @pytest.mark.parametrize("odd", ['we"ird; DROP TABLE x --', "Übung", "UPPER lower", "select"])
     async def test_odd_names_of_schemas_are_names(self, schema: str, odd: str) -> None:
         name = f"{odd}{schema}"
-        store = PostgresStore.from_address(with_parameters(POSTGRES, schema=quote(name)))
+        store = PostgresStore.from_url(with_parameters(POSTGRES, schema=quote(name)))
         try:
             await store.append("s", entries(1, 3))
             await store.replace("s", 1, entries(4, 4))
-            await store.rewrite("s", [entry(1, "anew")])
+            await store.rewrite("s", [entry(1, "changed")])
             assert len(await store.read("s")) == 2
             assert ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema, name)
         finally:
             await store.close()
             drop_schema(name)
 
-    async def test_a_schema_that_is_dropped_under_a_store_is_made_anew(self, store: Store, schema: str) -> None:
+    async def test_a_schema_that_is_dropped_under_a_store_is_created_again(self, store: Store, schema: str) -> None:
         await store.append("s", entries(1, 1))
         drop_schema(schema)
-        with pytest.raises(StoreError, match="made anew"):
+        with pytest.raises(StoreError, match="creates it again"):
             await store.read("s")
         assert await store.read("s") == []
         await store.append("t", entries(1, 1))
 
-    async def test_one_session_stands_in_one_partition(self, store: Store, schema: str) -> None:
+    async def test_one_session_is_in_one_partition(self, store: Store, schema: str) -> None:
         for number in range(40):
             await store.append(f"s{number}", entries(1, 3))
         rows = ask("SELECT session, tableoid::regclass::text FROM entries", schema)
@@ -172,7 +172,7 @@ class TestSchema:
         assert {info.size for info in await store.sessions()} == {size for _, size, _ in kept}
 
 
-class TestAddresses:
+class TestUrls:
     @pytest.mark.parametrize(
         "more",
         [
@@ -198,17 +198,20 @@ class TestAddresses:
         assert str(caught.value).startswith("store: ")
 
     @pytest.mark.parametrize(
-        ("more", "said"),
+        ("more", "hint"),
         [
-            ("schmea=mine", "'schmea' that nobody knows; did you mean 'schema'?"),
-            ("sslmode=prefer&sslmod=require", "'sslmod' that nobody knows; did you mean 'sslmode'?"),
-            ("bogus=1", "'bogus' that nobody knows; ours are schema, lease_ttl, statement_timeout, pool_size"),
+            ("schmea=mine", "'schmea'; did you mean 'schema'?"),
+            ("sslmode=prefer&sslmod=require", "'sslmod'; did you mean 'sslmode'?"),
+            (
+                "bogus=1",
+                "'bogus'; known are schema, lease_ttl, statement_timeout, pool_size and the parameters of libpq",
+            ),
         ],
     )
-    def test_a_parameter_nobody_knows_is_named_with_the_nearest_known(self, more: str, said: str) -> None:
+    def test_an_unknown_parameter_is_named_with_the_nearest_known(self, more: str, hint: str) -> None:
         with pytest.raises(ConfigError) as caught:
             open_store(f"postgresql://somebody:sesame@127.0.0.1/test?{more}")
-        assert said in str(caught.value)
+        assert hint in str(caught.value)
         assert "sesame" not in str(caught.value)
 
     @pytest.mark.parametrize("password", ["@?sesame", "@?sesame=1", "o@p?user=a&sesame=1&x", "@en?connect=1&sesame"])
@@ -223,8 +226,8 @@ class TestAddresses:
     def test_what_libpq_knows_is_left_to_it(self, more: str) -> None:
         assert isinstance(open_store(f"postgresql://127.0.0.1/test?{more}"), PostgresStore)
 
-    def test_an_address_is_not_shown_by_its_store(self) -> None:
-        store = PostgresStore.from_address("postgresql://somebody:sesame@127.0.0.1/test")
+    def test_a_url_is_not_shown_by_its_store(self) -> None:
+        store = PostgresStore.from_url("postgresql://somebody:sesame@127.0.0.1/test")
         assert "sesame" not in repr(store) + repr(vars(store))
 
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
@@ -238,15 +241,15 @@ REFUSED = (
     + "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?"
 )
 PASSWORD = 'FATAL:  password authentication failed for user "somebody"'
-# What libpq 18 and psycopg 3.3 say, and what is told of it.
-SAID = {
+# What libpq 18 and psycopg 3.3 report, and what of it the error quotes.
+LIBPQ_TEXTS = {
     "refused": (
         (
             f"{REFUSED % 2}\nMultiple connection attempts failed. All failures were:\n"
             f"- host: '127.0.0.1', port: '1', hostaddr: '127.0.0.1': {REFUSED % 1}\n"
             f"- host: '127.0.0.1', port: '2', hostaddr: '127.0.0.1': {REFUSED % 2}"
         ),
-        "port 2 failed: Connection refused; is it running, and is the address right? Then try again",
+        "port 2 failed: Connection refused; check that it is running and that the URL is right, then try again",
     ),
     "closed": (
         (
@@ -254,7 +257,7 @@ SAID = {
             "\tThis probably means the server terminated abnormally\n"
             "\tbefore or while processing the request."
         ),
-        "failed: server closed the connection unexpectedly; is it running, and is the address right? Then try again",
+        "failed: server closed the connection unexpectedly; check that it is running and that the URL is right",
     ),
     "password": (
         f'{FAILED}{PASSWORD}\nconnection to server at "127.0.0.1", port 5432 failed: {PASSWORD}',
@@ -273,7 +276,7 @@ SAID = {
 
 class TestErrors:
     async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
-        store = PostgresStore.from_address("postgresql://somebody:sesame@127.0.0.1:1/nowhere")
+        store = PostgresStore.from_url("postgresql://somebody:sesame@127.0.0.1:1/nowhere")
         for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
             with pytest.raises(
                 StoreError, match=r"127\.0\.0\.1:1, database 'nowhere' cannot be reached.*again"
@@ -283,27 +286,27 @@ class TestErrors:
         await store.release("s")
         await store.close()
 
-    async def test_a_database_that_is_not_there_is_said_to_be_missing(self, address: str) -> None:
-        store = PostgresStore.from_address(urlsplit(address)._replace(path="/no_such_database").geturl())
+    async def test_a_missing_database_is_reported_as_missing(self, address: str) -> None:
+        store = PostgresStore.from_url(urlsplit(address)._replace(path="/no_such_database").geturl())
         with pytest.raises(StoreError, match="make the database"):
             await store.read("s")
         await store.close()
 
-    @pytest.mark.parametrize(("words", "told"), SAID.values(), ids=SAID)
-    def test_of_what_libpq_says_the_line_with_the_reason_is_told(self, address: str, words: str, told: str) -> None:
-        line = PostgresConnections(read_address(address, "fsync")[0])
-        assert told in str(line._unreachable(psycopg.OperationalError(words)))
+    @pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
+    def test_the_line_of_libpq_with_the_reason_is_quoted(self, address: str, text: str, quoted: str) -> None:
+        pool = PostgresPool(parse_store_url(address, "fsync")[0])
+        assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
 
-    async def test_of_several_addresses_that_refuse_one_is_told(self) -> None:
-        store = PostgresStore.from_address("postgresql://127.0.0.1:1,127.0.0.1:2/test")
-        with pytest.raises(StoreError, match=r"port 2 failed: Connection refused; is it running"):
+    async def test_of_several_hosts_that_refuse_one_is_reported(self) -> None:
+        store = PostgresStore.from_url("postgresql://127.0.0.1:1,127.0.0.1:2/test")
+        with pytest.raises(StoreError, match=r"port 2 failed: Connection refused; check that it is running"):
             await store.read("s")
         await store.close()
 
     async def test_a_change_that_waits_too_long_is_not_made(self, store: Store, address: str, schema: str) -> None:
         await store.append("s", entries(1, 2))
         await store.close()
-        quick = PostgresStore.from_address(with_parameters(address, statement_timeout=2))
+        quick = PostgresStore.from_url(with_parameters(address, statement_timeout=2))
         await quick.open("s")
         with psycopg.connect(POSTGRES) as connection:
             name = sql.Identifier(schema, "sessions")
@@ -315,19 +318,17 @@ class TestErrors:
         assert_same(await quick.read("s"), entries(1, 3))
         await quick.close()
 
-    async def test_a_server_that_takes_no_writes_says_so(self, store: Store, address: str) -> None:
+    async def test_a_server_that_takes_no_writes_is_reported(self, store: Store, address: str) -> None:
         await store.append("s", entries(1, 2))
         await store.close()
-        reader = PostgresStore.from_address(
-            with_parameters(address, options=quote("-c default_transaction_read_only=on"))
-        )
+        reader = PostgresStore.from_url(with_parameters(address, options=quote("-c default_transaction_read_only=on")))
         assert_same(await reader.read("s"), entries(1, 2))
         with pytest.raises(StoreError, match="takes no writes"):
             await reader.append("s", entries(3, 3))
         assert_same(await reader.read("s"), entries(1, 2))
         await reader.close()
 
-    async def test_a_seq_that_stands_there_is_not_given_again(self, store: Store) -> None:
+    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         before = await whole(store)
         for change in (
@@ -339,7 +340,7 @@ class TestErrors:
                 await change
             assert not (await whole(store)).differs(before)
 
-    async def test_one_append_that_fails_takes_no_other_with_it(self, store: Store) -> None:
+    async def test_one_append_that_fails_fails_no_other(self, store: Store) -> None:
         """Appends of many sessions go together."""
         names = [f"s{number}" for number in range(12)]
         for name in names:
@@ -351,7 +352,7 @@ class TestErrors:
         assert [len(await store.read(name)) for name in names] == [1 if name == "s7" else 2 for name in names]
 
     def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
-        line = PostgresConnections(PostgresStore.from_address("postgresql://a@127.0.0.1:1/b")._key)
+        pool = PostgresPool(PostgresStore.from_url("postgresql://a@127.0.0.1:1/b")._key)
 
         class Connection:
             closed = False
@@ -362,10 +363,10 @@ class TestErrors:
         kinds = [kind for _, kind in inspect.getmembers(pg, inspect.isclass) if issubclass(kind, psycopg.Error)]
         assert len(kinds) > 200
         for kind in kinds:
-            told = line._told(kind('value "a secret" is no good'), Connection())  # type: ignore[arg-type]
-            assert isinstance(told, StoreError)
+            error = pool._translated(kind('value "a secret" is no good'), Connection())  # type: ignore[arg-type]
+            assert isinstance(error, StoreError)
             if issubclass(kind, (psycopg.DataError, psycopg.IntegrityError)):
-                assert "secret" not in str(told)
+                assert "secret" not in str(error)
 
 
 class TestAppendsFromTheCallersLoop:
@@ -373,7 +374,7 @@ class TestAppendsFromTheCallersLoop:
 
     @pytest.fixture
     def locked(self, schema: str) -> Generator[psycopg.Connection]:
-        """Somebody else's connection, which can keep all sessions locked."""
+        """A connection of another client, which can keep all sessions locked."""
         with psycopg.connect(POSTGRES) as connection:
             connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
             connection.commit()
@@ -388,12 +389,12 @@ class TestAppendsFromTheCallersLoop:
             raise AssertionError("the background loop was asked")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Owner, "run", elsewhere)
+            patched.setattr(LoopThread, "run", elsewhere)
             for seq in range(2, 6):
                 await store.append("s", entries(seq, seq))
         assert_same(await store.read("s"), entries(1, 5))
 
-    async def test_one_that_is_cancelled_is_taken_back(
+    async def test_one_that_is_cancelled_is_reverted(
         self, store: PostgresStore, locked: psycopg.Connection, schema: str
     ) -> None:
         await store.append("s", entries(1, 2))
@@ -410,7 +411,7 @@ class TestAppendsFromTheCallersLoop:
         assert await store.verify("s") == []
 
     @pytest.mark.parametrize("made", [False, True], ids=["before it is made", "after"])
-    async def test_one_whose_loop_ends_is_taken_back(
+    async def test_one_whose_loop_ends_is_reverted(
         self, store: PostgresStore, locked: psycopg.Connection, schema: str, made: bool
     ) -> None:
         await store.append("s", entries(1, 2))
@@ -438,7 +439,7 @@ class TestAppendsFromTheCallersLoop:
         await asyncio.gather(*(store.append("s", entries(seq, seq)) for seq in range(302, 330)))
         assert_same(await store.read("s"), entries(1, 329))
 
-    async def test_one_that_is_cut_off_is_made_once_and_before_what_waits(
+    async def test_one_that_is_cut_off_is_applied_once_and_before_waiting_calls(
         self, store: PostgresStore, locked: psycopg.Connection, schema: str
     ) -> None:
         await store.append("s", entries(1, 2))
@@ -454,7 +455,7 @@ class TestAppendsFromTheCallersLoop:
         assert_same(await store.read("s"), entries(1, 4))
         assert await store.verify("s") == []
 
-    async def test_one_that_is_cut_off_while_its_store_is_closed_is_made_and_claims_nothing_anew(
+    async def test_one_cut_off_while_its_store_closes_is_applied_and_leases_nothing(
         self, store: PostgresStore, locked: psycopg.Connection, schema: str, address: str
     ) -> None:
         await store.append("s", entries(1, 2))
@@ -467,8 +468,8 @@ class TestAppendsFromTheCallersLoop:
         await self.blocked(schema, 1)
         locked.rollback()
         await asyncio.gather(appending, closing)
-        other = PostgresStore.from_address(address)
-        await other.append("s", entries(4, 4))  # nobody holds it
+        other = PostgresStore.from_url(address)
+        await other.append("s", entries(4, 4))  # the lease was released
         assert_same(await other.read("s"), entries(1, 4))
         await other.close()
 
@@ -476,7 +477,7 @@ class TestAppendsFromTheCallersLoop:
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await store.append("s", entries(1, 1))
-        connections = store._line._connections  # type: ignore[union-attr]
+        connections = store._driver._pool  # type: ignore[union-attr]
         returned = threading.Event()
         putconn = connections._pool.putconn
 
@@ -490,29 +491,29 @@ class TestAppendsFromTheCallersLoop:
             await store.append("s", entries(seq, seq))
         assert await asyncio.to_thread(returned.wait, 20)
 
-    async def test_a_watch_that_comes_too_late_is_followed_by_another(
+    async def test_a_watchdog_that_ends_too_early_is_followed_by_another(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hung_up = threading.Event()
-        monkeypatch.setattr(line_module, "_hang_up", lambda _: hung_up.set())
-        connections = PostgresConnections(read_address(with_parameters(address, statement_timeout=0.2), "fsync")[0])
+        disconnected = threading.Event()
+        monkeypatch.setattr(pool_module, "_disconnect", lambda _: disconnected.set())
+        connections = PostgresPool(parse_store_url(with_parameters(address, statement_timeout=0.2), "fsync")[0])
         connections._ready = True
 
         async def busy() -> None:
             time.sleep(0.05)
 
-        await connections.owner.run(asyncio.sleep(0))
-        connections.owner.start(busy())
-        connections._begin("a connection", 60)  # type: ignore[arg-type]
-        connections._busy.clear()
+        await connections.loop_thread.run(asyncio.sleep(0))
+        connections.loop_thread.start(busy())
+        connections._watch("a connection", 60)  # type: ignore[arg-type]
+        connections._deadlines.clear()
         async with asyncio.timeout(20):
-            while connections._watched:
+            while connections._is_watched:
                 await asyncio.sleep(0.01)
-        connections._begin("a silent one", -1)  # type: ignore[arg-type]
-        assert await asyncio.to_thread(hung_up.wait, 20)
-        connections._busy.clear()
-        await connections.owner.run(connections.stop())
-        connections.owner.stop()
+        connections._watch("a silent one", -1)  # type: ignore[arg-type]
+        assert await asyncio.to_thread(disconnected.wait, 20)
+        connections._deadlines.clear()
+        await connections.loop_thread.run(connections.stop())
+        connections.loop_thread.stop()
 
     async def blocked(self, schema: str, count: int) -> None:
         """Wait until so many statements wait for a lock."""
@@ -546,7 +547,7 @@ class TestPool:
         self, address: str, schema: str
     ) -> None:
         address = with_parameters(address, application_name=schema, pool_size=3)
-        stores = [PostgresStore.from_address(address) for _ in range(16)]
+        stores = [PostgresStore.from_url(address) for _ in range(16)]
         await asyncio.gather(
             *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
         )
@@ -562,18 +563,16 @@ class TestPool:
         pytest.fail("connections are left over")
 
     @pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
-    async def test_what_acknowledged_means_is_asked_of_the_server(
-        self, address: str, durability: Any, setting: str
-    ) -> None:
-        store = PostgresStore.from_address(address, durability=durability)
-        line = PostgresConnections(store._key)
-        await line.owner.run(line.ask(b"SELECT 1", {}))
-        assert await line.owner.run(line.ask(b"SHOW synchronous_commit", {})) == [(setting,)]
-        await line.owner.run(line.stop())
-        line.owner.stop()
+    async def test_durability_is_set_on_the_server(self, address: str, durability: Any, setting: str) -> None:
+        store = PostgresStore.from_url(address, durability=durability)
+        pool = PostgresPool(store._key)
+        await pool.loop_thread.run(pool.ask(b"SELECT 1", {}))
+        assert await pool.loop_thread.run(pool.ask(b"SHOW synchronous_commit", {})) == [(setting,)]
+        await pool.loop_thread.run(pool.stop())
+        pool.loop_thread.stop()
 
-    async def test_slow_work_has_no_statement_timeout_and_leaves_the_one_there_was(self, address: str) -> None:
-        line = PostgresConnections(read_address(with_parameters(address, statement_timeout=7), "fsync")[0])
+    async def test_work_without_timeout_restores_the_statement_timeout(self, address: str) -> None:
+        pool = PostgresPool(parse_store_url(with_parameters(address, statement_timeout=7), "fsync")[0])
 
         async def shown(connection: Any) -> Any:
             return await (await connection.execute("SHOW statement_timeout")).fetchone(), connection.info.backend_pid
@@ -582,37 +581,37 @@ class TestPool:
             await connection.execute("SELECT 1/0")
 
         (before, first), (during, second) = (
-            await line.owner.run(line.do(shown)),
-            await line.owner.run(line.do_slowly(shown, 60)),
+            await pool.loop_thread.run(pool.run(shown)),
+            await pool.loop_thread.run(pool.run_without_timeout(shown, 60)),
         )
         with pytest.raises(StoreError, match="DivisionByZero"):
-            await line.owner.run(line.do_slowly(fails, 60))
-        after, third = await line.owner.run(line.do(shown))
+            await pool.loop_thread.run(pool.run_without_timeout(fails, 60))
+        after, third = await pool.loop_thread.run(pool.run(shown))
         assert (before, during, after) == (("7s",), ("0",), ("7s",))
         assert first == second == third
-        await line.owner.run(line.stop())
-        line.owner.stop()
+        await pool.loop_thread.run(pool.stop())
+        pool.loop_thread.stop()
 
-    async def test_forgetting_keeps_its_connection(self, store: Store, schema: str, address: str) -> None:
-        line = PostgresStore.from_address(with_parameters(address, application_name=schema))
+    async def test_rewriting_keeps_its_connection(self, store: Store, schema: str, address: str) -> None:
+        own = PostgresStore.from_url(with_parameters(address, application_name=schema))
         pids = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = %s"
-        await line.append("s", entries(1, 3))
+        await own.append("s", entries(1, 3))
         before = ask(pids, "public", schema)
-        await line.rewrite("s", [entry(1, "[forgotten]")])
+        await own.rewrite("s", [entry(1, "[forgotten]")])
         assert ask(pids, "public", schema) == before
-        await line.close()
+        await own.close()
 
-    async def test_what_the_pool_warns_of_is_not_said_beside_our_own_error(
+    async def test_warnings_of_the_pool_are_not_logged_beside_the_error(
         self, store: Store, schema: str, address: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        cut = PostgresStore.from_address(with_parameters(address, application_name=schema))
-        await cut.append("s", entries(1, 3))
+        own = PostgresStore.from_url(with_parameters(address, application_name=schema))
+        await own.append("s", entries(1, 3))
         ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", "public", schema)
-        await cut.append("s", entries(4, 4))
-        await cut.close()
+        await own.append("s", entries(4, 4))
+        await own.close()
         assert [record.getMessage() for record in caplog.records if record.name == "psycopg.pool"] == []
 
-    async def test_what_other_pools_warn_of_is_heard(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_warnings_of_other_pools_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         pool_log = logging.getLogger("psycopg.pool")
         for name in ("amplifier-context", "theirs"):
             pool_log.warning("error connecting in %r: %s", name, "connection refused")
@@ -622,28 +621,28 @@ class TestPool:
 
 
 class TestDamage:
-    async def test_a_damaged_message_is_taken_out_told_and_kept_aside(self, store: Store, schema: str) -> None:
-        told: list[Repair] = []
+    async def test_a_damaged_message_is_taken_out_reported_and_quarantined(self, store: Store, schema: str) -> None:
+        repairs: list[Repair] = []
         await store.append("s", entries(1, 6))
         await store.save_checkpoint("s", 5, b"five")
-        await store.open("s", told.append)
+        await store.open("s", repairs.append)
         ask('UPDATE entries SET message = \'{"role": "us\' WHERE seq IN (2, 5)', schema)
         rest = [*entries(1, 1), *entries(3, 4), *entries(6, 6)]
         assert len(await store.verify("s")) == 2  # type: ignore[attr-defined]
         assert_same(await store.read("s"), rest)
         assert await store.extent("s") == Extent(4, 6)
-        assert [(repair.session_id, repair.lost) for repair in told] == [("s", 2)]
+        assert [(repair.session_id, repair.lost) for repair in repairs] == [("s", 2)]
         assert sorted(ask("SELECT seq, message FROM damaged", schema)) == [(2, '{"role": "us'), (5, '{"role": "us')]
         assert await store.load_checkpoint("s") is None
         assert await store.verify("s") == []  # type: ignore[attr-defined]
         await store.append("s", entries(7, 8))
         assert_same(await store.read("s"), [*rest, *entries(7, 8)])
-        assert len(told) == 1
-        await store.rewrite("s", [entry(1, "anew")])
+        assert len(repairs) == 1
+        await store.rewrite("s", [entry(1, "changed")])
         assert ask("SELECT * FROM damaged", schema) == []
 
     @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
-    async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+    async def test_a_quarantined_message_is_erased_though_no_seq_is_known(
         self, store: Store, schema: str, given: list[Entry]
     ) -> None:
         await store.append("s", entries(1, 3))
@@ -656,18 +655,18 @@ class TestDamage:
         assert [one.seq for one in await store.read("s")] == [1, 3]
 
     async def test_a_missing_row_is_noticed(self, store: Store, schema: str) -> None:
-        told: list[Repair] = []
-        await store.open("s", told.append)
+        repairs: list[Repair] = []
+        await store.open("s", repairs.append)
         await store.append("s", entries(1, 6))
         ask("DELETE FROM entries WHERE seq = 3", schema)
         assert len(await store.verify("s")) == 2  # type: ignore[attr-defined]
         assert_same(await store.read("s"), [*entries(1, 2), *entries(4, 6)])
-        assert [repair.lost for repair in told] == [1]
+        assert [repair.lost for repair in repairs] == [1]
         await store.append("s", entries(7, 7))
         assert_same(await store.read("s", -3), entries(5, 7))
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
-    async def test_who_only_reads_leaves_damage_where_it_is(
+    async def test_a_reader_leaves_damage_where_it_is(
         self, store: Store, address: str, schema: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         await store.append("s", entries(1, 4))
@@ -680,7 +679,7 @@ class TestDamage:
         assert await store.extent("s") == Extent(4, 4)
 
 
-class TestForgetting:
+class TestErasing:
     async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
         self, store: Store, schema: str
     ) -> None:
@@ -707,6 +706,6 @@ class TestForgetting:
         async def never(*_: object) -> None:
             pytest.fail("vacuumed")
 
-        monkeypatch.setattr(module.PostgresLine, "erase", never)
+        monkeypatch.setattr(driver_module.PostgresDriver, "erase", never)
         await store.append("s", entries(1, 3))
         await store.rewrite("s", entries(1, 3))

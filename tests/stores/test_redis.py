@@ -9,14 +9,15 @@ import pytest
 from amplifier_context_core.stores.redis.store import RedisStore
 from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 
-from .server_claims import Cuts, Leases, Outages, Processes
+from .server_contract_connections import ConnectionLossContract, OutageContract
+from .server_contract_leases import LeaseContract, WriterProcessContract
 from .server_fixtures import OnPrivateServer, OnSharedServer, ServerKind
 from .servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there
 
 pytestmark = pytest.mark.redis
 
 KIND = ServerKind(
-    store=RedisStore.from_address,
+    store=RedisStore.from_url,
     address=REDIS,
     port=6379,
     parameter="prefix",
@@ -48,17 +49,17 @@ class TestRedisStoreForLong(OnRedis, SoakContract):
     pass
 
 
-class TestRedisCuts(OnRedis, Cuts):
+class TestRedisConnectionLoss(OnRedis, ConnectionLossContract):
     pass
 
 
-class TestRedisLeases(OnRedis, Leases):
+class TestRedisLeases(OnRedis, LeaseContract):
     pass
 
 
-class TestRedisProcesses(OnRedis, Processes):
+class TestRedisWriterProcesses(OnRedis, WriterProcessContract):
     pass
 
 
-class TestRedisOutages(OnPrivateServer, Outages):
+class TestRedisOutages(OnPrivateServer, OutageContract):
     kind = KIND

@@ -22,9 +22,10 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store, open_store
-from amplifier_context_core.stores.redis import store as module
-from amplifier_context_core.stores.redis.line import RedisConnections
-from amplifier_context_core.stores.redis.store import RedisLine, RedisStore
+from amplifier_context_core.stores.redis import driver as driver_module
+from amplifier_context_core.stores.redis.client import RedisClient
+from amplifier_context_core.stores.redis.driver import RedisDriver
+from amplifier_context_core.stores.redis.store import RedisStore
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same, whole
@@ -58,7 +59,7 @@ def client(prefix: str) -> Generator[Any]:
 
 @pytest.fixture
 async def store(prefix: str) -> Any:
-    store = RedisStore.from_address(with_parameters(REDIS, prefix=prefix))
+    store = RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
     yield store
     await store.close()
 
@@ -74,7 +75,7 @@ def own() -> Generator[PrivateRedis]:
 @pytest.fixture
 async def there(own: PrivateRedis) -> Any:
     """A store on it."""
-    store = RedisStore.from_address(own.address)
+    store = RedisStore.from_url(own.address)
     yield store
     await store.close()
 
@@ -84,11 +85,11 @@ class TestInPieces(Appending, Replacing, Rewriting, Forking):
 
     @pytest.fixture
     def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(module, "_MOST_ROWS", 3)
-        monkeypatch.setattr(module, "_WINDOW", 7)
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+        monkeypatch.setattr(driver_module, "_WINDOW", 7)
 
         async def make() -> Store:
-            return RedisStore.from_address(with_parameters(REDIS, prefix=prefix))
+            return RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
 
         return make
 
@@ -110,7 +111,7 @@ class TestScripts:
         await store.delete("child")
         assert len(await store.sessions()) == 13
 
-    async def test_a_seq_that_stands_there_is_not_given_again(self, store: Store) -> None:
+    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         before = await whole(store)
         for change in (
@@ -126,14 +127,14 @@ class TestScripts:
         self, store: Store, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await store.append("s", entries(1, 2))
-        monkeypatch.setattr(module, "_MOST_ROWS", 3)
-        stage = RedisLine._stage
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+        stage = RedisDriver._stage
 
-        async def lossy(line: RedisLine, keys: Any, packed: Any) -> None:
-            await stage(line, keys, packed)
-            await line._call("LPOP", keys[-1])
+        async def lossy(driver: RedisDriver, keys: Any, packed: Any) -> None:
+            await stage(driver, keys, packed)
+            await driver._call("LPOP", keys[-1])
 
-        monkeypatch.setattr(RedisLine, "_stage", lossy)
+        monkeypatch.setattr(RedisDriver, "_stage", lossy)
         before = await whole(store)
         with pytest.raises(StoreError, match="lost rows"):
             await store.append("s", entries(3, 20))
@@ -150,7 +151,7 @@ class TestDirectory:
         assert sorted(info.session_id for info in await store.sessions()) == sorted(one.session_id for one in listed)
         assert client.zcard(f"{prefix}:sessions") == len(listed)
 
-    async def test_a_session_the_directory_does_not_name_is_named_when_it_is_opened(
+    async def test_a_session_missing_from_the_directory_is_added_when_it_is_opened(
         self, store: Store, client: Any, prefix: str
     ) -> None:
         await store.append("a", entries(1, 1))
@@ -160,14 +161,14 @@ class TestDirectory:
         await store.open("a")
         assert len(await store.sessions()) == 2
 
-    async def test_names_of_what_is_not_there_go_in_time(self, store: Store, client: Any, prefix: str) -> None:
+    async def test_names_without_a_session_are_dropped_in_time(self, store: Store, client: Any, prefix: str) -> None:
         await store.append("a", entries(1, 1))
         now = time.time()
         client.zadd(f"{prefix}:sessions", {"about to be made": now, "never made": now - 90_000})
         assert [info.session_id for info in await store.sessions()] == ["a"]
         assert sorted(client.zrange(f"{prefix}:sessions", 0, -1)) == ["a", "about to be made"]
 
-    async def test_nothing_is_left_of_a_deleted_session_or_an_unused_claim(
+    async def test_nothing_is_left_of_a_deleted_session_or_an_unused_lease(
         self, store: Store, client: Any, prefix: str
     ) -> None:
         await store.append("s", entries(1, 6))
@@ -178,21 +179,21 @@ class TestDirectory:
         await store.close()
         assert [key for key in client.scan_iter(f"*{prefix}*", count=5_000) if key != f"{prefix}:sessions"] == []
 
-    async def test_what_is_never_released_is_forgotten_by_the_server_only_if_it_was_never_written(
+    async def test_an_unreleased_session_expires_only_if_it_was_never_written(
         self, store: Store, client: Any, prefix: str
     ) -> None:
-        await store.open("claimed")
+        await store.open("leased")
         await store.append("written", entries(1, 1))
-        assert client.pttl(f"{{{prefix}:claimed}}:meta") > 0
+        assert client.pttl(f"{{{prefix}:leased}}:meta") > 0
         assert [client.pttl(key) for key in client.scan_iter(f"{{{prefix}:written}}*", count=5_000)] == [-1, -1, -1]
 
 
 class TestCluster:
     def test_all_keys_of_a_session_are_in_one_slot(self) -> None:
-        line = RedisLine(RedisStore.from_address(with_parameters(REDIS, prefix="a{b}c"))._key)
+        driver = RedisDriver(RedisStore.from_url(with_parameters(REDIS, prefix="a{b}c"))._key)
         slots = set()
         for session_id in ODD_IDS:
-            keys = line._keys(session_id)
+            keys = driver._keys(session_id)
             assert len({crc.key_slot(key.encode()) for key in keys}) == 1
             slots |= {crc.key_slot(key.encode()) for key in keys}
         assert len(slots) > len(ODD_IDS) * 0.9  # no tag is cut short, and so the same for all
@@ -228,12 +229,12 @@ class TestCluster:
                 await self.work_on(servers[0].address)
 
     async def work_on(self, address: str) -> None:
-        store = RedisStore.from_address(address)
+        store = RedisStore.from_url(address)
         try:
             for session_id in ("s", "{a}", "}{", "a b"):
                 await store.append(session_id, entries(1, 5))
                 await store.replace(session_id, 3, entries(6, 7))
-                await store.rewrite(session_id, [entry(1, "anew")])
+                await store.rewrite(session_id, [entry(1, "changed")])
                 await store.save_checkpoint(session_id, 2, b"two")
                 await store.fork(session_id, f"child of {session_id}")
                 assert len(await store.find(session_id, [1, 2, 6])) == 3
@@ -241,9 +242,9 @@ class TestCluster:
                 await store.release(session_id)
             await asyncio.gather(*(store.append(f"at once {number}", entries(1, 3)) for number in range(8)))
             assert len(await store.sessions()) == 16
-            line = store._line
-            assert isinstance(line, RedisLine)
-            await line.owner.run(line._call("DEL", line._directory))
+            driver = store._driver
+            assert isinstance(driver, RedisDriver)
+            await driver.loop_thread.run(driver._call("DEL", driver._directory))
             assert len(await store.sessions()) == 16  # found on all nodes
             for info in await store.sessions():
                 await store.delete(info.session_id)
@@ -252,12 +253,12 @@ class TestCluster:
             await store.close()
 
 
-class TestWhatIsKept:
-    """What the server promises is said once, where it is less than was asked for."""
+class TestDurabilityWarnings:
+    """A server that is less durable than configured is reported once."""
 
     async def warned(self, address: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
         caplog.clear()
-        store = RedisStore.from_address(address, durability=durability)
+        store = RedisStore.from_url(address, durability=durability)
         with caplog.at_level(logging.WARNING):
             for number in range(3):
                 await store.append("s", entries(number + 1, number + 1))
@@ -277,7 +278,7 @@ class TestWhatIsKept:
         with redis.Redis(port=own.port) as client:
             client.config_set("appendonly", "yes")
         said = await self.warned(own.address, caplog)
-        assert "appendfsync everysec" in said or not said  # from 7.2 on it is asked each time
+        assert "appendfsync everysec" in said or not said  # from 7.2 on, each change waits for the file
 
     async def test_a_server_that_keeps_everything(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
@@ -290,7 +291,7 @@ class TestWhatIsKept:
             client.config_set("maxmemory-policy", "allkeys-lru")
         assert "noeviction" in await self.warned(own.address, caplog, "none")
 
-    async def test_a_server_that_does_not_tell(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_server_that_hides_its_settings(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
         said = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
@@ -314,7 +315,7 @@ class TestWhatIsKept:
             return None
 
         with relayed(own.port, answer) as port:
-            store = RedisStore.from_address(f"redis://127.0.0.1:{port}/0?socket_timeout=7")
+            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0?socket_timeout=7")
             await store.append("s", entries(1, 2))
             assert {tuple(command) for command in asked} == {(b"WAITAOF", b"1", b"0", b"7000")}
             asked.clear()
@@ -325,11 +326,11 @@ class TestWhatIsKept:
             await store.append("s", entries(3, 3))
             # It did not come to the disk in time: not acknowledged, and so not there.
             synced = b"*2\r\n:0\r\n:0\r\n"
-            with pytest.raises(StoreError, match="did not say in 7 s"):
+            with pytest.raises(StoreError, match="did not confirm in 7 s"):
                 await store.append("s", entries(4, 4))
             synced = b"*2\r\n:1\r\n:0\r\n"
             assert_same(await store.read("s"), entries(1, 3))
-            # Its file was switched off: said once, and not asked again.
+            # Its file was switched off: reported once, and not waited for again.
             synced = b"-ERR WAITAOF cannot be used when appendonly is disabled\r\n"
             await store.append("s", entries(4, 4))
             count = len(asked)
@@ -341,54 +342,54 @@ class TestWhatIsKept:
 
 class TestErrors:
     async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
-        store = RedisStore.from_address("redis://somebody:sesame@127.0.0.1:1/3")
+        store = RedisStore.from_url("redis://somebody:sesame@127.0.0.1:1/3")
         for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
             with pytest.raises(StoreError, match=r"127\.0\.0\.1:1, database 3 cannot be reached.*again") as caught:
                 await call
             assert "sesame" not in str(caught.value) + str(caught.value.__cause__)
         await store.close()
 
-    async def test_a_wrong_password_is_said_to_be_one(self, own: PrivateRedis) -> None:
+    async def test_a_wrong_password_is_reported_as_such(self, own: PrivateRedis) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("requirepass", "open sesame")
         for address in (own.address, f"redis://:wrong@127.0.0.1:{own.port}/0"):
-            store = RedisStore.from_address(address)
-            with pytest.raises(StoreError, match="password in the address"):
+            store = RedisStore.from_url(address)
+            with pytest.raises(StoreError, match="password in the URL"):
                 await store.read("s")
             await store.close()
 
     @pytest.mark.parametrize(
-        ("at", "said"),
+        ("at", "text"),
         [
             ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
-            (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the address"),
+            (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
             ("nobody:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
             ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
             ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: evalsha\); grant"),
             ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
         ],
     )
-    async def test_what_the_server_says_of_an_address_is_told_with_what_to_do(
-        self, own: PrivateRedis, at: str, said: str
+    async def test_an_error_about_the_url_is_quoted_with_what_to_do(
+        self, own: PrivateRedis, at: str, text: str
     ) -> None:
         with redis.Redis(port=own.port) as client:
             client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-evalsha")
-        store = RedisStore.from_address(f"redis://{at.format(port=own.port)}")
-        with pytest.raises(StoreError, match=said) as caught:
+        store = RedisStore.from_url(f"redis://{at.format(port=own.port)}")
+        with pytest.raises(StoreError, match=text) as caught:
             await store.read("s")
-        assert "is it running" not in str(caught.value)
+        assert "is running" not in str(caught.value)
         assert "sesame" not in str(caught.value)
         await store.close()
 
-    async def test_a_server_that_wants_a_password_is_said_to(self, own: PrivateRedis) -> None:
+    async def test_a_server_that_wants_a_password_is_reported(self, own: PrivateRedis) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("requirepass", "open sesame")
-        store = RedisStore.from_address(own.address)
+        store = RedisStore.from_url(own.address)
         with pytest.raises(StoreError, match=r"Authentication required\); give user and password"):
             await store.read("s")
         await store.close()
 
-    async def test_a_key_that_somebody_else_wrote_to_is_left_to_people(
+    async def test_a_key_that_another_program_wrote_to_is_left_alone(
         self, store: Store, client: Any, prefix: str
     ) -> None:
         await store.append("s", entries(1, 3))
@@ -399,7 +400,7 @@ class TestErrors:
         client.delete(f"{{{prefix}:s}}:archive")
         assert await store.open("s") == Extent(3, 3)
 
-    async def test_a_full_memory_is_told_and_the_session_goes_on_afterwards(
+    async def test_a_full_memory_is_reported_and_the_session_goes_on_afterwards(
         self, own: PrivateRedis, there: Store
     ) -> None:
         await there.append("s", entries(1, 3))
@@ -418,24 +419,24 @@ class TestErrors:
         await there.append("s", entries(4, 5))
         assert_same(await there.read("s"), entries(1, 5))
 
-    async def test_a_replica_takes_no_writes_and_says_so(self, own: PrivateRedis, there: Store) -> None:
+    async def test_a_replica_that_takes_no_writes_is_reported(self, own: PrivateRedis, there: Store) -> None:
         await there.append("s", entries(1, 3))
         with redis.Redis(port=own.port) as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
-            with pytest.raises(StoreError, match="address of the master"):
+            with pytest.raises(StoreError, match="URL of the master"):
                 await there.append("s", entries(4, 5))
             client.execute_command("REPLICAOF", "NO", "ONE")
         await there.append("s", entries(4, 5))
         assert_same(await there.read("s"), entries(1, 5))
 
-    async def test_a_server_that_is_loading_says_so(self, own: PrivateRedis) -> None:
+    async def test_a_server_that_is_loading_is_reported(self, own: PrivateRedis) -> None:
         loading = True
 
         def answer(command: list[bytes]) -> bytes | None:
             return b"-LOADING Redis is loading the dataset in memory\r\n" if loading else None
 
         with relayed(own.port, answer) as port:
-            store = RedisStore.from_address(f"redis://127.0.0.1:{port}/0")
+            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0")
             with pytest.raises(StoreError, match="still loading"):
                 await store.append("s", entries(1, 1))
             loading = False
@@ -450,15 +451,15 @@ class TestErrors:
             await store.close()
 
     def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
-        line = RedisConnections(RedisStore.from_address(REDIS)._key)
+        client = RedisClient(RedisStore.from_url(REDIS)._key)
         kinds = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
         assert len(kinds) > 20
         for kind in kinds:
             problem = kind.__new__(kind)
             problem.args = ("ERR a secret",)
-            for told in (line.refused(problem), line._unreachable(problem)):
-                assert isinstance(told, StoreError)
-                assert "secret" not in str(told)
+            for error in (client.refused(problem), client._unreachable(problem)):
+                assert isinstance(error, StoreError)
+                assert "secret" not in str(error)
 
     @pytest.mark.parametrize(
         "more",
@@ -489,31 +490,31 @@ class TestDamage:
     @pytest.mark.parametrize(
         "garbage", ["garbage", '2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}']
     )
-    async def test_a_damaged_row_is_taken_out_told_and_kept_aside(
+    async def test_a_damaged_row_is_taken_out_reported_and_quarantined(
         self, store: Store, client: Any, prefix: str, garbage: str
     ) -> None:
-        told: list[Repair] = []
+        repairs: list[Repair] = []
         await store.append("s", entries(1, 6))
         await store.save_checkpoint("s", 5, b"five")
-        await store.open("s", told.append)
+        await store.open("s", repairs.append)
         client.lset(f"{{{prefix}:s}}:entries", 1, garbage)
-        assert await store.verify("s") == ["the message at place 1 (m2) is damaged"]  # type: ignore[attr-defined]
+        assert await store.verify("s") == ["the message at index 1 (m2) is damaged"]  # type: ignore[attr-defined]
         rest = [*entries(1, 1), *entries(3, 6)]
         assert_same(await store.read("s"), rest)
         assert await store.extent("s") == Extent(5, 6)
-        assert [(repair.session_id, repair.lost) for repair in told] == [("s", 1)]
+        assert [(repair.session_id, repair.lost) for repair in repairs] == [("s", 1)]
         assert client.lrange(f"{{{prefix}:s}}:damaged", 0, -1) == [garbage]
         assert await store.load_checkpoint("s") is None
         assert await store.verify("s") == []  # type: ignore[attr-defined]
         assert_same(await store.find("s", [2, 3, 6]), [*entries(3, 3), *entries(6, 6)])
         await store.append("s", entries(7, 8))
         assert_same(await store.read("s"), [*rest, *entries(7, 8)])
-        assert len(told) == 1
-        await store.rewrite("s", [entry(1, "anew")])
+        assert len(repairs) == 1
+        await store.rewrite("s", [entry(1, "changed")])
         assert not client.exists(f"{{{prefix}:s}}:damaged")
 
     @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
-    async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+    async def test_a_quarantined_message_is_erased_though_no_seq_is_known(
         self, store: Store, client: Any, prefix: str, given: list[Entry]
     ) -> None:
         await store.append("s", entries(1, 3))
@@ -525,7 +526,7 @@ class TestDamage:
         assert not client.exists(f"{{{prefix}:s}}:damaged")
         assert [one.seq for one in await store.read("s")] == [1, 3]
 
-    async def test_who_only_reads_leaves_damage_where_it_is(
+    async def test_a_reader_leaves_damage_where_it_is(
         self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         await store.append("s", entries(1, 4))
@@ -538,20 +539,20 @@ class TestDamage:
         assert await store.extent("s") == Extent(4, 4)
 
     async def test_a_row_that_is_there_twice_is_taken_out_once(self, store: Store, client: Any, prefix: str) -> None:
-        told: list[Repair] = []
+        repairs: list[Repair] = []
         await store.append("s", entries(1, 4))
         await store.close()
         client.rpush(f"{{{prefix}:s}}:entries", client.lindex(f"{{{prefix}:s}}:entries", 1))
-        assert await store.open("s", told.append) == Extent(4, 4)
-        assert [repair.lost for repair in told] == [0]
+        assert await store.open("s", repairs.append) == Extent(4, 4)
+        assert [repair.lost for repair in repairs] == [0]
         assert_same(await store.read("s"), entries(1, 4))
         assert client.llen(f"{{{prefix}:s}}:damaged") == 1
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
-    async def test_a_checkpoint_of_other_bytes_is_found_left_out_and_told(
+    async def test_a_checkpoint_of_other_bytes_is_left_out_and_reported(
         self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        told: list[Repair] = []
+        repairs: list[Repair] = []
         await store.append("s", entries(1, 4))
         await store.save_checkpoint("s", 2, b"two")
         await store.close()
@@ -561,10 +562,10 @@ class TestDamage:
         assert "checkpoint of session 's' is damaged" in caplog.text
         await store.fork("s", "child")
         assert await store.verify("child") == []  # type: ignore[attr-defined]
-        await store.open("s", told.append)
-        assert told == []
+        await store.open("s", repairs.append)
+        assert repairs == []
         assert await store.load_checkpoint("s") is None
-        assert told == [Repair("s", "the checkpoint is damaged")]
+        assert repairs == [Repair("s", "the checkpoint is damaged")]
         assert not client.exists(f"{{{prefix}:s}}:checkpoint")
         assert await store.verify("s") == []  # type: ignore[attr-defined]
         assert_same(await store.read("s"), entries(1, 4))
@@ -585,15 +586,15 @@ class TestLostKeys:
         return lambda *names: client.delete(*(f"{{{prefix}:s}}:{name}" for name in names))
 
     async def opened(self, store: Store) -> list[Repair]:
-        """What opening it tells; opening it once more tells nothing, and all is well."""
-        told: list[Repair] = []
-        await store.open("s", told.append)
+        """Open it and return its repairs; opening it once more repairs nothing, and all is well."""
+        repairs: list[Repair] = []
+        await store.open("s", repairs.append)
         again: list[Repair] = []
         await store.release("s")
         await store.open("s", again.append)
         assert again == []
         assert await store.verify("s") == []  # type: ignore[attr-defined]
-        return told
+        return repairs
 
     async def goes_on(self, store: Store, left: list[Any]) -> None:
         """It holds what is left, gives no seq twice, and takes every change."""
@@ -601,9 +602,9 @@ class TestLostKeys:
         assert_same(await store.read("s"), left)
         await store.append("s", entries(9, 11))
         await store.replace("s", len(left) + 1, entries(12, 12))
-        await store.rewrite("s", [entry(12, "anew")])
+        await store.rewrite("s", [entry(12, "changed")])
         await store.save_checkpoint("s", 1, b"one")
-        assert_same(await store.read("s"), [*left, *entries(9, 9), entry(12, "anew")])
+        assert_same(await store.read("s"), [*left, *entries(9, 9), entry(12, "changed")])
         seqs = [one.seq for one in left]
         assert [one.seq for one in await store.find("s", [*seqs, 9, 10, 12])] == [*seqs, 9, 12]
         assert await store.load_checkpoint("s") == b"one"
@@ -627,12 +628,12 @@ class TestLostKeys:
         await manager.close()
 
     @pytest.mark.parametrize("names", [("entries",), ("entries", "places"), ("entries", "checkpoint")])
-    async def test_lost_entries_are_told_when_the_session_is_opened(
+    async def test_lost_entries_are_reported_when_the_session_is_opened(
         self, store: Store, lose: Any, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
     ) -> None:
         lose(*names)
         assert any("7 of 7 messages are gone" in line for line in await store.verify("s"))  # type: ignore[attr-defined]
-        assert await store.extent("s") == Extent(0, 8)  # for who only reads
+        assert await store.extent("s") == Extent(0, 8)  # for a reader
         assert "7 of 7 messages are gone" in caplog.text
         assert await store.load_checkpoint("s") is None
         (repair,) = await self.opened(store)
@@ -646,12 +647,12 @@ class TestLostKeys:
         self, store: Store, lose: Any, client: Any, prefix: str
     ) -> None:
         client.ltrim(f"{{{prefix}:s}}:entries", 2, 5)
-        assert_same(await store.find("s", [1, 3]), [])  # places point elsewhere
+        assert_same(await store.find("s", [1, 3]), [])  # the recorded indices are wrong
         (repair,) = await self.opened(store)
         assert repair.lost == 3
         await self.goes_on(store, HELD[2:6])
 
-    async def test_lost_entries_are_told_where_a_session_was_written_before_lengths_were_noted(
+    async def test_lost_entries_are_reported_though_no_length_is_recorded(
         self, store: Store, lose: Any, client: Any, prefix: str
     ) -> None:
         client.hdel(f"{{{prefix}:s}}:meta", "length", "archived", "crc")
@@ -663,27 +664,27 @@ class TestLostKeys:
         assert repair.lost == 7
         await self.goes_on(store, [])
 
-    async def test_lost_places_are_noted_again_and_nothing_else_changes(self, store: Store, lose: Any) -> None:
+    async def test_lost_indices_are_recorded_again_and_nothing_else_changes(self, store: Store, lose: Any) -> None:
         lose("places")
         (repair,) = await self.opened(store)
-        assert repair == Repair("s", "7 messages are there, and places of 0")
+        assert repair == Repair("s", "it has 7 messages, and indices of 0")
         assert await store.load_checkpoint("s") == b"four"
         await self.goes_on(store, HELD)
 
-    async def test_a_lost_archive_is_told(self, store: Store, lose: Any) -> None:
+    async def test_a_lost_archive_is_reported(self, store: Store, lose: Any) -> None:
         lose("archive")
         (repair,) = await self.opened(store)
         assert repair == Repair("s", "1 of 1 archived messages are gone from the server", lost=1)
         await self.goes_on(store, HELD)
 
-    async def test_a_lost_checkpoint_is_told(self, store: Store, lose: Any) -> None:
+    async def test_a_lost_checkpoint_is_reported(self, store: Store, lose: Any) -> None:
         lose("checkpoint")
         (repair,) = await self.opened(store)
         assert repair == Repair("s", "the checkpoint is gone from the server")
         await self.goes_on(store, HELD)
 
     @pytest.mark.parametrize("more", [(), ("places",), ("checkpoint", "archive")])
-    async def test_a_lost_meta_is_made_anew_from_the_entries(
+    async def test_a_lost_meta_is_rebuilt_from_the_entries(
         self, store: Store, lose: Any, more: tuple[str, ...]
     ) -> None:
         lose("meta", *more)
@@ -693,7 +694,7 @@ class TestLostKeys:
         assert repair.lost == 0
         assert "goes on with 7 messages" in repair.description
         assert (await store.sessions())[0].size > 0
-        assert await store.load_checkpoint("s") is None  # nobody knows what it stood for
+        assert await store.load_checkpoint("s") is None  # how much it covered is unknown
         await self.goes_on(store, HELD)
 
     async def test_with_meta_and_entries_gone_no_seq_is_given_again(self, store: Store, lose: Any) -> None:
@@ -714,7 +715,7 @@ class TestLostKeys:
         await store.delete("s")
         assert await store.extent("s") == Extent()
 
-    async def test_who_appends_without_opening_mends_first(
+    async def test_an_append_without_opening_repairs_first(
         self, store: Store, lose: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         lose("meta", "places")
@@ -724,19 +725,19 @@ class TestLostKeys:
         assert await store.extent("s") == Extent(8, 9)
 
     @pytest.mark.parametrize(("names", "left"), [(("entries",), []), (("places",), HELD), (("entries", "places"), [])])
-    async def test_what_is_lost_while_the_session_is_open_is_told_by_the_next_change(
+    async def test_a_loss_while_the_session_is_open_is_reported_by_the_next_change(
         self, store: Store, lose: Any, names: tuple[str, ...], left: list[Any]
     ) -> None:
-        told: list[Repair] = []
-        await store.open("s", told.append)
+        repairs: list[Repair] = []
+        await store.open("s", repairs.append)
         lose(*names)
         await store.append("s", entries(9, 9))
-        assert [repair.lost for repair in told] == [7 - len(left)]
+        assert [repair.lost for repair in repairs] == [7 - len(left)]
         assert_same(await store.read("s"), [*left, *entries(9, 9)])
         assert await store.verify("s") == []  # type: ignore[attr-defined]
         lose(*names)
-        await store.rewrite("s", [entry(1, "anew")])
-        assert len(told) == 2
+        await store.rewrite("s", [entry(1, "changed")])
+        assert len(repairs) == 2
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
     async def test_an_edit_of_what_is_lost_changes_nothing(self, store: Store, lose: Any) -> None:
@@ -747,22 +748,22 @@ class TestLostKeys:
         assert await store.extent("s") == Extent(0, 8)
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
-    async def test_a_mend_that_is_refused_is_made_when_the_session_is_opened_again(
+    async def test_a_repair_that_is_refused_is_made_when_the_session_is_opened_again(
         self, own: PrivateRedis, there: Store
     ) -> None:
-        told: list[Repair] = []
+        repairs: list[Repair] = []
         await there.append("s", entries(1, 5))
         await there.close()
         with redis.Redis(port=own.port) as client:
             client.delete("{amplifier-context:s}:places")
             client.config_set("maxmemory", "1mb")
             with pytest.raises(StoreError, match="no memory left"):
-                await there.open("s", told.append)
+                await there.open("s", repairs.append)
             client.config_set("maxmemory", "0")
-        assert await there.open("s", told.append) == Extent(5, 5)
-        assert len(told) == 1
+        assert await there.open("s", repairs.append) == Extent(5, 5)
+        assert len(repairs) == 1
 
-    async def test_repair_tells_how_many_are_lost(self, store: Store, lose: Any, prefix: str) -> None:
+    async def test_repair_reports_how_many_are_lost(self, store: Store, lose: Any, prefix: str) -> None:
         lose("entries")
 
         def run(*words: str) -> Any:
@@ -776,12 +777,12 @@ class TestLostKeys:
         assert (await asyncio.to_thread(run, "verify")).exit_code == 0
 
 
-class TestForgetting:
+class TestErasing:
     async def test_what_was_rewritten_is_in_no_key_nor_in_the_append_only_file(self) -> None:
         secret = "hunter2 is the password"
         server = PrivateRedis()
         try:
-            store = RedisStore.from_address(server.address)
+            store = RedisStore.from_url(server.address)
             await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
             await store.replace("s", 3, [])
             await store.save_checkpoint("s", 2, secret.encode())

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import MemoryStore, Store, open_store
-from amplifier_context_core.stores.postgres.address import read_address as read_postgres
-from amplifier_context_core.stores.redis.line import read_address as read_redis
+from amplifier_context_core.stores.postgres.url import parse_store_url as parse_postgres_url
+from amplifier_context_core.stores.redis.url import parse_store_url as parse_redis_url
 
 BUILT_IN = {
     "jsonl": ("jsonl.store", "JsonlStore"),
@@ -57,7 +57,7 @@ def test_a_built_in_store_is_made_of_the_whole_address(scheme: str, monkeypatch:
 
     class Kind(MemoryStore):
         @classmethod
-        def from_address(cls, address: str, **more: Any) -> Kind:
+        def from_url(cls, address: str, **more: Any) -> Kind:
             asked.append((address, more))
             return cls()
 
@@ -283,14 +283,14 @@ def test_the_command_line_does_not_quote_a_password_in_a_path(address: str) -> N
     ],
 )
 def test_a_redis_address_names_one_database(address: str, database: int) -> None:
-    read, _ = read_redis(address, "fsync")
-    assert read.where == f"Redis at host:6379, database {database}"
+    read, _ = parse_redis_url(address, "fsync")
+    assert read.display_name == f"Redis at host:6379, database {database}"
 
 
 def test_an_address_of_postgresql_may_leave_out_the_server() -> None:
     """libpq then goes to the socket of this machine."""
-    read, _ = read_postgres("postgresql:///things?schema=mine", "fsync")
-    assert (read.where, read.schema) == ("PostgreSQL at the local server:5432, database 'things'", "mine")
+    read, _ = parse_postgres_url("postgresql:///things?schema=mine", "fsync")
+    assert (read.display_name, read.schema) == ("PostgreSQL at the local server:5432, database 'things'", "mine")
 
 
 @pytest.mark.parametrize("address", [PASSWORD, f"//me-{PASSWORD}@host", f"mysql://me:{PASSWORD}@host/x"])

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.jsonl import worker as jsonl_worker
-from amplifier_context_core.stores.servers.owner import Owner
+from amplifier_context_core.stores.leased.loop_thread import LoopThread
 from amplifier_context_core.stores.sqlite import worker as sqlite_worker
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 
@@ -74,7 +74,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
 
     files = jsonl_worker.JsonlWorker(lambda appends: [None] * len(appends), list)
     database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
-    server = Owner("test")
+    server = LoopThread("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
         lambda: asyncio.ensure_future(files.run(lambda: "done")),
         lambda: asyncio.ensure_future(database.run("apart", lambda job: "done")),

@@ -66,7 +66,7 @@ class JsonlStore:
         _stores.add(self)
 
     @classmethod
-    def from_address(cls, address: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
+    def from_url(cls, address: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
         """The store at ``jsonl:PATH``, PATH being the folder of the sessions.
 
         Raises:

@@ -1,1 +1,1 @@
-"""Sessions in PostgreSQL. Begin with `store`; `..servers` has what it shares with Redis."""
+"""Sessions in PostgreSQL. Begin with `store`; `..leased` holds what it shares with Redis."""

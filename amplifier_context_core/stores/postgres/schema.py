@@ -1,20 +1,21 @@
-"""The tables in PostgreSQL, and how they are made and brought up to date.
+"""The tables in PostgreSQL, and how they are created and migrated.
 
-A schema holds everything. `migrations` says which versions were applied; they are applied in one transaction, under an
-advisory lock, so that processes that start at once do not meet. A schema that is newer than this program is refused.
+A schema holds all tables. `migrations` records the applied versions. Migrations run in one transaction, under an
+advisory lock, so that processes that start at the same time do not conflict. A schema that is newer than this program
+is refused.
 
-What the layout is for, at millions of sessions:
+Reasons for the layout, at millions of sessions:
 
 - `sessions` is small and hot: every append updates one row. Its id and key are the only indexed columns, and pages
-  keep room, so that these updates stay on their page and touch no index (HOT).
-- A session's rows elsewhere bear its `key`, 8 bytes, and not its id, which would stand in the row and in two indexes.
-- `entries` only grows, and holds nearly everything. It is split by the hash of its session into 16 partitions: vacuum,
-  reindexing and copying work on a sixteenth at a time and side by side, the two indexes of each stay a level
-  lower, and partitions can be put on other disks. It is done from the start because a table cannot be split later
-  without writing it anew. Every statement names one session, so it meets one partition.
+  keep free space, so that these updates stay on their page and touch no index (HOT).
+- A session's rows in other tables hold its `key`, 8 bytes. Its id would be in each row and in two indexes.
+- `entries` only grows, and holds nearly everything. It is split by the hash of its session into 16 partitions. Vacuum,
+  reindexing and copying work on a sixteenth at a time and in parallel, the two indexes of each partition are a level
+  lower, and partitions can be on other disks. It is split from the start because a table cannot be split later
+  without rewriting it. Every statement names one session, so it touches one partition.
 - Messages are text, not jsonb: jsonb refuses an escaped NUL and lone surrogates, and does not keep the order of keys.
-  A NUL never stands raw in JSON, so text takes all of it.
-- No foreign keys: each row would be checked again, and every change holds its session's row anyway.
+  JSON never holds a raw NUL, so text can hold any message.
+- There are no foreign keys: they would check each row again, although every change locks its session's row anyway.
 """
 
 from __future__ import annotations
@@ -99,15 +100,15 @@ $$;
 """
 
 MIGRATIONS: tuple[str, ...] = (_FIRST,)
-"""Each brings the schema from the version of its place to the next. Never changed once published; only added to."""
+"""Each migrates the schema from the version of its index to the next. Published ones never change; new ones follow."""
 
 
 async def migrate(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
-    """Bring a schema to the newest version, making it first if it is not there. On a connection in autocommit.
+    """Migrate a schema to the newest version; create it if it does not exist. Needs a connection in autocommit.
 
     Raises:
         StoreError: the schema is newer than this program.
-        psycopg.Error: what the server says.
+        psycopg.Error: the server refused.
     """
     if await _version(connection, schema) == len(MIGRATIONS):
         return
@@ -115,7 +116,7 @@ async def migrate(connection: psycopg.AsyncConnection[Any], schema: str) -> None
         name = f"amplifier-context {schema}"
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
         found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
-        if await found.fetchone() is None:  # not IF NOT EXISTS, which asks for the right to make one
+        if await found.fetchone() is None:  # not IF NOT EXISTS, which needs the right to create one
             await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
         await connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
         await connection.execute(

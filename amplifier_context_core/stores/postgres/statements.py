@@ -1,7 +1,7 @@
-"""Every statement sent to PostgreSQL in everyday work, with its tables in one schema.
+"""The statements sent to PostgreSQL, but for migrations, with their tables in one schema.
 
-Changes carry the guard: the session's row is updated only where its fence and its last change are those the writer
-knows (`{ours}`), and nothing else is touched unless it was.
+Each change carries the guard: the session's row is updated only if its fence and its last change are those that the
+writer knows (`{ours}`). Nothing else is touched unless that row was updated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from psycopg import sql
 
 _TABLES = ("sessions", "entries", "archive", "damaged")
 
-# Parts that stand in several statements.
+# Parts of several statements.
 _PARTS: dict[str, LiteralString] = {
     "ours": "key = %(key)s::bigint AND fence = %(fence)s::uuid AND change = %(last)s::bigint",
     "lease": "clock_timestamp() + %(ttl)s::float8 * interval '1 second'",
@@ -23,7 +23,7 @@ _PARTS: dict[str, LiteralString] = {
         size = size + %(size)s::bigint""",
     "columns": "session, seq, turn, tokens, place, message, origin, extra",
     "row": "seq, turn, tokens, message, origin, extra",
-    # The new rows come as arrays; empty text stands for null.
+    # The new rows are sent as arrays; empty text means null.
     "rows": """unnest(%(seqs)s::bigint[], %(turns)s::bigint[], %(tokens)s::bigint[], %(messages)b::text[],
         %(origins)b::text[], %(extras)b::text[])""",
     "values": """%(key)s::bigint, seq, turn, tokens, %(start)s::bigint + number - 1, message,
@@ -33,25 +33,25 @@ _PARTS: dict[str, LiteralString] = {
 
 
 class Statements:
-    """The statements of a schema, as bytes that psycopg takes as they are."""
+    """The statements of a schema, as bytes that psycopg sends unchanged."""
 
     def __init__(self, schema: str) -> None:
         self._names: dict[str, sql.Composable] = {name: sql.Identifier(schema, name) for name in _TABLES}
         self._names |= {name: sql.SQL(part) for name, part in _PARTS.items()}
         self._names["its_key"] = sql.SQL("(SELECT key FROM {sessions} WHERE id = %(id)s)").format(**self._names)
         self._names["its_length"] = sql.SQL("(SELECT length FROM {sessions} WHERE id = %(id)s)").format(**self._names)
-        self._claims()
-        self._appends()
-        self._changes()
-        self._rewrites()
-        self._readings()
-        self._checks()
+        self._add_leases()
+        self._add_appends()
+        self._add_changes()
+        self._add_rewrites()
+        self._add_reads()
+        self._add_checks()
 
     def _of(self, text: LiteralString) -> bytes:
         return sql.SQL(text).format(**self._names).as_bytes(None)
 
-    def _claims(self) -> None:
-        self.claim = self._of("""
+    def _add_leases(self) -> None:
+        self.acquire = self._of("""
             INSERT INTO {sessions} AS s (id, fence, holder, expires)
             VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
             ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
@@ -59,7 +59,7 @@ class Statements:
             RETURNING key, length, last_seq, change, updated IS NOT NULL
         """)
         self.holder = self._of("SELECT holder FROM {sessions} WHERE id = %(id)s")
-        # A row that is locked is being changed by its holder, which renews it.
+        # Skips locked rows: their holder is changing them, which renews the lease.
         self.renew = self._of("""
             UPDATE {sessions} AS s SET expires = {lease}
             FROM (
@@ -79,8 +79,10 @@ class Statements:
             WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
         """)
         self.state = self._of("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
-        self.settle = self._of("UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {ours}")
-        self.undo = self._of("""
+        self.set_revision = self._of(
+            "UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {ours}"
+        )
+        self.revert_append = self._of("""
             WITH s AS (
                 UPDATE {sessions}
                 SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
@@ -93,8 +95,8 @@ class Statements:
             SELECT key, (SELECT coalesce(sum(size), 0) FROM gone) FROM s
         """)
 
-    def _appends(self) -> None:
-        # Of many sessions at once; answers with those whose guard held.
+    def _add_appends(self) -> None:
+        # Appends to many sessions at once; returns the sessions whose guard matched.
         self.append_many = self._of("""
             WITH s AS (
                 UPDATE {sessions} AS t
@@ -115,7 +117,7 @@ class Statements:
             )
             SELECT key FROM s
         """)
-        # One message, mostly one that knows nothing beside itself: as little as possible is sent.
+        # One message, mostly one without extra fields: as little as possible is sent.
         self.append_one = self._of("""
             WITH s AS (
                 UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
@@ -123,7 +125,7 @@ class Statements:
             INSERT INTO {entries} (session, seq, turn, tokens, place, message)
             SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s FROM s
         """)
-        self.append_one_knowing = self._of("""
+        self.append_one_with_extra = self._of("""
             WITH s AS (
                 UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
             )
@@ -144,7 +146,7 @@ class Statements:
             SELECT {values} FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
         """)
 
-    def _changes(self) -> None:
+    def _add_changes(self) -> None:
         self.guard = self._of("UPDATE {sessions} SET {changed} WHERE {ours}")
         self.replace = self._of("""
             UPDATE {sessions}
@@ -159,7 +161,7 @@ class Statements:
             SELECT session, {row} FROM {entries} WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
         """)
         self.tail_size = self._of("SELECT coalesce(sum(octet_length(message)), 0) FROM {entries} WHERE {tail}")
-        self.cut = self._of("DELETE FROM {entries} WHERE {tail}")
+        self.delete_tail = self._of("DELETE FROM {entries} WHERE {tail}")
         self.add_size = self._of("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
         self.save_checkpoint = self._of("""
             UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {ours}
@@ -202,7 +204,7 @@ class Statements:
             SELECT key FROM s
         """)
 
-    def _rewrites(self) -> None:
+    def _add_rewrites(self) -> None:
         self.differing = self._of("""
             SELECT count(*) FILTER (WHERE e.message <> r.message),
                 coalesce(sum(octet_length(r.message) - octet_length(e.message)), 0)
@@ -219,7 +221,7 @@ class Statements:
             WHERE NOT EXISTS (SELECT 1 FROM {entries} WHERE session = %(key)s::bigint AND seq = r.seq)
                 AND NOT EXISTS (SELECT 1 FROM {archive} WHERE session = %(key)s::bigint AND seq = r.seq)
         """)
-        self.discard_damaged = self._of("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
+        self.discard_quarantine = self._of("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
         self.rewrite_entries = self._of("""
             UPDATE {entries} AS e
             SET turn = r.turn, tokens = r.tokens, message = r.message,
@@ -234,7 +236,7 @@ class Statements:
             FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
-        self.forget = self._of("""
+        self.discard_derived = self._of("""
             WITH gone AS (DELETE FROM {damaged} WHERE session = %(key)s::bigint)
             UPDATE {sessions} SET covered = NULL, checkpoint = NULL WHERE key = %(key)s::bigint
         """)
@@ -244,7 +246,7 @@ class Statements:
             WHERE e.session = %(key)s::bigint
         """)
 
-    def _readings(self) -> None:
+    def _add_reads(self) -> None:
         self.extent = self._of("SELECT length, last_seq FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL")
         self.read_from = self._of("""
             SELECT {row} FROM {entries}
@@ -272,21 +274,21 @@ class Statements:
             ORDER BY updated DESC, key DESC
         """)
 
-    def _checks(self) -> None:
+    def _add_checks(self) -> None:
         self.counts = self._of("""
             SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
                 coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
             FROM {sessions} s LEFT JOIN {entries} e ON e.session = s.key
             WHERE s.id = %(id)s GROUP BY s.key
         """)
-        self.set_aside = self._of("""
+        self.quarantine = self._of("""
             WITH gone AS (
                 DELETE FROM {entries} WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
                 RETURNING session, seq, message, extra
             )
             INSERT INTO {damaged} (session, seq, message, extra) SELECT * FROM gone
         """)
-        # In two steps, by way of negative places: in one, rows would come where others still stand.
+        # In two steps, by way of negative indices: one step would move rows to indices that are still taken.
         self.renumber = self._of("""
             UPDATE {entries} e SET place = -1 - n.new
             FROM (

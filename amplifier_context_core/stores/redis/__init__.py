@@ -1,1 +1,1 @@
-"""Sessions in Redis. Begin with `store`; `..servers` has what it shares with PostgreSQL."""
+"""Sessions in Redis. Begin with `store`; `..leased` holds what it shares with PostgreSQL."""

@@ -1,6 +1,6 @@
-"""The same over a Redis cluster: redis-py's cluster client knows which node holds a session, and follows it.
+"""A client of a Redis cluster: redis-py's cluster client finds the node that holds a session.
 
-That client sends a command again by itself when a node fails. A change may be sent twice, for it bears a name.
+That client sends a command again by itself when a node fails. That is harmless: a change has a revision.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from typing import Any, cast
 from redis import exceptions as errors
 from redis.asyncio import RedisCluster
 
-from ..servers.leases import Cut
-from .line import REFUSALS, RedisAddress, RedisConnections, Reply
+from .client import RedisClient, Reply
+from .errors import REFUSALS
+from .url import RedisSettings
 
 
-class ClusterConnections(RedisConnections):
-    """Connections to the nodes of a cluster, on an owner's loop. Opens nothing before the first call."""
+class ClusterClient(RedisClient):
+    """A client of the nodes of a cluster, on a loop thread. Opens nothing before the first call."""
 
-    def __init__(self, address: RedisAddress) -> None:
-        super().__init__(address)
+    def __init__(self, settings: RedisSettings) -> None:
+        super().__init__(settings)
         self._client: RedisCluster | None = None
 
     async def stop(self) -> None:
         """Close all connections."""
         client, self._client = self._client, None
-        self._looked = False
+        self._checked = False
         if client is not None:
             await client.aclose()
 
     async def scan(self, pattern: str) -> list[bytes]:
-        """All keys that match a pattern, of all nodes."""
-        await self._look_once()
+        """Return all keys of all nodes that match a pattern."""
+        await self._ensure_checked()
         client = self._connected()
         try:
             keys = cast("Callable[..., AsyncIterator[bytes]]", client.scan_iter)(match=pattern, count=1_000)  # pyright: ignore[reportUnknownMemberType]
@@ -42,12 +43,12 @@ class ClusterConnections(RedisConnections):
 
     async def _exchange(self, commands: Sequence[Sequence[Any]]) -> list[Reply]:
         client = self._connected()
-        return list(await asyncio.gather(*(self._one(client, command) for command in commands)))
+        return list(await asyncio.gather(*(self._send(client, command) for command in commands)))
 
-    async def _one(self, client: RedisCluster, command: Sequence[Any]) -> Reply:
+    async def _send(self, client: RedisCluster, command: Sequence[Any]) -> Reply:
         send = cast("Callable[..., Any]", client.execute_command)
         try:
-            async with asyncio.timeout(self.address.timeout):
+            async with asyncio.timeout(self.settings.timeout):
                 return await send(*command)
         except REFUSALS as problem:
             raise self.refused(problem) from problem
@@ -58,17 +59,17 @@ class ClusterConnections(RedisConnections):
         except errors.ResponseError as problem:
             return problem
         except (errors.RedisError, OSError) as problem:
-            raise Cut(f"the connection to {self.where} broke before the answer came; try again") from problem
+            raise self._connection_lost() from problem
 
     def _connected(self) -> RedisCluster:
         if self._client is None:
             make = cast("Callable[..., RedisCluster]", RedisCluster.from_url)
             self._client = make(
-                self.address.url,
-                max_connections=self.address.pool_size,
-                socket_timeout=self.address.timeout,
-                socket_connect_timeout=self.address.connect_timeout,
+                self.settings.url,
+                max_connections=self.settings.pool_size,
+                socket_timeout=self.settings.timeout,
+                socket_connect_timeout=self.settings.connect_timeout,
                 protocol=2,
             )
-            cast("dict[str, Any]", self._client.response_callbacks).pop("INFO", None)  # read as it comes, as elsewhere
+            cast("dict[str, Any]", self._client.response_callbacks).pop("INFO", None)  # raw, as `RedisClient` reads it
         return self._client

@@ -1,21 +1,23 @@
-"""What changes a session in Redis: scripts in Lua, each atomic, and how the keys of a session are laid out.
+"""The scripts in Lua that change a session in Redis, each atomic, and how the keys of a session are laid out.
 
-All keys of a session share a hash tag, so a cluster keeps them together: ``{prefix:SESSION}:…``
+All keys of a session share a hash tag, so that a cluster keeps them together: ``{prefix:SESSION}:…``
 
-- ``meta``: a hash: `change`, `shape`, `last_seq`, `size`, `updated` (microseconds; absent: claimed, but never written),
-  `length` and `archived` (how long the lists should be; absent: not noted yet), `covered` and `crc` of the checkpoint,
-  and of the claim `fence`, `holder`, `expires` (milliseconds).
-- ``entries``: a list of rows, by place. What is asked for most, a range and the newest, is one LRANGE.
-- ``places``: a hash from seq to place, for `find` and `rewrite`, and so that no seq comes twice.
-- ``archive`` and ``damaged``: lists of rows. ``checkpoint``: bytes. ``staged``: rows on their way, for a moment.
+- ``meta``: a hash. `change` is the revision of the last change, `shape` that of the last one that altered earlier rows.
+  `last_seq`, `size` (bytes) and `updated` (microseconds; absent if nothing was ever written) describe the
+  history. `length` and `archived` say how long the lists should be (absent if not recorded yet). `covered` and `crc`
+  describe the checkpoint. `fence`, `holder` and `expires` (milliseconds) are the lease.
+- ``entries``: a list of rows, by index. The most frequent reads, a range and the newest entries, are one LRANGE.
+- ``places``: a hash from seq to index, for `find` and `rewrite`, and so that no seq occurs twice.
+- ``archive`` and ``damaged``: lists of rows. ``checkpoint``: bytes. ``staged``: rows uploaded for the next change.
 
-A row is ``seq turn tokens extra``, a line end, and the message; all JSON without raw line ends.
+A row is ``seq turn tokens extra``, a line end, and the message; all JSON is without raw line ends.
 
-A script that fails half-way would leave half: so each checks everything first, the guard (fence and last change) before
-all, and then only does what cannot fail. Times are the server's.
+A script that failed half-way would leave half of a change. So each script checks everything before it writes: first
+the guard (fence and last revision), then the rest. After that it runs only commands that cannot fail. All times are
+the server's.
 
-Keys may be lost one by one (evicted, expired, deleted by hand). What they should hold is known from `meta`, and without
-it from each other; a history that does not fit is not changed before it was mended (see `sizes`).
+Keys may be lost one by one (evicted, expired, deleted by hand). Their expected content follows from `meta`, or without
+it from the other keys. A history that does not match is repaired before it is changed (see `integrity`).
 """
 
 from __future__ import annotations
@@ -44,26 +46,26 @@ local function changed(change, ttl, shape)
     redis.call('PERSIST', meta)
 end
 
--- What the keys hold, and what meta says they should; see `sizes.Sizes`.
-local function sizes()
-    local told = redis.call('HMGET', meta, 'updated', 'length', 'archived', 'covered')
+-- Returns what the keys hold, and what meta says they should hold; see `integrity.KeyCounts`.
+local function counts()
+    local fields = redis.call('HMGET', meta, 'updated', 'length', 'archived', 'covered')
     return {redis.call('LLEN', entries), redis.call('HLEN', places), redis.call('LLEN', archive),
-        redis.call('EXISTS', checkpoint), redis.call('LLEN', damaged), unpack(told)}
+        redis.call('EXISTS', checkpoint), redis.call('LLEN', damaged), unpack(fields)}
 end
 
--- Does the history hold what it should?
-local function sound()
+-- True if the history holds what it should.
+local function is_intact()
     local length, there = redis.call('HGET', meta, 'length'), redis.call('LLEN', entries)
     return redis.call('HLEN', places) == there and (not length or tonumber(length) == there)
 end
 
-local function noted(last_seq)
+local function record_extent(last_seq)
     redis.call('HSET', meta, 'last_seq', last_seq, 'length', redis.call('LLEN', entries))
 end
 
 local function seq_of(row) return string.match(row, '^(%-?%d+) ') or '' end
 
--- The rows a change brings: arguments from `first` on, or those staged before.
+-- Passes the rows of a change to `use` in chunks: arguments from `first` on, or the staged rows.
 local function each_chunk(first, use)
     if ARGV[first] == 'staged' then
         local at = 0
@@ -82,8 +84,8 @@ local function each_chunk(first, use)
     end
 end
 
--- Are all rows there that were staged?
-local function whole(first)
+-- True if no staged row is missing.
+local function is_complete(first)
     return ARGV[first] ~= 'staged' or redis.call('LLEN', staged) == tonumber(ARGV[first + 1])
 end
 
@@ -97,8 +99,8 @@ local function each_of(list, start, use)
     end
 end
 
--- Is one of these seqs at a place before `keep` already?
-local function taken(first, keep)
+-- True if one of these seqs is at an index before `keep` already.
+local function has_duplicate(first, keep)
     local found = false
     each_chunk(first, function(rows)
         local seqs = {}
@@ -132,15 +134,17 @@ local function push(first, start)
 end
 """
 
-REFUSED, MADE, MADE_OTHER, TAKEN, NOT_WHOLE, UNSOUND = 0, 1, 2, 3, 4, 5
-"""What scripts that change something answer; TAKEN: a seq stands there already; NOT_WHOLE: staged rows are missing;
-UNSOUND: the history does not hold what it should.
+REFUSED, APPLIED, APPLIED_OTHER, DUPLICATE_SEQ, INCOMPLETE, DAMAGED = 0, 1, 2, 3, 4, 5
+"""Replies of scripts that change something.
+
+APPLIED_OTHER: messages differ from the former ones. DUPLICATE_SEQ: the history holds one of the seqs already.
+INCOMPLETE: staged rows are missing. DAMAGED: the history does not hold what it should.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and the name the server knows it by once it has seen it."""
+    """A script, and the SHA-1 by which the server knows it once it has run."""
 
     source: str
     sha: str
@@ -151,17 +155,17 @@ def _script(body: str) -> Script:
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-# ARGV: fence, holder, ttl, how long an unused claim is remembered (milliseconds)
-CLAIM = _script("""
+# ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds)
+ACQUIRE = _script("""
 local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'change', 'last_seq')
 if found[1] and found[1] ~= ARGV[1] and tonumber(found[2]) > millis then return {0, found[3]} end
-local there = sizes()
+local there = counts()
 redis.call('HSET', meta, 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
 if not found[4] then redis.call('PEXPIRE', meta, ARGV[4]) end
 return {1, found[6] or '0', found[5] or '0', there}
 """)
 
-# ARGV: fence, ttl, how long an unused claim is remembered
+# ARGV: fence, ttl, how long an unused lease is kept (milliseconds)
 RENEW = _script("""
 if redis.call('HGET', meta, 'fence') ~= ARGV[1] then return 0 end
 redis.call('HSET', meta, 'expires', string.format('%.0f', millis + ARGV[2]))
@@ -180,28 +184,28 @@ end
 return 1
 """)
 
-# Answers what `sizes.Said` names
+# Returns the fields of `integrity.StateReply`
 STATE = _script("""
 local found = redis.call('HMGET', meta, 'change', 'last_seq', 'fence', 'holder', 'updated', 'size', 'expires', 'shape')
 local live = found[7] and tonumber(found[7]) > millis
 local last = found[2]
-if not found[5] then  -- what is known without meta: seqs begin with 1, and none comes twice
+if not found[5] then  -- what is known without meta: seqs begin with 1, and none occurs twice
     local newest = redis.call('LINDEX', entries, -1)
     last = math.max(newest and tonumber(seq_of(newest)) or 0, redis.call('HLEN', places), redis.call('LLEN', archive))
 end
 return {redis.call('EXISTS', meta), found[1] or '0', last or '0', found[3] or '', found[4] or '', found[5] or '',
-    found[6] or '0', live and 1 or 0, found[8] or '', sizes()}
+    found[6] or '0', live and 1 or 0, found[8] or '', counts()}
 """)
 
 # ARGV: fence, last, change, ttl
-SETTLE = _script("""
+SET_REVISION = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSET', meta, 'change', ARGV[3], 'expires', string.format('%.0f', millis + ARGV[4]))
 return 1
 """)
 
 # ARGV: fence, last, change, length, last_seq, created
-UNDO = _script("""
+REVERT_APPEND = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
 local length, size = tonumber(ARGV[4]), 0
 each_of(entries, length, function(rows)
@@ -222,13 +226,13 @@ return 1
 # ARGV: fence, last, change, ttl, last_seq, 'staged', count or 'here', rows
 APPEND = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-if not sound() then return 5 end
+if not is_intact() then return 5 end
 local start = redis.call('LLEN', entries)
-if not whole(6) then return 4 end
-if taken(6, start) then return 3 end
+if not is_complete(6) then return 4 end
+if has_duplicate(6, start) then return 3 end
 local size = push(6, start)
 redis.call('HINCRBY', meta, 'size', size)
-noted(ARGV[5])
+record_extent(ARGV[5])
 changed(ARGV[3], ARGV[4])
 return 1
 """)
@@ -236,10 +240,10 @@ return 1
 # ARGV: fence, last, change, ttl, last_seq, keep, archive, 'staged', count or 'here', rows
 REPLACE = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-if not sound() then return 5 end
+if not is_intact() then return 5 end
 local keep, size, staying = tonumber(ARGV[6]), 0, {}
-if not whole(8) then return 4 end
-if taken(8, keep) then return 3 end
+if not is_complete(8) then return 4 end
+if has_duplicate(8, keep) then return 3 end
 each_chunk(8, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
 redis.call('HSETNX', meta, 'archived', redis.call('LLEN', archive))
 each_of(entries, keep, function(rows)
@@ -258,7 +262,7 @@ end)
 if keep == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, keep - 1) end
 size = size + push(8, keep)
 redis.call('HINCRBY', meta, 'size', size)
-noted(ARGV[5])
+record_extent(ARGV[5])
 local covered = redis.call('HGET', meta, 'covered')
 if covered and tonumber(covered) > keep then
     redis.call('HDEL', meta, 'covered')
@@ -271,8 +275,8 @@ return 1
 # ARGV: fence, last, change, ttl, 'staged', count or 'here', rows
 REWRITE = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-if not sound() then return 5 end
-if not whole(5) then return 4 end
+if not is_intact() then return 5 end
+if not is_complete(5) then return 4 end
 local other, size, new, known = false, 0, {}, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
 local function put(list, place, old, row)
@@ -323,14 +327,15 @@ changed(ARGV[3], ARGV[4])
 return 1
 """)
 
-# Answers data, covered, crc
+# Returns data, covered, crc
 LOAD_CHECKPOINT = _script("""
-local told = redis.call('HMGET', meta, 'covered', 'crc')
-if not told[1] or not sound() or tonumber(told[1]) > redis.call('LLEN', entries) then return {false, '0', false} end
-return {redis.call('GET', checkpoint), told[1], told[2]}
+local fields = redis.call('HMGET', meta, 'covered', 'crc')
+local length = redis.call('LLEN', entries)
+if not fields[1] or not is_intact() or tonumber(fields[1]) > length then return {false, '0', false} end
+return {redis.call('GET', checkpoint), fields[1], fields[2]}
 """)
 
-# Makes a new session of the rows staged.
+# Makes a new session of the staged rows.
 # ARGV: fence, last, change, ttl, last_seq, length, covered or '', crc, checkpoint
 CREATE = _script("""
 if not ours(ARGV[1], ARGV[2]) or redis.call('HEXISTS', meta, 'updated') == 1 then return 0 end
@@ -344,7 +349,7 @@ each_of(entries, 0, function(rows, at)
     for _, row in ipairs(rows) do size = size + #row end
 end)
 redis.call('HSET', meta, 'size', size)
-noted(ARGV[5])
+record_extent(ARGV[5])
 if ARGV[7] ~= '' then
     redis.call('HSET', meta, 'covered', ARGV[7], 'crc', ARGV[8])
     redis.call('SET', checkpoint, ARGV[9])
@@ -360,14 +365,15 @@ redis.call('DEL', unpack(KEYS))
 return 1
 """)
 
-# Takes damaged rows out, and rows whose seq came before, and notes anew what meta and places should say. A checkpoint
-# stays if nothing else of the history is gone. ARGV: fence, last, change, ttl, is it damaged, 'here', damaged rows
-MEND = _script("""
+# Takes out damaged rows and rows with a seq that occurred before, then writes meta and places again. Keeps the
+# checkpoint if nothing else of the history is lost.
+# ARGV: fence, last, change, ttl, is the checkpoint damaged, 'here', damaged rows
+REPAIR = _script("""
 if not ours(ARGV[1], ARGV[2]) then return 0 end
-local told = redis.call('HMGET', meta, 'length', 'last_seq', 'covered')
-local before, last, size = tonumber(told[1] or redis.call('HLEN', places)), tonumber(told[2] or 0), 0
+local fields = redis.call('HMGET', meta, 'length', 'last_seq', 'covered')
+local before, last, size = tonumber(fields[1] or redis.call('HLEN', places)), tonumber(fields[2] or 0), 0
 local bad, seen = {}, {}
-local function given(row) last = math.max(last, tonumber(seq_of(row)) or 0) end
+local function raise_last(row) last = math.max(last, tonumber(seq_of(row)) or 0) end
 each_chunk(6, function(rows) for _, row in ipairs(rows) do bad[row] = true end end)
 each_of(entries, 0, function(rows, at)
     for i, row in ipairs(rows) do
@@ -378,22 +384,23 @@ each_of(entries, 0, function(rows, at)
         else
             seen[seq] = true
             size = size + #row
-            given(row)
+            raise_last(row)
         end
     end
 end)
 redis.call('LREM', entries, 0, '')
-if not told[2] then
+if not fields[2] then
     for _, seq in ipairs(redis.call('HKEYS', places)) do last = math.max(last, tonumber(seq) or 0) end
     for _, list in ipairs({archive, damaged}) do
-        each_of(list, 0, function(rows) for _, row in ipairs(rows) do given(row) end end)
+        each_of(list, 0, function(rows) for _, row in ipairs(rows) do raise_last(row) end end)
     end
 end
 redis.call('DEL', places)
 each_of(entries, 0, function(rows, at) note_places(rows, at) end)
 redis.call('HSET', meta, 'size', size, 'archived', redis.call('LLEN', archive))
-noted(string.format('%.0f', last))
-if ARGV[5] == '1' or not told[3] or before ~= redis.call('LLEN', entries) or redis.call('EXISTS', checkpoint) == 0 then
+record_extent(string.format('%.0f', last))
+local is_stale = ARGV[5] == '1' or not fields[3] or before ~= redis.call('LLEN', entries)
+if is_stale or redis.call('EXISTS', checkpoint) == 0 then
     redis.call('DEL', checkpoint)
     redis.call('HDEL', meta, 'covered')
 end
@@ -401,7 +408,7 @@ changed(ARGV[3], ARGV[4], true)
 return 1
 """)
 
-# ARGV: seqs. Answers place, row, place, row, …
+# ARGV: seqs. Returns index, row, index, row, …
 FIND = _script("""
 local found = {}
 for at = 1, #ARGV, CHUNK do
@@ -418,7 +425,7 @@ end
 return found
 """)
 
-# ARGV: rows. Puts them aside for the change that follows; forgotten after a while.
+# ARGV: rows. Uploads them for the next change; they expire after ten minutes.
 STAGE = _script("""
 each_chunk(1, function(rows) redis.call('RPUSH', staged, unpack(rows)) end)
 redis.call('PEXPIRE', staged, 600000)

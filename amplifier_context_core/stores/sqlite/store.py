@@ -63,7 +63,7 @@ class SqliteStore:
         weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
-    def from_address(cls, address: str, *, durability: Durability, archive: bool) -> SqliteStore:
+    def from_url(cls, address: str, *, durability: Durability, archive: bool) -> SqliteStore:
         """The store at ``sqlite:PATH``.
 
         Raises:

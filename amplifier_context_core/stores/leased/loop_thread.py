@@ -1,12 +1,12 @@
-"""An event loop of our own, in a thread of its own, for clients that belong to one loop.
+"""An event loop in a thread of its own, for clients that belong to one loop.
 
-Network clients (connection pools, locks, tasks) are bound to the event loop they were made on, but callers come from
-any loop, and loops come and go. An `Owner` gives such clients a loop that stays: `await owner.run(coroutine)` carries
-the coroutine there and brings back what it returned. It starts with the first call and ends with `stop`; a later call
-starts it again. What runs there is not cancelled when its caller is.
+Network clients (connection pools, locks, tasks) are bound to the event loop that they were made on. Callers come from
+any loop, and loops are created and closed. A `LoopThread` gives such clients a loop that stays:
+`await loop_thread.run(coroutine)` runs the coroutine there and returns its result. The loop starts with the first call
+and ends with `stop`; a later call starts it again. A coroutine that runs there is not cancelled when its caller is.
 
-To go there and back wakes two threads, which takes as long as a server nearby needs for a message. So where a client
-allows it (`Line.append_here`), a message on its own goes from its caller's loop.
+A call wakes two threads, which takes as long as a nearby server needs for a message. So a single message is sent from
+its caller's loop if the client allows that (`Driver.append_on_caller_loop`).
 """
 
 from __future__ import annotations
@@ -29,53 +29,53 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-class Owner:
+class LoopThread:
     """A background event loop. Its thread is a daemon: it never keeps a process alive."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._current: _Background | None = None
+        self._current: _RunningLoop | None = None
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the background loop and give back what it gave, or raise what it raised.
+        """Run a coroutine on the background loop, and return its result or raise its error.
 
-        Coroutines start in the order in which one thread hands them over.
+        Coroutines of one calling thread start in the order of its calls.
         """
         here = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = here.create_future()
         try:
-            with self._lock:  # `stop` cannot end the loop between here and there
-                if self._current is None or self._current.pid != os.getpid():  # a forked child has no thread to it
-                    self._current = _Background(self._name)
-                self._current.hand_over(coroutine, here, waiter)
+            with self._lock:  # keeps `stop` from ending the loop between the check and the submission
+                if self._current is None or self._current.pid != os.getpid():  # a forked child lacks the thread
+                    self._current = _RunningLoop(self._name)
+                self._current.submit(coroutine, here, waiter)
         except BaseException:
             coroutine.close()
             raise
         return await waiter
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T] | None:
-        """Run a coroutine on the background loop, with nobody waiting for it. Not run if the loop has ended."""
-        current = self._current  # without the lock: who holds it may be who calls, by way of the garbage collector
+        """Start a coroutine on the background loop without waiting for it. Drop it if the loop has ended."""
+        current = self._current  # without the lock: the garbage collector may call this in the thread that holds it
         if current is not None and current.pid == os.getpid():
-            with contextlib.suppress(RuntimeError):  # it has ended in this very moment
+            with contextlib.suppress(RuntimeError):  # the loop has ended since
                 return asyncio.run_coroutine_threadsafe(coroutine, current.loop)
         coroutine.close()
         return None
 
     def stop(self) -> None:
-        """End the loop; what still runs there is cancelled. Waits for nothing."""
+        """End the loop, and cancel what still runs there. Returns without waiting for that."""
         with self._lock:
             ending, self._current = self._current, None
             if ending is not None and ending.pid == os.getpid():
                 ending.loop.call_soon_threadsafe(ending.loop.stop)
 
 
-class _Background:
-    """One run of an owner: a loop, its thread, and what is on its way there and back.
+class _RunningLoop:
+    """One run of a loop thread: the loop, its thread, and the calls and answers in transit.
 
-    To wake another thread's loop costs a system call and a change of threads, more than most coroutines here. So what
-    is handed over, or given back to one loop, at about the same time goes with one such call.
+    To wake another thread's loop costs a system call and a change of threads, more than most coroutines here. So calls
+    that are submitted at about the same time share one wake-up, and so do answers to the same loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -86,48 +86,46 @@ class _Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._done: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
         try:
-            start_thread(name, _turn, self.loop)
+            start_thread(name, _run_thread, self.loop)
         except BaseException:
             self.loop.close()
             raise
 
-    def hand_over(
+    def submit(
         self, coroutine: Coroutine[Any, Any, Any], caller: asyncio.AbstractEventLoop, waiter: asyncio.Future[Any]
     ) -> None:
         with self._lock:
             self._inbox.append((coroutine, caller, waiter))
             if len(self._inbox) == 1:
-                self.loop.call_soon_threadsafe(self._take_in)
+                self.loop.call_soon_threadsafe(self._start_tasks)
 
-    def _take_in(self) -> None:
+    def _start_tasks(self) -> None:
         with self._lock:
             calls, self._inbox = self._inbox, []
         for coroutine, caller, waiter in calls:
             task = self.loop.create_task(coroutine)
-            self._tasks.add(task)  # a loop holds its tasks weakly
-            task.add_done_callback(partial(self._finished, caller, waiter))
+            self._tasks.add(task)  # event loops hold their tasks weakly
+            task.add_done_callback(partial(self._on_done, caller, waiter))
 
-    def _finished(
-        self, caller: asyncio.AbstractEventLoop, waiter: asyncio.Future[Any], task: asyncio.Task[Any]
-    ) -> None:
+    def _on_done(self, caller: asyncio.AbstractEventLoop, waiter: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even when nobody waits any more
+            task.exception()  # marks it as retrieved, also if no caller waits any more
         answers = self._done.setdefault(caller, [])
         answers.append((task, waiter))
         if not self._tasks:
-            self._give_back(caller)
+            self._deliver(caller)
         elif len(answers) == 1:
-            self.loop.call_soon(self._give_back, caller)
+            self.loop.call_soon(self._deliver, caller)
 
-    def _give_back(self, caller: asyncio.AbstractEventLoop) -> None:
+    def _deliver(self, caller: asyncio.AbstractEventLoop) -> None:
         answers = self._done.pop(caller, None)
         if answers:
             with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-                caller.call_soon_threadsafe(_tell, answers)
+                caller.call_soon_threadsafe(_resolve_waiters, answers)
 
 
-def _tell(answers: list[_Answer]) -> None:
+def _resolve_waiters(answers: list[_Answer]) -> None:
     for task, waiter in answers:
         if task.cancelled():
             waiter.cancel()
@@ -142,13 +140,13 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop()
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
-    """The thread: the loop from its start to its end, with what asyncio.run would do at the end."""
+def _run_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop from its start to its end in this thread, and clean up as asyncio.run does."""
     asyncio.set_event_loop(loop)
     try:
         while not _ran_until_stopped(loop):
             pass
-        loop.run_until_complete(_end())
+        loop.run_until_complete(_cancel_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
@@ -157,7 +155,7 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    """Run the loop. False if an exception ended it: a loop lets `SystemExit` of a task through to its own caller.
+    """Run the loop. Return False if an exception ended it: a loop raises `SystemExit` of a task to its own caller.
 
     The caller of the task gets that exception too, and the other tasks must still be answered.
     """
@@ -168,41 +166,41 @@ def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     return True
 
 
-async def _end() -> None:
+async def _cancel_all() -> None:
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
 
 
-class Shared(Generic[K, T]):
-    """Things that several users of one process share by key, e.g. the connection pool of an address."""
+class RefCounted(Generic[K, T]):
+    """Objects that several users of one process share by key, e.g. the connection pool of a URL."""
 
     def __init__(self, make: Callable[[K], T]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._things: dict[K, tuple[T, int]] = {}
+        self._objects: dict[K, tuple[T, int]] = {}
         self._pid = os.getpid()
         self._inherited: list[object] = []
 
-    def take(self, key: K) -> T:
-        """The thing of this key, made for its first user."""
+    def acquire(self, key: K) -> T:
+        """Return the object of this key, made for its first user."""
         with self._lock:
             if self._pid != os.getpid():  # forked: these belong to the parent, and ending them would end its own
-                self._inherited.append(self._things)
-                self._things, self._pid = {}, os.getpid()
-            thing, users = self._things.get(key) or (self._make(key), 0)
-            self._things[key] = (thing, users + 1)
-            return thing
+                self._inherited.append(self._objects)
+                self._objects, self._pid = {}, os.getpid()
+            shared, users = self._objects.get(key) or (self._make(key), 0)
+            self._objects[key] = (shared, users + 1)
+            return shared
 
-    def give_back(self, key: K, thing: T) -> bool:
-        """One user fewer. True if that was the last one: nobody will be given this thing again, and it may end."""
+    def release(self, key: K, shared: T) -> bool:
+        """Count one user fewer. Return True if that was the last: the object is not handed out again and may end."""
         with self._lock:
-            found, users = self._things.get(key, (None, 0))
-            if found is not thing:
+            found, users = self._objects.get(key, (None, 0))
+            if found is not shared:
                 return False
             if users > 1:
-                self._things[key] = (thing, users - 1)
+                self._objects[key] = (shared, users - 1)
                 return False
-            del self._things[key]
+            del self._objects[key]
             return True

@@ -1,6 +1,6 @@
-"""Addresses of servers: parameters of ours are taken out of the query before a driver sees the rest.
+"""URLs of servers: the store's own parameters are taken out of the query before a driver sees the rest.
 
-No error here quotes an address: it may hold a password.
+No error here quotes a URL: it may hold a password.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from urllib.parse import unquote, urlsplit
 from ...errors import ConfigError
 
 
-def take_parameters(address: str, own: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Return an address without the parameters of ours in its query, and those.
+def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Return a URL without the parameters named in `own`, and those parameters.
 
     Raises:
-        ConfigError: it is no URL of a server, gives one of ours twice, or holds a ``#`` or a second ``@``, which each
-            driver reads in its own way: the end of a password may become a host, which errors name.
+        ConfigError: it is no URL of a server, or gives one of these parameters twice. Or it holds a ``#`` or a second
+            ``@``, which each driver reads in its own way: the end of a password may become a host, which errors name.
     """
-    if "#" in address:
+    if "#" in url:
         raise ConfigError("store", "holds a '#'; in a name or a password it is written as %23")
-    if address.partition("://")[2].partition("/")[0].count("@") > 1:
+    if url.partition("://")[2].partition("/")[0].count("@") > 1:
         raise ConfigError("store", "holds more than one '@'; in a name or a password it is written as %40")
     try:
-        urlsplit(address)
+        urlsplit(url)
     except ValueError as problem:
-        raise ConfigError("store", f"is no address ({type(problem).__name__}); check its host and port") from None
-    place, _, query = address.partition("?")
+        raise ConfigError("store", f"is not a URL ({type(problem).__name__}); check its host and port") from None
+    before_query, _, query = url.partition("?")
     taken: dict[str, str] = {}
     left: list[str] = []
     for pair in filter(None, query.split("&")):
@@ -37,7 +37,7 @@ def take_parameters(address: str, own: Collection[str]) -> tuple[str, dict[str, 
             raise ConfigError("store", f"gives {name} twice")
         else:
             taken[name] = unquote(value)
-    return f"{place}{'?' * bool(left)}{'&'.join(left)}", taken
+    return f"{before_query}{'?' * bool(left)}{'&'.join(left)}", taken
 
 
 def number(parameters: dict[str, str], name: str, default: float, lowest: float, highest: float) -> float:
@@ -46,11 +46,11 @@ def number(parameters: dict[str, str], name: str, default: float, lowest: float,
     Args:
         parameters: by name.
         name: of the parameter.
-        default: where it is not given.
-        lowest, highest: that it may be.
+        default: returned if the parameter is not given.
+        lowest, highest: limits of the value.
 
     Raises:
-        ConfigError: it is none, or out of range.
+        ConfigError: it is not a number, or out of range.
     """
     given = parameters.get(name)
     if given is None:
@@ -68,7 +68,7 @@ def whole_number(parameters: dict[str, str], name: str, default: int, lowest: in
     """Return a parameter that is a number without a fraction; see `number`.
 
     Raises:
-        ConfigError: it is none, or out of range.
+        ConfigError: it is not one, or out of range.
     """
     value = number(parameters, name, default, lowest, highest)
     if value != int(value):

@@ -1,4 +1,4 @@
-"""The background loop that network clients live on, what is shared by address, and changes that go together."""
+"""The background loop of network clients, objects that stores share by URL, and changes that are sent together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.servers.batches import Batches
-from amplifier_context_core.stores.servers.owner import Owner, Shared
+from amplifier_context_core.stores.leased.batching import MicroBatcher
+from amplifier_context_core.stores.leased.loop_thread import LoopThread, RefCounted
 
 
 async def where() -> tuple[int, asyncio.AbstractEventLoop]:
@@ -21,27 +21,27 @@ async def where() -> tuple[int, asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def owner() -> Owner:
-    return Owner("test")
+def loop_thread() -> LoopThread:
+    return LoopThread("test")
 
 
-class TestOwner:
-    async def test_coroutines_run_on_one_loop_in_another_thread(self, owner: Owner) -> None:
-        first, second = await owner.run(where()), await owner.run(where())
+class TestLoopThread:
+    async def test_coroutines_run_on_one_loop_in_another_thread(self, loop_thread: LoopThread) -> None:
+        first, second = await loop_thread.run(where()), await loop_thread.run(where())
         assert first == second
         assert first[0] != threading.get_ident()
         assert first[1] is not asyncio.get_running_loop()
-        owner.stop()
+        loop_thread.stop()
 
-    async def test_what_it_raises_is_raised_here(self, owner: Owner) -> None:
+    async def test_what_it_raises_is_raised_here(self, loop_thread: LoopThread) -> None:
         async def fail() -> None:
             raise ValueError("no")
 
         with pytest.raises(ValueError, match="no"):
-            await owner.run(fail())
-        owner.stop()
+            await loop_thread.run(fail())
+        loop_thread.stop()
 
-    async def test_a_cancelled_caller_does_not_cancel_the_work(self, owner: Owner) -> None:
+    async def test_a_cancelled_caller_does_not_cancel_the_work(self, loop_thread: LoopThread) -> None:
         begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
         async def work() -> None:
@@ -50,62 +50,62 @@ class TestOwner:
                 await asyncio.sleep(0.001)
             ended.set()
 
-        task = asyncio.create_task(owner.run(work()))
+        task = asyncio.create_task(loop_thread.run(work()))
         await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         may_end.set()
         assert await asyncio.to_thread(ended.wait, 10)
-        owner.stop()
+        loop_thread.stop()
 
-    async def test_what_is_handed_over_by_one_thread_starts_in_that_order(self, owner: Owner) -> None:
+    async def test_calls_of_one_thread_start_in_order(self, loop_thread: LoopThread) -> None:
         order: list[int] = []
 
         async def note(number: int) -> None:
             order.append(number)
 
-        await asyncio.gather(*(owner.run(note(number)) for number in range(200)))
+        await asyncio.gather(*(loop_thread.run(note(number)) for number in range(200)))
         assert order == list(range(200))
-        owner.stop()
+        loop_thread.stop()
 
-    def test_loops_of_callers_come_and_go(self, owner: Owner) -> None:
-        seen = {asyncio.run(owner.run(where())) for _ in range(5)}
+    def test_loops_of_callers_come_and_go(self, loop_thread: LoopThread) -> None:
+        seen = {asyncio.run(loop_thread.run(where())) for _ in range(5)}
         assert len(seen) == 1
-        owner.stop()
+        loop_thread.stop()
 
-    def test_many_loops_call_at_the_same_time(self, owner: Owner) -> None:
+    def test_many_loops_call_at_the_same_time(self, loop_thread: LoopThread) -> None:
         async def add(number: int) -> int:
             await asyncio.sleep(0)
             return number + 1
 
         async def talk(base: int) -> list[int]:
-            return await asyncio.gather(*(owner.run(add(base + number)) for number in range(100)))
+            return await asyncio.gather(*(loop_thread.run(add(base + number)) for number in range(100)))
 
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda base: asyncio.run(talk(base)), range(0, 8_000, 1_000)))
         assert answers == [[base + number + 1 for number in range(100)] for base in range(0, 8_000, 1_000)]
-        owner.stop()
+        loop_thread.stop()
 
-    def test_a_caller_whose_loop_ended_hurts_nobody(self, owner: Owner) -> None:
+    def test_a_caller_whose_loop_ended_disturbs_no_other(self, loop_thread: LoopThread) -> None:
         async def slow() -> None:
             await asyncio.sleep(0.02)
-            raise ValueError("nobody is there to hear this")
+            raise ValueError("no caller waits for this")
 
         async def leave() -> None:
-            task = asyncio.create_task(owner.run(slow()))
+            task = asyncio.create_task(loop_thread.run(slow()))
             await asyncio.sleep(0)
             task.cancel()
 
         asyncio.run(leave())
-        asyncio.run(owner.run(asyncio.sleep(0.05)))
-        assert asyncio.run(owner.run(where()))
+        asyncio.run(loop_thread.run(asyncio.sleep(0.05)))
+        assert asyncio.run(loop_thread.run(where()))
         gc.collect()
-        owner.stop()
+        loop_thread.stop()
 
     @pytest.mark.parametrize("problem", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration()])
     async def test_whatever_one_coroutine_raises_the_others_are_answered(
-        self, owner: Owner, problem: BaseException
+        self, loop_thread: LoopThread, problem: BaseException
     ) -> None:
         async def fail() -> None:
             await asyncio.sleep(0.01)
@@ -119,26 +119,26 @@ class TestOwner:
 
         async def call() -> None:
             try:
-                await owner.run(fail())
+                await loop_thread.run(fail())
             except BaseException as raised:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
                 ended.append(raised)
 
-        waiting = asyncio.create_task(owner.run(wait()))
+        waiting = asyncio.create_task(loop_thread.run(wait()))
         await asyncio.wait_for(call(), 5)
         assert len(ended) == 1
         assert await asyncio.wait_for(waiting, 5) == "answered"
-        assert await asyncio.wait_for(owner.run(wait()), 5) == "answered"
-        owner.stop()
+        assert await asyncio.wait_for(loop_thread.run(wait()), 5) == "answered"
+        loop_thread.stop()
 
-    async def test_a_call_after_the_stop_starts_it_again(self, owner: Owner) -> None:
-        first = await owner.run(where())
-        owner.stop()
-        owner.stop()
-        second = await owner.run(where())
+    async def test_a_call_after_the_stop_starts_it_again(self, loop_thread: LoopThread) -> None:
+        first = await loop_thread.run(where())
+        loop_thread.stop()
+        loop_thread.stop()
+        second = await loop_thread.run(where())
         assert first[1] is not second[1]
-        owner.stop()
+        loop_thread.stop()
 
-    async def test_stopping_cancels_what_runs_and_ends_the_thread(self, owner: Owner) -> None:
+    async def test_stopping_cancels_what_runs_and_ends_the_thread(self, loop_thread: LoopThread) -> None:
         ended: list[str] = []
 
         async def linger() -> None:
@@ -147,48 +147,48 @@ class TestOwner:
             finally:
                 ended.append("cleaned up")
 
-        _, loop = await owner.run(where())
-        task = asyncio.create_task(owner.run(linger()))
-        await owner.run(asyncio.sleep(0.01))
-        owner.stop()
+        _, loop = await loop_thread.run(where())
+        task = asyncio.create_task(loop_thread.run(linger()))
+        await loop_thread.run(asyncio.sleep(0.01))
+        loop_thread.stop()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 10)
         assert ended == ["cleaned up"]
         while not loop.is_closed():
             await asyncio.sleep(0.005)
 
-    def test_a_forked_child_has_a_loop_of_its_own(self, owner: Owner) -> None:
-        asyncio.run(owner.run(where()))
+    def test_a_forked_child_has_a_loop_of_its_own(self, loop_thread: LoopThread) -> None:
+        asyncio.run(loop_thread.run(where()))
         pid = os.fork()
         if pid == 0:
             try:
-                asyncio.run(asyncio.wait_for(owner.run(where()), 10))
+                asyncio.run(asyncio.wait_for(loop_thread.run(where()), 10))
             except BaseException:  # noqa: BLE001 - the child must end here, whatever happened
                 os._exit(1)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert asyncio.run(owner.run(where()))
-        owner.stop()
+        assert asyncio.run(loop_thread.run(where()))
+        loop_thread.stop()
 
 
-class TestShared:
-    def test_one_thing_for_each_key_until_its_last_user_gives_it_back(self) -> None:
-        shared: Shared[str, list[str]] = Shared(lambda key: [key])
-        one, again, other = shared.take("a"), shared.take("a"), shared.take("b")
+class TestRefCounted:
+    def test_one_object_for_each_key_until_its_last_user_releases_it(self) -> None:
+        shared: RefCounted[str, list[str]] = RefCounted(lambda key: [key])
+        one, again, other = shared.acquire("a"), shared.acquire("a"), shared.acquire("b")
         assert one is again
         assert one is not other
-        assert not shared.give_back("a", one)
-        assert shared.give_back("a", one)
-        assert shared.take("a") is not one
-        assert shared.give_back("b", other)
+        assert not shared.release("a", one)
+        assert shared.release("a", one)
+        assert shared.acquire("a") is not one
+        assert shared.release("b", other)
 
-    def test_what_was_given_back_by_all_is_not_given_back_again(self) -> None:
-        shared: Shared[str, list[str]] = Shared(lambda key: [key])
-        one = shared.take("a")
-        assert shared.give_back("a", one)
-        other = shared.take("a")
-        assert not shared.give_back("a", one)
-        assert shared.take("a") is other
+    def test_an_object_released_by_all_users_is_not_released_again(self) -> None:
+        shared: RefCounted[str, list[str]] = RefCounted(lambda key: [key])
+        one = shared.acquire("a")
+        assert shared.release("a", one)
+        other = shared.acquire("a")
+        assert not shared.release("a", one)
+        assert shared.acquire("a") is other
 
 
 class Sender:
@@ -207,16 +207,16 @@ class Sender:
         return [ValueError(str(item)) if item < 0 else item * 10 for item in items]
 
 
-class TestBatches:
-    async def test_what_comes_alone_goes_at_once(self) -> None:
+class TestMicroBatcher:
+    async def test_a_single_item_is_sent_at_once(self) -> None:
         sender = Sender()
-        batches = Batches(sender.send)
+        batches = MicroBatcher(sender.send)
         assert [await batches.add(number) for number in range(3)] == [0, 10, 20]
         assert sender.batches == [[0], [1], [2]]
 
-    async def test_what_comes_together_goes_together_and_each_gets_its_answer(self) -> None:
+    async def test_items_that_arrive_together_are_sent_together_and_each_gets_its_answer(self) -> None:
         sender = Sender()
-        batches = Batches(sender.send, lanes=2, most=30)
+        batches = MicroBatcher(sender.send, max_in_flight=2, max_items=30)
         answers = await asyncio.gather(*(batches.add(number) for number in range(20, 120)))
         assert answers == [number * 10 for number in range(20, 120)]
         assert sender.most == 2
@@ -225,7 +225,7 @@ class TestBatches:
         assert len(sender.batches) < 10
 
     async def test_an_error_of_one_is_raised_for_that_one_alone(self) -> None:
-        batches = Batches(Sender().send)
+        batches = MicroBatcher(Sender().send)
         answers = await asyncio.gather(*(batches.add(number) for number in (1, 2, -3, 4, -5)), return_exceptions=True)
         assert [str(answer) for answer in answers] == ["10", "20", "-3", "40", "-5"]
         with pytest.raises(ValueError, match="-7"):
@@ -238,7 +238,7 @@ class TestBatches:
                 raise KeyError("all of it")
             return list(items)
 
-        batches = Batches(fail, lanes=1, most=5)
+        batches = MicroBatcher(fail, max_in_flight=1, max_items=5)
         answers = await asyncio.gather(*(batches.add(number) for number in range(21)), return_exceptions=True)
         assert [isinstance(answer, KeyError) for answer in answers] == [True] * 11 + [False] * 10
         assert await batches.add(50) == 50
@@ -251,7 +251,7 @@ class TestBatches:
                 raise problem
             return list(items)
 
-        batches = Batches(fail, lanes=1)
+        batches = MicroBatcher(fail, max_in_flight=1)
         tasks = [asyncio.create_task(batches.add(number)) for number in range(5)]
         _, waiting = await asyncio.wait(tasks, timeout=5)
         assert not waiting
@@ -264,7 +264,7 @@ class TestBatches:
             await asyncio.sleep(0.001)
             return list(items)[:2]
 
-        batches = Batches(short, lanes=1)
+        batches = MicroBatcher(short, max_in_flight=1)
         work = asyncio.gather(*(batches.add(number) for number in range(5)), return_exceptions=True)
         answers = await asyncio.wait_for(work, 5)
         assert answers[:3] == [0, 1, 2]

@@ -1,0 +1,1 @@
+"""What stores on servers share: leases, ordered calls, idempotent changes, and an event loop of their own."""

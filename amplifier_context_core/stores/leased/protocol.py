@@ -1,0 +1,225 @@
+"""Leases, revisions, and the protocol between a store on a server and its driver.
+
+A session has one writer. A server outlives its writers and connections break, so a session is locked by a *lease*: a
+row on the server that names its holder and expires unless it is renewed. Each lease has a *fence*, a random name that
+only its holder knows. Every change checks the fence in its own transaction. So a writer that lost its lease while it
+was stopped or disconnected can write nothing.
+
+Each change also has a random *revision*. A change is applied only if the revision of the session's last change is the
+one that its writer knows. If a connection breaks before the answer has come, the change is sent again. It is applied
+now, or the session's row says that it was applied before.
+
+If the server stays unreachable, the outcome is unknown and recorded as an `UnknownOutcome`. The next call for the
+session resolves it before anything else. It reverts an append that was applied although its caller got an error.
+
+This module holds what a store (`store.LeasedStore`) and its server (`Driver`) exchange. All stores of a process with
+the same URL share one driver, which has an event loop of its own (see `loop_thread`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from ...errors import StoreError
+from ...locks import Gate
+from ...transcript.transcript import Entry
+from ..codec import encode_extra, message_json
+from ..protocol import Extent, OnRepair, SessionInfo
+from .loop_thread import LoopThread
+
+GONE = "nobody: it is gone from the server (deleted, or the server lost its data)"
+YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter
+
+
+class Unreachable(StoreError):
+    """No connection to the server could be made: nothing was sent."""
+
+
+class ConnectionLost(StoreError):
+    """The connection broke before the answer came: the server may have carried out the request, or still do so."""
+
+
+class NotDurable(StoreError):
+    """A change was applied, but the server did not confirm in time that it is on disk."""
+
+
+class EntryRow(NamedTuple):
+    """An entry as servers keep it (see `codec`). `extra` is mostly empty."""
+
+    seq: int
+    turn: int
+    tokens: int
+    message: bytes | str
+    extra: dict[str, Any]
+
+
+class LeaseGrant(NamedTuple):
+    """What a session's row says when the lease is granted.
+
+    Attributes:
+        key: the driver's own name for the session.
+        extent: how much of the session there is.
+        revision: of its last change.
+        created: whether anything was ever written to it.
+        is_intact: False if the driver saw that a part of the session is lost; then it is repaired before any change.
+    """
+
+    key: Any
+    extent: Extent
+    revision: int
+    created: bool
+    is_intact: bool = True
+
+
+class LeaseState(NamedTuple):
+    """What a session's row says."""
+
+    fence: str
+    holder: str
+    revision: int
+    extent: Extent
+
+
+class RewriteResult(Enum):
+    """What a rewrite did. Anything but a refusal is true."""
+
+    REFUSED = 0
+    SAME_MESSAGES = 1
+    OTHER_MESSAGES = 2
+
+    def __bool__(self) -> bool:
+        return self is not RewriteResult.REFUSED
+
+
+@dataclass(slots=True)
+class UnknownOutcome:
+    """A change that may have been applied although no answer came.
+
+    Its caller got an error, or it is on its way from its caller's event loop.
+
+    Attributes:
+        revision: of the change.
+        resolving_revision: of the change that resolves the outcome.
+        appended: entries that it adds, if it is an append.
+    """
+
+    revision: int
+    resolving_revision: int
+    appended: int
+
+
+@dataclass(slots=True)
+class Lease:
+    """A session that is open in this store.
+
+    Attributes:
+        lock: of the session; kept alive for as long as the session is open.
+        lost_to: the writer that took the lease over; empty while it is held here.
+        pending_outcome: a change whose outcome is unknown.
+    """
+
+    session_id: str
+    fence: str
+    grant: LeaseGrant
+    lock: Gate
+    on_repair: OnRepair | None = None
+    lost_to: str = ""
+    pending_outcome: UnknownOutcome | None = None
+
+    @property
+    def extent(self) -> Extent:
+        return self.grant.extent
+
+    def advance(self, revision: int, extent: Extent | None = None) -> None:
+        """Record that a change was applied."""
+        self.grant = LeaseGrant(self.grant.key, extent or self.extent, revision, True)
+
+
+class Driver(Protocol):
+    """A server, as its store sees it. Its methods run on its loop thread only, `append_on_caller_loop` on any loop.
+
+    A method that changes a session returns True if it did. It does so only if the lease's fence and last revision are
+    those of the session's row. Every method raises `Unreachable`, `ConnectionLost` or, if the server refused,
+    `StoreError`.
+    """
+
+    loop_thread: LoopThread
+    display_name: str
+
+    async def stop(self) -> None: ...
+
+    async def acquire(self, session_id: str, fence: str, holder: str, ttl: float) -> LeaseGrant | str:
+        """Lease a session that is free, expired or leased under this fence; otherwise return its holder."""
+        ...
+
+    async def renew(self, leases: Sequence[Lease], ttl: float) -> None: ...
+    async def release(self, lease: Lease) -> None: ...
+    async def state(self, session_id: str) -> LeaseState | None: ...
+    async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool: ...
+    async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool: ...
+    async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool: ...
+    def append_on_caller_loop(
+        self, lease: Lease, revision: int, row: EntryRow, ttl: float
+    ) -> Coroutine[Any, Any, bool] | None:
+        """Return a coroutine that appends one row from the running loop, to be awaited at once.
+
+        Return None if the driver cannot do that, or cannot do it now.
+        """
+        ...
+
+    async def replace(
+        self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
+    ) -> bool: ...
+    async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult: ...
+    async def erase(self, lease: Lease) -> None:
+        """Erase what the server still keeps of messages that were rewritten.
+
+        Raises:
+            NotErased: it could not.
+        """
+        ...
+
+    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool: ...
+    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool: ...
+    async def delete(self, lease: Lease) -> bool: ...
+    async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool: ...
+    async def extent(self, session_id: str) -> Extent | None: ...
+    async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]: ...
+    async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]: ...
+    async def archived(self, session_id: str) -> list[EntryRow]: ...
+    async def load_checkpoint(self, session_id: str) -> bytes | None: ...
+    async def sessions(self) -> list[SessionInfo]: ...
+    async def verify(self, session_id: str) -> list[str]: ...
+
+
+def holder_name() -> str:
+    """Return the name under which this process leases sessions."""
+    return f"pid {os.getpid()} on {socket.gethostname()}"
+
+
+def new_revision() -> int:
+    """Return a random name for a change: 62 bits, never 0."""
+    return random.getrandbits(62) or 1
+
+
+def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
+    """Return entries as rows. Raise what `message_json` raises if JSON cannot hold a message."""
+    rows: list[EntryRow] = []
+    for index, entry in enumerate(entries, 1):
+        message = message_json(entry.message)
+        rows.append(EntryRow(entry.seq, entry.turn, entry.tokens, message, encode_extra(entry, session_id)))
+        if index % YIELD_EVERY == 0:
+            yield_gil()
+    return rows
+
+
+def yield_gil() -> None:
+    """Let other threads run. A busy thread otherwise keeps the interpreter from them for 5 ms and more."""
+    time.sleep(0.00002)

@@ -1,1 +1,0 @@
-"""What stores on servers share: claims that expire, order, retries, a loop of their own."""

@@ -1,0 +1,331 @@
+"""What a store on a server must do when connections break and servers stop: tests to inherit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent, Store
+from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
+
+from .proxy import LATE, Moment, Proxy, proxied
+from .servers import PrivateServer
+
+MOMENTS: list[Moment] = ["before", "after", "middle", "late"]
+MakeAt = Callable[[int], LeasedStore]  # makes a store at a server's port
+
+
+async def acknowledged(work: Awaitable[object]) -> bool:
+    """Return True if the store acknowledged the work, False if it failed."""
+    try:
+        await work
+    except StoreError:
+        return False
+    return True
+
+
+class ConnectionLossContract:
+    """Connections break at chosen moments: nothing acknowledged is missing, nothing is applied twice."""
+
+    @pytest.fixture
+    def port(self) -> int:
+        """The port of the server."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def at(self) -> MakeAt:
+        """Makes stores of this test's own at a port: the server's, or the proxy's."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def proxy(self, port: int) -> Generator[Proxy]:
+        with proxied(port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    async def store(self, at: MakeAt, proxy: Proxy) -> AsyncGenerator[LeasedStore]:
+        """The store under test, behind the proxy."""
+        store = at(proxy.port)
+        yield store
+        proxy.accept()
+        await store.close()
+
+    @pytest.fixture
+    async def other(self, at: MakeAt, port: int) -> AsyncGenerator[LeasedStore]:
+        """A store that reads past the proxy."""
+        store = at(port)
+        yield store
+        await store.close()
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    @pytest.mark.parametrize("count", [1, 7, 900])
+    async def test_an_append_that_is_cut_off_is_applied_once(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment, count: int
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        batch = [entry(4, "cut here"), *entries(5, 3 + count)]
+        proxy.cut(b"cut here", moment)
+        await store.append("s", batch)
+        assert proxy.made == 1
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert_same(await other.read("s"), [*entries(1, 3), *batch])
+        await store.append("s", entries(2_000, 2_001))
+        assert_same(await other.read("s"), [*entries(1, 3), *batch, *entries(2_000, 2_001)])
+        assert await other.extent("s") == Extent(5 + count, 2_001)
+        assert await other.verify("s") == []  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_first_append_that_is_cut_off_is_applied_once(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        proxy.cut(b"cut here", moment)
+        await store.append("s", [entry(1, "cut here"), entry(2)])
+        assert proxy.made == 1
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert_same(await other.read("s"), [entry(1, "cut here"), entry(2)])
+        assert [info.session_id for info in await other.sessions()] == ["s"]
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_replacement_that_is_cut_off_is_applied_once(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        proxy.cut(b"cut here", moment)
+        await store.replace("s", 2, [entry(7, "cut here"), *entries(4, 4)])
+        assert proxy.made == 1
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        expected = [*entries(1, 2), entry(7, "cut here"), *entries(4, 4)]
+        assert_same(await other.read("s"), expected)
+        assert_same(await other.archived("s"), [*entries(3, 3), *entries(5, 6)])
+        await store.append("s", entries(8, 8))
+        assert_same(await other.read("s"), [*expected, *entries(8, 8)])
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_rewrite_and_a_checkpoint_that_are_cut_off_are_applied(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        proxy.cut(b"rewritten", moment)
+        await store.rewrite("s", [entry(2, "rewritten")])
+        proxy.cut(b"kept for later", moment)
+        await store.save_checkpoint("s", 4, b"kept for later")
+        assert proxy.made == 2
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        await store.append("s", entries(7, 7))
+        assert_same(await other.read("s"), [*entries(1, 1), entry(2, "rewritten"), *entries(3, 7)])
+        assert await other.load_checkpoint("s") == b"kept for later"
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_forking_and_deleting_go_through_cuts(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        for number in range(3):
+            proxy.cut(b"child", moment)
+            await store.fork("s", f"child {number}")
+            assert_same(await other.read(f"child {number}"), entries(1, 6))
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        await store.delete("child 1")
+        assert sorted(info.session_id for info in await other.sessions()) == ["child 0", "child 2", "s"]
+        for number in (0, 2):
+            assert_same(await other.read(f"child {number}"), entries(1, 6))
+            await store.append(f"child {number}", entries(7, 7))
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_an_append_whose_outcome_was_unknown_is_reverted(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        """The caller got an error; when the server is back, the append is reverted, whatever had happened."""
+        await store.append("s", entries(1, 3))
+        proxy.cut(b"cut here", moment, then_refuse=True)
+        with pytest.raises(StoreError, match=str(proxy.port)):
+            await store.append("s", [entry(4, "cut here"), entry(5)])
+        with pytest.raises(StoreError):
+            await store.read("s")
+        proxy.accept()
+        assert_same(await store.read("s"), entries(1, 3))
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert_same(await other.read("s"), entries(1, 3))
+        assert await other.extent("s") == Extent(3, 3)
+        await store.append("s", entries(4, 6))
+        assert_same(await other.read("s"), entries(1, 6))
+        assert await other.verify("s") == []  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_failed_first_append_leaves_no_session(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.open("s")
+        proxy.cut(b"cut here", moment, then_refuse=True)
+        with pytest.raises(StoreError):
+            await store.append("s", [entry(1, "cut here")])
+        proxy.accept()
+        assert await store.extent("s") == Extent()
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert await other.sessions() == []
+        await store.append("s", entries(1, 1))
+        assert_same(await other.read("s"), entries(1, 1))
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_replacement_whose_outcome_was_unknown_can_be_repeated(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        new = [entry(7, "cut here"), *entries(4, 4)]
+        proxy.cut(b"cut here", moment, then_refuse=True)
+        with pytest.raises(StoreError):
+            await store.replace("s", 2, new)
+        proxy.accept()
+        await store.replace("s", 2, new)
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert_same(await other.read("s"), [*entries(1, 2), *new])
+        assert_same(await other.archived("s"), [*entries(3, 3), *entries(5, 6)])
+
+    async def test_a_store_works_again_when_connections_are_accepted_again(
+        self, store: Store, other: Store, proxy: Proxy
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        for number in range(3):
+            proxy.refuse()
+            began = time.monotonic()
+            for _ in range(2):
+                with pytest.raises(StoreError, match="again"):
+                    await store.append("s", [entry(100 + number)])
+            assert time.monotonic() - began < 60  # failed, not hung
+            proxy.accept()
+            await store.append("s", [entry(3 + number)])
+        assert_same(await other.read("s"), [*entries(1, 2), *(entry(3 + number) for number in range(3))])
+
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_whatever_is_cut_acknowledged_messages_are_stored_once(
+        self, store: Store, other: Store, proxy: Proxy, seed: int
+    ) -> None:
+        """Sixteen sessions, and cuts of every kind at any time; after a failure a writer appends its next message."""
+        chance = random.Random(seed)
+        for _ in range(40):
+            mark = f"number {chance.randrange(1, 25)} of {chance.randrange(16)} ".encode()
+            proxy.cut(mark, chance.choice(MOMENTS), then_refuse=chance.random() < 0.2)
+
+        async def talk(number: int) -> list[int]:
+            seqs: list[int] = []
+            for seq in range(1, 25):
+                if await acknowledged(store.append(f"s{number}", [entry(seq, f"number {seq} of {number} ")])):
+                    seqs.append(seq)
+                else:
+                    await asyncio.sleep(0.02)
+                    proxy.accept()
+            return seqs
+
+        appended = await asyncio.gather(*(talk(number) for number in range(16)))
+        proxy.accept()
+        await asyncio.sleep(LATE * 2)
+        for number, seqs in enumerate(appended):
+            await store.read(f"s{number}")  # resolves unknown outcomes
+            assert [one.seq for one in await other.read(f"s{number}")] == seqs
+            assert await other.verify(f"s{number}") == []  # type: ignore[attr-defined]
+        assert proxy.made > 20
+
+
+class OutageContract:
+    """Servers stop, start again, or stay silent; on a server of the test's own."""
+
+    @pytest.fixture
+    def at(self) -> MakeAt:
+        """Makes stores of this test's own at a port of `server`, a fixture of its module."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def impatient(self) -> MakeAt:
+        """The same, but each store disconnects from a silent server after a second and some grace."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def store(self, at: MakeAt, server: PrivateServer) -> AsyncGenerator[LeasedStore]:
+        store = at(server.port)
+        yield store
+        await store.close()
+
+    async def test_acknowledged_messages_outlive_the_server_and_the_store_goes_on(
+        self, store: Store, server: PrivateServer
+    ) -> None:
+        await store.append("s", entries(1, 5))
+        await store.save_checkpoint("s", 2, b"two")
+        before = await whole(store)
+        server.stop()
+        for ask in (store.append("s", entries(6, 6)), store.read("s"), store.sessions(), store.open("t")):
+            with pytest.raises(StoreError, match=f"127.0.0.1:{server.port}.*again"):
+                await ask
+        server.start()
+        assert not (await whole(store)).differs(before)
+        await store.append("s", entries(6, 7))
+        assert_same(await store.read("s"), entries(1, 7))
+
+    async def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
+        self, store: Store, server: PrivateServer
+    ) -> None:
+        async def talk(number: int, first: int) -> None:
+            for seq in range(first, first + 3):
+                await store.append(f"s{number}", entries(seq, seq))
+
+        for first in (1, 4):
+            await asyncio.gather(*(talk(number, first) for number in range(16)))
+            server.stop()
+            server.start()
+        for number in range(16):
+            assert_same(await store.read(f"s{number}"), entries(1, 6))
+
+    async def test_sixteen_writers_lose_nothing_when_the_server_is_stopped_among_them(
+        self, store: Store, server: PrivateServer
+    ) -> None:
+        async def talk(number: int) -> list[int]:
+            seqs: list[int] = []
+            seq = 0
+            while seq < 60 or not seqs:  # on a busy machine the server may take seconds to be back
+                seq += 1
+                if await acknowledged(store.append(f"s{number}", entries(seq, seq))):
+                    seqs.append(seq)
+                else:
+                    await asyncio.sleep(0.05)
+            return seqs
+
+        async def disturb() -> None:
+            for _ in range(2):
+                await asyncio.sleep(0.15)
+                await asyncio.to_thread(server.stop)
+                await asyncio.to_thread(server.start)
+
+        *appended, _ = await asyncio.gather(*(talk(number) for number in range(16)), disturb())
+        for number, seqs in enumerate(appended):
+            assert [one.seq for one in await store.read(f"s{number}")] == seqs
+
+    async def test_a_silent_server_is_disconnected(self, impatient: MakeAt, server: PrivateServer) -> None:
+        store = impatient(server.port)
+        try:
+            await store.append("s", entries(1, 2))
+            server.freeze()
+            with pytest.raises(StoreError):
+                await asyncio.wait_for(store.append("s", [entry(3, "never acknowledged")]), 60)
+            server.thaw()
+            assert_same(await store.read("s"), entries(1, 2))
+            await store.append("s", entries(3, 3))
+            assert_same(await store.read("s"), entries(1, 3))
+        finally:
+            server.thaw()
+            await store.close()
+
+    async def test_closing_a_store_whose_server_is_gone_ends(self, at: MakeAt, server: PrivateServer) -> None:
+        store = at(server.port)
+        await store.append("a", entries(1, 2))
+        await store.append("b", entries(1, 2))
+        server.stop()
+        await store.close()
+        server.start()
+        assert_same(await store.read("a"), entries(1, 2))
+        await store.close()

@@ -1,0 +1,289 @@
+"""What a store on a server must do about leases, and when writers die: tests to inherit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import SessionInUse, SessionLost
+from amplifier_context_core.stores import Extent, open_store
+from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
+
+from .servers import with_parameters
+
+
+class LeaseContract:
+    """Leases expire, are renewed, and are lost."""
+
+    @pytest.fixture
+    def make(self) -> Callable[[float], LeasedStore]:
+        """Makes stores whose leases last that many seconds."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def pair(self, make: Callable[[float], LeasedStore]) -> AsyncGenerator[tuple[LeasedStore, LeasedStore]]:
+        """A store that does not renew its leases, as if it were stopped, and another, whose leases outlast the test."""
+        stopped, other = make(0.4), make(60)
+
+        async def never() -> None:
+            return None
+
+        stopped._renew = lambda driver: never()
+        yield stopped, other
+        await stopped.close()
+        await other.close()
+
+    async def test_a_lease_is_renewed_for_as_long_as_its_writer_lives(
+        self, make: Callable[[float], LeasedStore]
+    ) -> None:
+        ttl = 2.0  # renewed every third of it: on a busy machine that may come late
+        first, second = make(ttl), make(ttl)
+        await first.append("s", entries(1, 1))
+        await first.open("never written to")
+        for _ in range(6):
+            await asyncio.sleep(ttl / 4)
+            for name in ("s", "never written to"):
+                with pytest.raises(SessionInUse):
+                    await second.open(name)
+        await first.close()
+        await second.close()
+
+    async def test_an_expired_lease_is_held_until_it_is_taken(self, pair: tuple[LeasedStore, LeasedStore]) -> None:
+        stopped, other = pair
+        await stopped.append("s", entries(1, 2))
+        await stopped.open("empty")
+        await asyncio.sleep(0.5)
+        stopped._ttl = 60
+        await stopped.append("s", entries(3, 3))
+        await stopped.append("empty", entries(1, 1))
+        with pytest.raises(SessionInUse):
+            await other.open("s")
+        assert_same(await other.read("s"), entries(1, 3))
+
+    async def test_a_writer_that_lost_its_lease_writes_nothing_until_it_opens_again(
+        self, pair: tuple[LeasedStore, LeasedStore]
+    ) -> None:
+        stopped, other = pair
+        await stopped.append("s", entries(1, 3))
+        await asyncio.sleep(0.5)
+        await other.append("s", entries(4, 4))
+        changes: list[Callable[[], Awaitable[object]]] = [
+            lambda: stopped.append("s", entries(9, 9)),
+            lambda: stopped.replace("s", 1, entries(9, 9)),
+            lambda: stopped.rewrite("s", [entry(1, "changed")]),
+            lambda: stopped.save_checkpoint("s", 1, b"one"),
+            lambda: stopped.delete("s"),
+        ]
+        for change in changes:
+            with pytest.raises(SessionLost, match="taken over by pid"):
+                await change()
+        await other.release("s")
+        for change in changes:  # free again, but the writer knows only its former state
+            with pytest.raises(SessionLost):
+                await change()
+        assert_same(await stopped.read("s"), entries(1, 4))
+        assert await stopped.open("s") == Extent(4, 4)
+        await stopped.append("s", entries(5, 5))
+        assert_same(await other.read("s"), entries(1, 5))
+
+    async def test_every_change_notices_by_itself_that_the_lease_is_lost(
+        self, pair: tuple[LeasedStore, LeasedStore]
+    ) -> None:
+        stopped, other = pair
+        changes: dict[str, Callable[[str], Awaitable[object]]] = {
+            "append": lambda name: stopped.append(name, entries(9, 9)),
+            "append many": lambda name: stopped.append(name, entries(9, 19)),
+            "replace": lambda name: stopped.replace(name, 1, entries(9, 9)),
+            "rewrite": lambda name: stopped.rewrite(name, [entry(1, "changed")]),
+            "save_checkpoint": lambda name: stopped.save_checkpoint(name, 1, b"one"),
+            "delete": lambda name: stopped.delete(name),
+        }
+        for name in changes:
+            await stopped.append(name, entries(1, 3))
+        await asyncio.sleep(0.5)
+        for name, change in changes.items():
+            await other.open(name)
+            before = await whole(other, name)
+            with pytest.raises(SessionLost):
+                await change(name)
+            assert not (await whole(other, name)).differs(before)
+            await other.append(name, entries(4, 4))
+
+    async def test_a_session_deleted_by_another_is_lost_not_created_again(
+        self, pair: tuple[LeasedStore, LeasedStore]
+    ) -> None:
+        stopped, other = pair
+        await stopped.append("s", entries(1, 3))
+        await asyncio.sleep(0.5)
+        await other.delete("s")
+        with pytest.raises(SessionLost, match="gone from the server"):
+            await stopped.append("s", entries(4, 4))
+        assert await other.sessions() == []
+        assert await stopped.open("s") == Extent()
+
+    async def test_releasing_a_lost_session_leaves_it_alone(self, pair: tuple[LeasedStore, LeasedStore]) -> None:
+        stopped, other = pair
+        await stopped.append("s", entries(1, 3))
+        await asyncio.sleep(0.5)
+        await other.open("s")
+        await stopped.release("s")
+        await stopped.close()
+        await other.append("s", entries(4, 4))
+        with pytest.raises(SessionInUse):
+            await stopped.open("s")
+
+    async def test_an_expired_lease_has_no_holder(self, pair: tuple[LeasedStore, LeasedStore]) -> None:
+        stopped, other = pair
+        stopped._ttl = 60
+        await stopped.append("s", entries(1, 3))
+        assert [bool(info.holder) for info in await other.sessions()] == [True]
+        stopped._ttl = 0.4
+        await stopped.append("s", entries(4, 4))
+        await asyncio.sleep(0.5)
+        assert [bool(info.holder) for info in await other.sessions()] == [False]
+
+
+class Writer:
+    """A `writer_process` that takes commands."""
+
+    def __init__(self, address: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "writer_process.py"), address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self.pid = self._process.pid
+        assert self.receive() == "ready"
+
+    def receive(self) -> str:
+        """Return the next line of its output."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def send(self, line: str) -> None:
+        """Send it a command."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+
+    def ask(self, line: str) -> str:
+        """Send it a command, and return its answer."""
+        self.send(line)
+        return self.receive()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class WriterProcessContract:
+    """Writers in processes of their own, which die at any moment, or stop and go on."""
+
+    @pytest.fixture
+    def address(self) -> str:
+        """The URL of a store, without `lease_ttl`."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def ttl(self) -> float:
+        """Seconds that a lease lasts."""
+        return 0.5
+
+    @pytest.fixture
+    def writer(self, address: str, ttl: float) -> Generator[Writer]:
+        writer = Writer(with_parameters(address, lease_ttl=ttl))
+        yield writer
+        writer.end()
+
+    @pytest.fixture
+    async def store(self, address: str, ttl: float) -> AsyncGenerator[LeasedStore]:
+        store = open_store(with_parameters(address, lease_ttl=ttl))
+        assert isinstance(store, LeasedStore)
+        yield store
+        await store.close()
+
+    @pytest.mark.parametrize("ttl", [2.0])  # long enough that a busy machine renews in time
+    async def test_a_session_has_one_writer_and_the_next_when_that_one_was_killed(
+        self, store: LeasedStore, writer: Writer, ttl: float
+    ) -> None:
+        assert writer.ask("append s 1") == "done"
+        with pytest.raises(SessionInUse, match=f"pid {writer.pid} on"):
+            await store.append("s", entries(2, 2))
+        await asyncio.sleep(ttl * 1.2)  # it renews its lease
+        with pytest.raises(SessionInUse):
+            await store.append("s", entries(2, 2))
+        writer.signal(signal.SIGKILL)
+        with pytest.raises(SessionInUse):
+            await store.append("s", entries(2, 2))
+        await asyncio.sleep(ttl * 1.2)
+        await store.append("s", entries(2, 2))
+        assert [one.seq for one in await store.read("s")] == [1, 2]
+
+    async def test_a_writer_that_was_stopped_has_lost_the_sessions_taken_over(
+        self, store: LeasedStore, writer: Writer
+    ) -> None:
+        assert writer.ask("append s 1") == "done"
+        assert writer.ask("append kept 1") == "done"
+        writer.signal(signal.SIGSTOP)
+        await asyncio.sleep(0.6)
+        await store.append("s", entries(2, 3))
+        writer.send("append s 9")
+        writer.signal(signal.SIGCONT)
+        assert writer.receive() == "SessionLost"
+        await store.append("s", entries(4, 4))
+        assert writer.ask("append s 9") == "SessionLost"
+        assert writer.ask("append kept 2") == "done"
+        assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+
+    async def test_a_writer_that_ends_well_leaves_its_sessions_free(self, store: LeasedStore, writer: Writer) -> None:
+        assert writer.ask("append s 1") == "done"
+        assert writer.ask("close") == "done"
+        await store.append("s", entries(2, 2))
+        assert [one.seq for one in await store.read("s")] == [1, 2]
+
+    async def test_acknowledged_messages_survive_kill_9(self, store: LeasedStore, writer: Writer) -> None:
+        await self.killed(store, writer, 30)
+
+    @pytest.mark.soak
+    async def test_acknowledged_messages_survive_very_many_kills(self, store: LeasedStore, writer: Writer) -> None:
+        await self.killed(store, writer, 300)
+
+    async def killed(self, store: LeasedStore, writer: Writer, kills: int) -> None:
+        """Kill a writer at random moments; it takes five sessions in turn, so that leases expire meanwhile."""
+        chance = random.Random(kills)
+        acknowledged = dict.fromkeys(("a", "b", "c", "d", "e"), 0)
+        for number in range(kills):
+            name = "abcde"[number % 5]
+            pid = int(writer.ask(f"fork {name}").removeprefix("child "))
+            # On a busy machine it may take long to come to write: more time for a session that has no message yet.
+            longest = 0.12 if acknowledged[name] else min(0.12 * 2 ** (number // 5), 10)
+            killer = threading.Timer(chance.random() * longest, os.kill, (pid, signal.SIGKILL))
+            killer.start()
+            while (received := writer.receive()) != "gone":
+                acknowledged[name] = int(received.removeprefix("ack "))
+            killer.join()
+            there = [one.seq for one in await store.read(name)]
+            assert there == list(range(1, len(there) + 1))
+            assert len(there) >= acknowledged[name]
+        await asyncio.sleep(0.6)
+        for name, last in acknowledged.items():
+            assert last > 0, "it never came to write anything"
+            length = (await store.open(name)).length
+            assert length >= last
+            await store.append(name, [entry(length + 1)])
+            assert await store.verify(name) == []
