@@ -25,7 +25,7 @@ class Hindrance:
         self._patch = patch
         self.tries = 0
         self._is_on = False
-        self._hinder(RedoJournal, "carry_out", OSError(errno.EIO, os.strerror(errno.EIO)))
+        self._hinder(RedoJournal, "apply", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(secure_erase, "_write_anew", NotErased("not erased yet"))
         self._hinder(PostgresPool, "run_without_timeout", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")

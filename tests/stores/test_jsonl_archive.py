@@ -222,8 +222,8 @@ async def test_what_an_edit_that_never_was_left_in_the_archive_is_erased_with_it
 
     await store.open("s")
     with monkeypatch.context() as patch:
-        patch.setattr(RedoJournal, "begin", refused)
-        patch.setattr("amplifier_context_core.stores.jsonl.archive.Archive.cut", refused)
+        patch.setattr(RedoJournal, "write", refused)
+        patch.setattr("amplifier_context_core.stores.jsonl.archive.Archive.discard_staged", refused)
         with pytest.raises(Exception, match="No space left"):
             await store.replace("s", 1, [])
     assert Files(root).main.read_bytes() == copy

@@ -588,7 +588,7 @@ async def test_a_long_file_without_an_index_is_read_with_words_in_the_log(
 ) -> None:
     files = await write(root, 10)
     files.index.unlink()
-    monkeypatch.setattr(scan, "_TOLD", 4)
+    monkeypatch.setattr(scan, "_LOG_EVERY", 4)
     store = JsonlStore(root)
     with caplog.at_level(logging.INFO):
         assert (await store.extent("s")).length == 10

@@ -206,13 +206,13 @@ async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
 
 async def _die(store: JsonlStore) -> None:
     """Let go of locks and descriptors as a process does that is killed: nothing is written any more."""
-    desk = store._desk  # pyright: ignore[reportPrivateUsage]
+    desk = store._engine  # pyright: ignore[reportPrivateUsage]
 
     def die() -> None:
-        for session in desk._open.values():  # pyright: ignore[reportPrivateUsage]
+        for session in desk._open_sessions.values():  # pyright: ignore[reportPrivateUsage]
             session._unload()  # pyright: ignore[reportPrivateUsage]
-            session._claim._lock.release()  # pyright: ignore[reportPrivateUsage]
-        desk._open.clear()  # pyright: ignore[reportPrivateUsage]
+            session._lock._lock.release()  # pyright: ignore[reportPrivateUsage]
+        desk._open_sessions.clear()  # pyright: ignore[reportPrivateUsage]
 
     await store._worker.run(die)  # pyright: ignore[reportPrivateUsage]
 

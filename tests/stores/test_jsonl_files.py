@@ -478,7 +478,7 @@ async def test_appends_at_the_same_time_share_an_fsync(root: Path, monkeypatch: 
 async def test_sessions_written_together_are_synced_two_at_a_time_on_a_quick_disk_and_all_at_once_on_a_slow_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl_engine, "_SLOW", 0.02)
+    monkeypatch.setattr(jsonl_engine, "_SLOW_SYNC", 0.02)
     store = JsonlStore(root)
     names = [f"s{number}" for number in range(16)]
     for name in names:
@@ -560,7 +560,7 @@ async def test_what_is_written_for_many_begins_to_reach_the_disk_at_once_where_i
 async def test_of_sessions_synced_together_one_that_fails_stops_no_other(
     root: Path, monkeypatch: pytest.MonkeyPatch, slow: float
 ) -> None:
-    monkeypatch.setattr(jsonl_engine, "_SLOW", slow)
+    monkeypatch.setattr(jsonl_engine, "_SLOW_SYNC", slow)
     store = JsonlStore(root)
     names = [f"s{number}" for number in range(8)]
     await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
@@ -641,7 +641,7 @@ async def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     await store.append("s", entries(1, 6))
     await store.save_checkpoint("s", 5, b"five")
     with monkeypatch.context() as patch:
-        patch.setattr(RedoJournal, "carry_out", no_way)
+        patch.setattr(RedoJournal, "apply", no_way)
         await store.replace("s", 3, entries(7, 8))
         with pytest.raises(StoreError):
             await store.read("s")
@@ -670,11 +670,11 @@ async def test_an_edit_carried_out_in_part_is_carried_out_again(root: Path, monk
     files = await interrupted(root, monkeypatch)
     written = files.pending.read_bytes()
     session = SessionFiles("s", str(files.main), own_folder=True)
-    pending = RedoJournal(session, file_ops.FileOps(durable=False))
-    edit = pending.found()
+    journal = RedoJournal(session, file_ops.FileOps(durable=False))
+    edit = journal.load()
     assert edit is not None
-    for done in range(len(edit.steps) + 1):
-        pending.carry_out(Transaction(edit.steps[:done]))
+    for done in range(len(edit.operations) + 1):
+        journal.apply(Transaction(edit.operations[:done]))
         assert files.pending.read_bytes() == written
     assert (await reopen(root, go_on=False)).seqs == [1, 2, 3, 7, 8]
 
@@ -703,14 +703,14 @@ async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     noted: list[bytes] = []
-    real = RedoJournal.end
+    real = RedoJournal.clear
 
-    def ending(self: RedoJournal, *, surely: bool) -> None:
+    def ending(self: RedoJournal, *, durably: bool) -> None:
         noted.append(Files(root).pending.read_bytes())
-        real(self, surely=surely)
+        real(self, durably=durably)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RedoJournal, "end", ending)
+        patch.setattr(RedoJournal, "clear", ending)
         await store.append("s", entries(4, 6))
     await store.append("s", entries(7, 7))
     await store.close()
@@ -722,10 +722,10 @@ def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
     disk = file_ops.FileOps(durable=False)
     path = str(root / "file")
     for _ in range(2):
-        disk.put(path, 0, b"0123456789")
-        disk.put(path, 4, b"four")
+        disk.overwrite(path, 0, b"0123456789")
+        disk.overwrite(path, 4, b"four")
         assert (root / "file").read_bytes() == b"0123four"
-    assert Operation("put", "main").data == b""
+    assert Operation("write", "main").data == b""
 
 
 # -- how little is read -----------------------------------------------------------------------------------------------
@@ -791,22 +791,24 @@ def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
     for one in entries(1, 3_000):
         lines.add(one)
     path = root / "index"
-    path.write_bytes(b"".join(lines.index))
-    with file_ops.reading(str(path)) as descriptor:
+    path.write_bytes(b"".join(lines.index_lines))
+    with file_ops.open_for_reading(str(path)) as descriptor:
         assert descriptor is not None
         index = jsonl_index.Index(descriptor, path.stat().st_size)
-        history = indexed_history.IndexedHistory("s", None, 0, index, 3_000, top=3_000)
+        history = indexed_history.IndexedHistory("s", None, 0, index, 3_000, max_seq=3_000)
         for place in (0, 1, 777, 1_500, 2_998, 2_999):
-            assert index.row(place).seq == place + 1
-            assert [row.place for row in history.rows(place, place + 2)] == [*range(place, min(place + 2, 3_000))]
-        assert index.position(3_000) == index.size
-        assert [row.seq for row in history.find_rows([5, 2_000, 4_000])] == [5, 2_000]
+            assert index.record(place).seq == place + 1
+            assert [row.entry_index for row in history.records(place, place + 2)] == [
+                *range(place, min(place + 2, 3_000))
+            ]
+        assert index.offset_of(3_000) == index.size
+        assert [row.seq for row in history.find_records([5, 2_000, 4_000])] == [5, 2_000]
 
 
 def test_odd_extras_survive_the_index(root: Path) -> None:
     for message in odd_messages().values():
         row = jsonl_index.IndexRecord(0, 1, 0, 10, 1, 1, 5, {"session_id": str(message)[:80], "big": 2**70}, 9)
-        assert jsonl_index.decode(row.encode()) == row
+        assert jsonl_index.decode_record(row.encode()) == row
 
 
 async def test_seqs_out_of_order_are_found_by_halving_or_by_looking_at_all(root: Path) -> None:
@@ -870,23 +872,23 @@ def test_an_index_that_was_cut_while_it_is_looked_at_is_damaged(tmp_path: Path, 
     lines = jsonl_index.RecordWriter("s")
     for one in entries(1, 40):
         lines.add(one)
-    path.write_bytes(b"".join(lines.index))
+    path.write_bytes(b"".join(lines.index_lines))
     with path.open("r+b") as file:
         index = jsonl_index.Index(file.fileno(), path.stat().st_size)
-        assert index.position(39) < index.size
-        file.truncate(len(b"".join(lines.index[:left])))
-        for ask in (index.position, index.row):
+        assert index.offset_of(39) < index.size
+        file.truncate(len(b"".join(lines.index_lines[:left])))
+        for ask in (index.offset_of, index.record):
             with pytest.raises(jsonl_index.IndexDamaged):
                 ask(39)
         with pytest.raises(jsonl_index.IndexDamaged):
-            index.row_at(len(b"".join(lines.index[:39])))
+            index.record_at(len(b"".join(lines.index_lines[:39])))
 
 
 @pytest.mark.parametrize("keep", [0, 5])
 async def test_who_looks_while_a_writer_shortens_the_history_finds_what_is_left(root: Path, keep: int) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 10))
-    with read_only_session.looking(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
+    with read_only_session.open_read_only(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
         assert look.extent() == Extent(10, 10)
         await store.replace("s", keep, [])
         assert_same(look.read(min(keep, 3), None), entries(1 + min(keep, 3), keep))

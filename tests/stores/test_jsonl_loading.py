@@ -161,7 +161,7 @@ async def test_a_forget_that_cannot_erase_yet_says_so_and_the_same_call_finishes
     manager = ContextManager(load_config({}), session_id="s", store=JsonlStore(root))
     await manager.add_message({"role": "user", "content": SECRET})
     with monkeypatch.context() as patch:
-        patch.setattr(RedoJournal, "carry_out", refused)
+        patch.setattr(RedoJournal, "apply", refused)
         with pytest.raises(NotErased):
             await manager.forget(["m1"])
         assert [message["content"] for message in await manager.get_messages()] == ["(erased)"]
@@ -205,10 +205,10 @@ async def test_an_edit_that_waits_survives_a_store_that_is_given_up(
     store = JsonlStore(root)
     await store.append("s", entries(1, 4))
     with monkeypatch.context() as patch:
-        patch.setattr(RedoJournal, "carry_out", refused)
+        patch.setattr(RedoJournal, "apply", refused)
         with pytest.raises(NotErased):
             await store.rewrite("s", [entry(2, "anew")])
-        await store._worker.run(store._desk.abandon)  # pyright: ignore[reportPrivateUsage]
+        await store._worker.run(store._engine.abandon)  # pyright: ignore[reportPrivateUsage]
     assert_same(await store.read("s"), entries(1, 4))  # a look does not carry it out
     assert await store.open("s") == Extent(4, 4)
     assert_same(await store.read("s"), [*entries(1, 1), entry(2, "anew"), *entries(3, 4)])
@@ -226,7 +226,7 @@ async def test_a_mended_session_is_reported_though_mending_had_to_wait(
     data = bytearray(files.main.read_bytes())
     data[len(files.lines[0])] = ord("[")
     files.main.write_bytes(data)
-    real, calls = RedoJournal.carry_out, list[int]()
+    real, calls = RedoJournal.apply, list[int]()
 
     def once(self: RedoJournal, edit: Any) -> None:
         calls.append(1)
@@ -234,7 +234,7 @@ async def test_a_mended_session_is_reported_though_mending_had_to_wait(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(self, edit)
 
-    monkeypatch.setattr(RedoJournal, "carry_out", once)
+    monkeypatch.setattr(RedoJournal, "apply", once)
     with pytest.raises(StoreError):
         await store.read("s")
     assert [one.seq for one in await store.read("s")] == [1, 3, 4]

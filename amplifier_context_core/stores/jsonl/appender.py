@@ -18,23 +18,23 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.transcript import Entry
-from .file_ops import FileOps, breathe, close, keep_private, open_file, open_if_there, size_of, write_all
+from .file_ops import FileOps, close, open_file, open_if_exists, restrict_permissions, size_of, write_all, yield_gil
 from .index import Index, IndexDamaged, IndexRecord, RecordWriter
-from .indexed_history import IndexedHistory, fits
+from .indexed_history import IndexedHistory, open_if_consistent
 from .journal import Operation, RedoJournal, Transaction
 from .paths import SessionFiles
-from .scan import RECENT
+from .scan import RECENT_RECORDS
 
-_HELD = 64 * 1024  # bytes kept back at most where nothing is promised of them
-_FLAGS = os.O_RDWR | os.O_APPEND
+_MAX_BUFFERED = 64 * 1024  # bytes kept back at most where nothing is promised of them
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND
 
 
 class _Uncommitted(NamedTuple):
     """What an append has written and is not part of the history yet."""
 
-    lines: RecordWriter
-    whole: bool  # it stands in the pending file too
-    came_before: bool
+    writer: RecordWriter
+    journaled: bool  # it stands in the pending file too
+    is_repeat: bool
     sizes: tuple[int, int]
 
 
@@ -48,7 +48,7 @@ class Appender:
         last_seq: the highest seq ever given.
     """
 
-    def __init__(self, files: SessionFiles, disk: FileOps, pending: RedoJournal, *, holds: bool) -> None:
+    def __init__(self, files: SessionFiles, file_ops: FileOps, journal: RedoJournal, *, buffers: bool) -> None:
         """Open the files there are. Nothing may be asked of it before `learn` has returned True.
 
         Args:
@@ -60,23 +60,25 @@ class Appender:
         Raises:
             OSError: one of the files cannot be opened.
         """
-        self._files, self._disk, self._pending, self._holds = files, disk, pending, holds
+        self._files, self._file_ops, self._journal, self._buffers = files, file_ops, journal, buffers
         self.main: int | None = None
         self.index: Index | None = None
-        self.lines = RecordWriter(files.session_id)
+        self.writer = RecordWriter(files.session_id)
         self.last_seq = 0
-        self._written = (0, 0)  # bytes of the main file and of the index that are in the files
-        self._is_refused = False  # a write failed: the files may hold more than `_written`
-        self._is_named = False  # the folder was synced since the files were made
-        self._held: list[RecordWriter] = []
-        self._under_way: _Uncommitted | None = None
-        self._place: tuple[int, int] | None = None  # of the main file that is open: its device, and its number there
-        self._recent: dict[int, int] | None = None  # checksums of the last messages, and the place of each
+        self._committed_sizes = (0, 0)  # bytes of the main file and of the index that are in the files
+        self._needs_rollback = False  # a write failed: the files may hold more than `_written`
+        self._folder_is_synced = False  # the folder was synced since the files were made
+        self._buffered: list[RecordWriter] = []
+        self._uncommitted: _Uncommitted | None = None
+        self._main_identity: tuple[int, int] | None = (
+            None  # of the main file that is open: its device, and its number there
+        )
+        self._recent_crcs: dict[int, int] | None = None  # checksums of the last messages, and the place of each
         try:
-            self.main = open_if_there(files.main, _FLAGS)
+            self.main = open_if_exists(files.main, _OPEN_FLAGS)
             if self.main is not None and files.own_folder:
-                keep_private(self.main)
-            descriptor = open_if_there(files.path("index"), _FLAGS)
+                restrict_permissions(self.main)
+            descriptor = open_if_exists(files.path("index"), _OPEN_FLAGS)
             if descriptor is not None:
                 self.index = Index(descriptor, 0)
                 self.index.size = size_of(descriptor)
@@ -85,46 +87,52 @@ class Appender:
             raise
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """True if there is a main file, or anything is kept back to be written to it."""
-        return self.main is not None or bool(self._held)
+        return self.main is not None or bool(self._buffered)
 
     def history(self) -> IndexedHistory:
         """What the files hold; what is kept back must be written before."""
-        last = self.lines
+        writer = self.writer
         return IndexedHistory(
-            last.session_id, self.main, last.offset, self.index, last.place, top=last.top, rising=last.rising
+            writer.session_id,
+            self.main,
+            writer.offset,
+            self.index,
+            writer.entry_index,
+            max_seq=writer.max_seq,
+            seqs_ascend=writer.seqs_ascend,
         )
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
-    def learn(self, last_seq: int) -> bool:
+    def load_end(self, last_seq: int) -> bool:
         """Learn from the open files where the history goes on; False if they do not fit each other."""
-        found = fits(self.main, size_of(self.main), self.index)
+        found = open_if_consistent(self.main, size_of(self.main), self.index)
         if found is None:
             return False
-        history, last = found
-        self.lines = RecordWriter.after(self._files.session_id, last)
+        history, last_record = found
+        self.writer = RecordWriter.after(self._files.session_id, last_record)
         size = 0 if history.index is None else history.index.size
         if self.index is not None and self.index.size != size:  # its last line is torn
             os.ftruncate(self.index.descriptor, size)
             self.index.size = size
-        self.last_seq = max(last_seq, self.lines.top)
-        self._written = (history.size, size)
-        self._is_named = history.size > 0  # the folder is synced before the first message is written
+        self.last_seq = max(last_seq, self.writer.max_seq)
+        self._committed_sizes = (history.size, size)
+        self._folder_is_synced = history.size > 0  # the folder is synced before the first message is written
         return True
 
-    def make(self) -> tuple[int, Index]:
+    def ensure_files(self) -> tuple[int, Index]:
         """Have both files open; a session begins to be there when the main file is."""
         if self.main is None:
-            self._disk.make_folder(self._files.folder)
-            self.main = open_file(self._files.main, _FLAGS | os.O_CREAT)
+            self._file_ops.make_folder(self._files.folder)
+            self.main = open_file(self._files.main, _OPEN_FLAGS | os.O_CREAT)
         if self.index is None:
-            self.index = Index(open_file(self._files.path("index"), _FLAGS | os.O_CREAT), 0)
-        if not self._is_named:
-            os.ftruncate(self.index.descriptor, self._written[1])
-            self._disk.sync_folder(self._files.folder)
-            self._is_named = True
+            self.index = Index(open_file(self._files.path("index"), _OPEN_FLAGS | os.O_CREAT), 0)
+        if not self._folder_is_synced:
+            os.ftruncate(self.index.descriptor, self._committed_sizes[1])
+            self._file_ops.sync_folder(self._files.folder)
+            self._folder_is_synced = True
         return self.main, self.index
 
     def close(self) -> None:
@@ -137,29 +145,29 @@ class Appender:
 
     def write(self, batches: Sequence[Sequence[Entry]]) -> None:
         """The first half of an append: what is written is not there until it is settled."""
-        lines = self.lines.continued()
+        writer = self.writer.successor()
         for entries in batches:
-            encode_entries(lines, entries)
-        if self._holds:
-            self._hold(lines)
+            encode_entries(writer, entries)
+        if self._buffers:
+            self._buffer(writer)
         else:
-            self._put([lines], whole=any(len(entries) > 1 for entries in batches))
+            self._write_files([writer], journaled=any(len(entries) > 1 for entries in batches))
 
     def begin_sync(self) -> None:
         """Have what was written begin to reach the disk, and not wait for it."""
-        if self._under_way is not None and self.main is not None:
-            begin = self._written[0]
-            self._disk.begin_sync(self.main, begin, self._under_way.sizes[0] - begin)
+        if self._uncommitted is not None and self.main is not None:
+            begin = self._committed_sizes[0]
+            self._file_ops.start_writeback(self.main, begin, self._uncommitted.sizes[0] - begin)
 
     def sync(self) -> OSError | None:
         """Have on disk what was written; what went wrong. Other threads may do this, for many sessions at once."""
-        if self._under_way is None or self.main is None or self.index is None:
+        if self._uncommitted is None or self.main is None or self.index is None:
             return None
         try:
-            if self._under_way.came_before:
+            if self._uncommitted.is_repeat:
                 # Like one of the last: without its index line it could be taken for a damage of the file system.
-                self._disk.sync(self.index.descriptor)
-            self._disk.sync(self.main)
+                self._file_ops.sync(self.index.descriptor)
+            self._file_ops.sync(self.main)
         except OSError as problem:
             return problem
         return None
@@ -168,86 +176,92 @@ class Appender:
         """Have the index on disk, too, as far as that can be: it can be made anew from the main file."""
         if self.index is not None:
             with suppress(OSError):
-                self._disk.sync(self.index.descriptor)
+                self._file_ops.sync(self.index.descriptor)
 
-    def settle(self, problem: OSError | None) -> None:
+    def commit_or_rollback(self, error: OSError | None) -> None:
         """Make what was written part of the history, or take it back and raise why."""
-        if self._under_way is None:
+        if self._uncommitted is None:
             return
-        done, self._under_way = self._under_way, None
-        if problem is not None:
-            self._fail(pending_too=done.whole)
-            raise problem
-        self._written = done.sizes
-        if done.whole:
+        done, self._uncommitted = self._uncommitted, None
+        if error is not None:
+            self._rollback_now_or_later(journaled=done.journaled)
+            raise error
+        self._committed_sizes = done.sizes
+        if done.journaled:
             with suppress(OSError):  # it is carried out; found again, it does no harm
-                self._pending.end(surely=False)
-        self._go_on_after(done.lines)
+                self._journal.clear(durably=False)
+        self._advance(done.writer)
 
-    def write_held(self) -> None:
+    def flush_buffer(self) -> None:
         """Write what was kept back."""
-        if self._held:
-            now = self.lines
-            self._put(self._held, whole=False)
-            self.settle(self.sync())
-            self._held, self.lines = [], now
+        if self._buffered:
+            end = self.writer
+            self._write_files(self._buffered, journaled=False)
+            self.commit_or_rollback(self.sync())
+            self._buffered, self.writer = [], end
 
-    def _hold(self, lines: RecordWriter) -> None:
+    def _buffer(self, writer: RecordWriter) -> None:
         """Keep entries in memory until enough have come together."""
-        self._held.append(lines)
-        if lines.offset - self._written[0] >= _HELD:
+        self._buffered.append(writer)
+        if writer.offset - self._committed_sizes[0] >= _MAX_BUFFERED:
             try:
-                self.write_held()
+                self.flush_buffer()
             except BaseException:
-                self._held.pop()
+                self._buffered.pop()
                 raise
-        self._go_on_after(lines)
+        self._advance(writer)
 
-    def _go_on_after(self, lines: RecordWriter) -> None:
-        self.last_seq = max(self.last_seq, lines.top)
-        self.lines = lines.continued()
+    def _advance(self, writer: RecordWriter) -> None:
+        self.last_seq = max(self.last_seq, writer.max_seq)
+        self.writer = writer.successor()
 
-    def _put(self, parts: Sequence[RecordWriter], *, whole: bool) -> None:
+    def _write_files(self, writers: Sequence[RecordWriter], *, journaled: bool) -> None:
         """Write lines into the files, or raise with the files as they were."""
-        at_main, at_index = self._written
-        crcs = [crc for lines in parts for crc in lines.crcs]
-        came = self._disk.durable and self._came_before(crcs)
-        whole = whole or (came and len(crcs) > 1)  # or, cut off before their index lines, some may pass for the last's
-        main = b"".join(chain.from_iterable(lines.main for lines in parts))
-        text = b"".join(chain.from_iterable(lines.index for lines in parts))
-        descriptor, index = self.make()
-        self.check_alone()
-        if whole:
-            steps = [Operation("put", "main", at_main, main), Operation("put", "index", at_index, text)]
-            self._pending.begin(Transaction(steps, grows=True))
+        at_main, at_index = self._committed_sizes
+        crcs = [crc for writer in writers for crc in writer.crcs]
+        is_repeat = self._file_ops.durable and self._repeats_recent(crcs)
+        journaled = journaled or (
+            is_repeat and len(crcs) > 1
+        )  # or, cut off before their index lines, some may pass for the last's
+        main = b"".join(chain.from_iterable(lines.main_lines for lines in writers))
+        text = b"".join(chain.from_iterable(lines.index_lines for lines in writers))
+        descriptor, index = self.ensure_files()
+        self.check_unmodified()
+        if journaled:
+            operations = [Operation("write", "main", at_main, main), Operation("write", "index", at_index, text)]
+            self._journal.write(Transaction(operations, appends_only=True))
         try:
             write_all(descriptor, main)
             write_all(index.descriptor, text)
         except BaseException:
-            self._fail(pending_too=whole)
+            self._rollback_now_or_later(journaled=journaled)
             raise
         index.size += len(text)
-        self._under_way = _Uncommitted(parts[-1], whole, came, (at_main + len(main), at_index + len(text)))
+        self._uncommitted = _Uncommitted(writers[-1], journaled, is_repeat, (at_main + len(main), at_index + len(text)))
 
-    def _came_before(self, crcs: Sequence[int]) -> bool:
+    def _repeats_recent(self, crcs: Sequence[int]) -> bool:
         """Is one of these messages like one of the last?"""
-        last = self.lines.place
-        if self._recent is None:
-            self._recent = {}
+        length = self.writer.entry_index
+        if self._recent_crcs is None:
+            self._recent_crcs = {}
             with suppress(IndexDamaged):
-                self._recent = {row.crc: row.place for row in self.history().rows(max(0, last - RECENT))}
-        came = False
-        for place, crc in enumerate(crcs, last):
-            came = came or self._recent.get(crc, -RECENT - 1) >= place - RECENT
-            self._recent[crc] = place
-        if len(self._recent) > 4 * RECENT:
-            newest = last + len(crcs) - RECENT
-            self._recent = {crc: place for crc, place in self._recent.items() if place >= newest}
-        return came
+                self._recent_crcs = {
+                    record.crc: record.entry_index for record in self.history().records(max(0, length - RECENT_RECORDS))
+                }
+        repeats = False
+        for entry_index, crc in enumerate(crcs, length):
+            repeats = repeats or self._recent_crcs.get(crc, -RECENT_RECORDS - 1) >= entry_index - RECENT_RECORDS
+            self._recent_crcs[crc] = entry_index
+        if len(self._recent_crcs) > 4 * RECENT_RECORDS:
+            newest = length + len(crcs) - RECENT_RECORDS
+            self._recent_crcs = {
+                crc: entry_index for crc, entry_index in self._recent_crcs.items() if entry_index >= newest
+            }
+        return repeats
 
     # -- when it fails ----------------------------------------------------------------------------------------------
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """Cut off what a refused append left in the files. Comes before anything else is asked or done.
 
         The files are opened again, too: what never reached the disk may look written through the old descriptors.
@@ -256,91 +270,91 @@ class Appender:
             OSError: it cannot be cut off yet.
             StoreError: another program removed or replaced a file.
         """
-        if self._is_refused:
-            self._recent = None
-            if self.main is not None and size_of(self.main) > self._written[0]:
-                os.ftruncate(self.main, self._written[0])
+        if self._needs_rollback:
+            self._recent_crcs = None
+            if self.main is not None and size_of(self.main) > self._committed_sizes[0]:
+                os.ftruncate(self.main, self._committed_sizes[0])
             if self.index is not None:
-                os.ftruncate(self.index.descriptor, self._written[1])
-            self.main = self._opened_again(self.main, self._files.main)
-            kept = None if self.index is None else self.index.descriptor
-            descriptor = self._opened_again(kept, self._files.path("index"))
-            self.index = None if descriptor is None else Index(descriptor, self._written[1])
-            self._is_refused = False
-        self._pending.strike_out()
+                os.ftruncate(self.index.descriptor, self._committed_sizes[1])
+            self.main = self._reopened(self.main, self._files.main)
+            old_index = None if self.index is None else self.index.descriptor
+            descriptor = self._reopened(old_index, self._files.path("index"))
+            self.index = None if descriptor is None else Index(descriptor, self._committed_sizes[1])
+            self._needs_rollback = False
+        self._journal.clear_rejected()
 
-    def _opened_again(self, descriptor: int | None, path: str) -> int | None:
+    def _reopened(self, descriptor: int | None, path: str) -> int | None:
         """Open a file again and close its old descriptor, which stays open where that fails.
 
         Raises:
             OSError: it cannot be opened.
             StoreError: it is not there any more, or is another file.
         """
-        found = open_if_there(path, _FLAGS)
+        reopened = open_if_exists(path, _OPEN_FLAGS)
         if descriptor is None:
-            return found
+            return reopened
         try:
-            if found is None:
-                raise self._changed("removed", path)
-            if _place(os.fstat(found)) != _place(os.fstat(descriptor)):
-                raise self._changed("replaced", path)
+            if reopened is None:
+                raise self._modified_error("removed", path)
+            if _identity_of(os.fstat(reopened)) != _identity_of(os.fstat(descriptor)):
+                raise self._modified_error("replaced", path)
         except BaseException:
-            close(found)
+            close(reopened)
             raise
         close(descriptor)
-        return found
+        return reopened
 
-    def _fail(self, *, pending_too: bool) -> None:
+    def _rollback_now_or_later(self, *, journaled: bool) -> None:
         """Take back what was written, now or, where that fails too, before anything else is done."""
-        self._is_refused = True
-        if pending_too:
-            self._pending.refuse()
+        self._needs_rollback = True
+        if journaled:
+            self._journal.reject()
         with suppress(OSError):
-            self.take_back()
+            self.rollback()
 
-    def check_alone(self) -> None:
+    def check_unmodified(self) -> None:
         """Raise if somebody else changed the main file: what we add would not be where we think."""
         if self.main is None:
             return
-        if self._place is None:
-            self._place = _place(os.fstat(self.main))
+        if self._main_identity is None:
+            self._main_identity = _identity_of(os.fstat(self.main))
         try:
-            there = os.lstat(self._files.main)
+            status = os.lstat(self._files.main)
         except FileNotFoundError:
-            raise self._changed("removed", self._files.main) from None
-        if _place(there) != self._place:
-            raise self._changed("replaced", self._files.main)
-        if there.st_size != self._written[0]:
-            raise self._changed("wrote to", self._files.main)
+            raise self._modified_error("removed", self._files.main) from None
+        if _identity_of(status) != self._main_identity:
+            raise self._modified_error("replaced", self._files.main)
+        if status.st_size != self._committed_sizes[0]:
+            raise self._modified_error("wrote to", self._files.main)
 
-    def _changed(self, did: str, path: str) -> StoreError:
+    def _modified_error(self, change: str, path: str) -> StoreError:
         return StoreError(
-            f"session {self._files.session_id!r}: another program {did} {path}, and nothing was written over it; "
+            f"session {self._files.session_id!r}: another program {change} {path}, and nothing was written over it; "
             "release the session and open it again, then what it holds now is taken over"
         )
 
 
-def encode_entries(lines: RecordWriter, entries: Sequence[Entry]) -> None:
+def encode_entries(writer: RecordWriter, entries: Sequence[Entry]) -> None:
     """Add entries to lines.
 
     Raises:
         StoreError: JSON cannot hold one of them.
     """
     for entry in entries:
-        breathe()
+        yield_gil()
         try:
-            lines.add(entry)
+            writer.add(entry)
         except (TypeError, ValueError, RecursionError) as problem:
             raise StoreError(
-                f"{entry.mark} of session {lines.session_id!r} cannot be written as JSON ({type(problem).__name__}); "
+                f"{entry.mark} of session {writer.session_id!r} cannot be written as JSON ({type(problem).__name__}); "
                 "nothing was stored"
             ) from None
 
 
-def _place(status: os.stat_result) -> tuple[int, int]:
+def _identity_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def end_of(row: IndexRecord | None) -> int:
+def end_offset(record: IndexRecord | None) -> int:
     """Where in the main file a row ends; 0 for none."""
-    return 0 if row is None else row.end
+    return 0 if record is None else record.end

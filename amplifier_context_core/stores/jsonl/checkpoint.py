@@ -8,7 +8,7 @@ from typing import cast
 
 import orjson
 
-from .file_ops import read_at, reading, size_of
+from .file_ops import open_for_reading, read_at, size_of
 from .index import IndexRecord
 
 _VERSION = 1
@@ -31,52 +31,60 @@ class SavedCheckpoint:
     """
 
     covered: int
-    upto: int
-    end: int
-    line: int
+    last_seq: int
+    main_end: int
+    record_crc: int
     data: bytes
 
-    def stands_for(self, row: IndexRecord | None) -> bool:
+    def matches(self, record: IndexRecord | None) -> bool:
         """Is this, the row at the place before `covered`, still the one it was saved with?"""
         if self.covered == 0:
             return True
-        return row is not None and (row.seq, row.end, row.crc) == (self.upto, self.end, self.line)
+        return record is not None and (record.seq, record.end, record.crc) == (
+            self.last_seq,
+            self.main_end,
+            self.record_crc,
+        )
 
 
-def saved_at(row: IndexRecord | None, data: bytes) -> SavedCheckpoint:
+def checkpoint_at(record: IndexRecord | None, data: bytes) -> SavedCheckpoint:
     """A checkpoint that stands for all up to a row."""
-    return SavedCheckpoint(row.place + 1, row.seq, row.end, row.crc, data) if row else SavedCheckpoint(0, 0, 0, 0, data)
+    return (
+        SavedCheckpoint(record.entry_index + 1, record.seq, record.end, record.crc, data)
+        if record
+        else SavedCheckpoint(0, 0, 0, 0, data)
+    )
 
 
-def encode(checkpoint: SavedCheckpoint) -> list[bytes]:
+def encode_checkpoint(checkpoint: SavedCheckpoint) -> list[bytes]:
     """The bytes of its file."""
-    figures = [_VERSION, checkpoint.covered, checkpoint.upto, checkpoint.end, checkpoint.line]
+    figures = [_VERSION, checkpoint.covered, checkpoint.last_seq, checkpoint.main_end, checkpoint.record_crc]
     crc = zlib.crc32(checkpoint.data, zlib.crc32(orjson.dumps(figures)))
     return [orjson.dumps({"amplifier_context_checkpoint": figures, "crc32": crc}) + b"\n", checkpoint.data]
 
 
-def load(path: str) -> SavedCheckpoint | None:
+def load_checkpoint(path: str) -> SavedCheckpoint | None:
     """The checkpoint that is there, if one is.
 
     Raises:
         CheckpointDamaged: its bytes changed, or are not all there.
     """
-    with reading(path) as descriptor:
+    with open_for_reading(path) as descriptor:
         if descriptor is None:
             return None
         head, _, data = read_at(descriptor, 0, size_of(descriptor)).partition(b"\n")
-    return _checked(head, data)
+    return _decode(head, data)
 
 
-def covered_by(path: str) -> int:
+def covered_count(path: str) -> int:
     """How many entries the checkpoint stands for, without reading all of it; 0 when there is none or it is damaged."""
-    with reading(path) as descriptor:
+    with open_for_reading(path) as descriptor:
         head = b"" if descriptor is None else read_at(descriptor, 0, 512).partition(b"\n")[0]
     figures = _figures(head)[0]
     return figures[1] if figures else 0
 
 
-def _checked(head: bytes, data: bytes) -> SavedCheckpoint:
+def _decode(head: bytes, data: bytes) -> SavedCheckpoint:
     figures, crc = _figures(head)
     if not figures or zlib.crc32(data, zlib.crc32(orjson.dumps(figures))) != crc:
         raise CheckpointDamaged
@@ -86,11 +94,11 @@ def _checked(head: bytes, data: bytes) -> SavedCheckpoint:
 
 def _figures(head: bytes) -> tuple[list[int], object]:
     try:
-        told = orjson.loads(head)
-        figures, crc = told["amplifier_context_checkpoint"], told["crc32"]
+        header = orjson.loads(head)
+        figures, crc = header["amplifier_context_checkpoint"], header["crc32"]
     except (ValueError, TypeError, KeyError):
         return [], 0
-    sound = isinstance(figures, list) and all(type(one) is int for one in cast("list[object]", figures))
-    if not sound or len(cast("list[int]", figures)) != 5 or figures[0] != _VERSION:
+    is_valid = isinstance(figures, list) and all(type(one) is int for one in cast("list[object]", figures))
+    if not is_valid or len(cast("list[int]", figures)) != 5 or figures[0] != _VERSION:
         return [], 0
     return cast("list[int]", figures), crc

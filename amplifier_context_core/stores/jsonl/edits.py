@@ -11,11 +11,11 @@ from typing import Any
 
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, message_json
-from .appender import encode_entries, end_of
-from .archive import Archive, ArchiveContents, archived_line, record_of, rewritten_line
-from .checkpoint import SavedCheckpoint, covered_by, encode, saved_at
+from .appender import encode_entries, end_offset
+from .archive import Archive, ArchiveContents, archived_line, edit_record, rewritten_line
+from .checkpoint import SavedCheckpoint, checkpoint_at, covered_count, encode_checkpoint
 from .file_ops import FileOps, exists
-from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode, spans
+from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode_record, read_spans
 from .indexed_history import IndexedHistory
 from .journal import Operation
 from .paths import SessionFiles
@@ -26,13 +26,13 @@ OnDamaged = Callable[[IndexRecord, bytes], None]
 class EditPlanner:
     """Makes the steps of edits of one session."""
 
-    def __init__(self, files: SessionFiles, disk: FileOps, archive: Archive, *, archives: bool) -> None:
-        self._files, self._disk, self._archive, self._archives = files, disk, archive, archives
+    def __init__(self, files: SessionFiles, file_ops: FileOps, archive: Archive, *, keeps_archive: bool) -> None:
+        self._files, self._file_ops, self._archive, self._keeps_archive = files, file_ops, archive, keeps_archive
 
     # -- replacing --------------------------------------------------------------------------------------------------
 
-    def replacing(
-        self, history: IndexedHistory, keep: int, entries: Sequence[Entry], last_seq: int, spoilt: OnDamaged
+    def plan_replace(
+        self, history: IndexedHistory, keep: int, entries: Sequence[Entry], last_seq: int, on_damaged: OnDamaged
     ) -> list[Operation]:
         """Keep the first entries, archive the others, and go on with these.
 
@@ -43,94 +43,98 @@ class EditPlanner:
             last_seq: the highest seq ever given.
             spoilt: told of entries that are damaged and cannot be archived.
         """
-        before = history.row(keep - 1) if keep else None
-        lines = RecordWriter.after(history.session_id, before)
-        encode_entries(lines, entries)
-        old, position = list(history.rows(keep)), history.position(keep)
-        staying = {entry.seq for entry in entries}
-        leaving = [row for row in old if row.seq not in staying]
-        last_seq = max(last_seq, lines.top)
-        end = self._archive.add(_archive_lines(history, leaving, spoilt) if self._archives else ())
-        steps = [
-            Operation("put", "archive", end, record_of(keep, last_seq, len(leaving))),
-            Operation("put", "main", end_of(before), b"".join(lines.main)),
-            Operation("put", "index", position, b"".join(lines.index)),
+        last_kept = history.record(keep - 1) if keep else None
+        writer = RecordWriter.after(history.session_id, last_kept)
+        encode_entries(writer, entries)
+        replaced, index_offset = list(history.records(keep)), history.index_offset_of(keep)
+        retained_seqs = {entry.seq for entry in entries}
+        removed = [record for record in replaced if record.seq not in retained_seqs]
+        last_seq = max(last_seq, writer.max_seq)
+        archive_end = self._archive.stage(_archive_lines(history, removed, on_damaged) if self._keeps_archive else ())
+        operations = [
+            Operation("write", "archive", archive_end, edit_record(keep, last_seq, len(removed))),
+            Operation("write", "main", end_offset(last_kept), b"".join(writer.main_lines)),
+            Operation("write", "index", index_offset, b"".join(writer.index_lines)),
         ]
-        if covered_by(self._files.path("checkpoint")) > keep:
-            steps.append(Operation("drop", "checkpoint"))
-        return steps
+        if covered_count(self._files.path("checkpoint")) > keep:
+            operations.append(Operation("delete", "checkpoint"))
+        return operations
 
     # -- rewriting --------------------------------------------------------------------------------------------------
 
-    def rewriting(self, history: IndexedHistory, new: dict[int, Entry]) -> list[Operation]:
+    def plan_rewrite(self, history: IndexedHistory, replacements: dict[int, Entry]) -> list[Operation]:
         """Put entries in place of those of the same seqs, in the history and in the archive.
 
         Counts are written over the old ones where they fit. Damaged bytes that were put aside go with what is erased:
         what they say cannot be told. So they do where a seq is not found, or none is given: it may be among them.
         """
-        rows = history.find_rows(list(new))
+        records = history.find_records(list(replacements))
         contents = self._archive.read()
-        archived = {entry.seq: entry for entry in contents.entries if entry.seq in new}
-        anew, differs = _compared(history, rows, new)
-        differs = differs or any(entry.message != new[seq].message for seq, entry in archived.items())
-        if not new or new.keys() - archived.keys() - {row.seq for row in rows}:
+        archived_entries = {entry.seq: entry for entry in contents.entries if entry.seq in replacements}
+        rewrites_main, differs = _compared(history, records, replacements)
+        differs = differs or any(entry.message != replacements[seq].message for seq, entry in archived_entries.items())
+        if not replacements or replacements.keys() - archived_entries.keys() - {record.seq for record in records}:
             differs = differs or exists(self._files.path("damaged"))
-        steps: list[Operation] = []
-        if archived or (differs and contents.size > contents.end):
-            self._disk.write_new(self._files.path("archive"), self._archive_anew(contents, new))
-            steps.append(Operation("move", "archive"))
-        if anew:
-            steps += self._all_anew(history, new)
-        elif rows and history.index is not None:
-            fitting = self._in_place(history.index, rows, new)
-            if fitting is None:
-                self._disk.write_new(self._files.path("index"), self._index_anew(history, new))
-            steps += [Operation("move", "index")] if fitting is None else fitting
+        operations: list[Operation] = []
+        if archived_entries or (differs and contents.size > contents.end):
+            self._file_ops.write_new(self._files.path("archive"), self._rewritten_archive(contents, replacements))
+            operations.append(Operation("rename", "archive"))
+        if rewrites_main:
+            operations += self._rewrite_main_and_index(history, replacements)
+        elif records and history.index is not None:
+            patches = self._patch_index(history.index, records, replacements)
+            if patches is None:
+                self._file_ops.write_new(self._files.path("index"), self._rewritten_index(history, replacements))
+            operations += [Operation("rename", "index")] if patches is None else patches
         if differs:
-            steps += [Operation("drop", "checkpoint"), Operation("drop", "damaged")]
-        return steps
+            operations += [Operation("delete", "checkpoint"), Operation("delete", "damaged")]
+        return operations
 
-    def _archive_anew(self, contents: ArchiveContents, new: dict[int, Entry]) -> Iterator[bytes]:
+    def _rewritten_archive(self, contents: ArchiveContents, replacements: dict[int, Entry]) -> Iterator[bytes]:
         for line, entry in contents.lines:
-            changes = entry is not None and entry.seq in new
-            yield rewritten_line(line, new[entry.seq], self._files.session_id) if entry and changes else line
+            changes = entry is not None and entry.seq in replacements
+            yield rewritten_line(line, replacements[entry.seq], self._files.session_id) if entry and changes else line
 
-    def _all_anew(self, history: IndexedHistory, new: dict[int, Entry]) -> list[Operation]:
-        lines = RecordWriter(history.session_id)
-        self._disk.write_new(self._files.main, _main_anew(history, new, lines))
-        self._disk.write_new(self._files.path("index"), lines.index)
-        return [Operation("move", "main"), Operation("move", "index")]
+    def _rewrite_main_and_index(self, history: IndexedHistory, replacements: dict[int, Entry]) -> list[Operation]:
+        writer = RecordWriter(history.session_id)
+        self._file_ops.write_new(self._files.main, _rewritten_main(history, replacements, writer))
+        self._file_ops.write_new(self._files.path("index"), writer.index_lines)
+        return [Operation("rename", "main"), Operation("rename", "index")]
 
-    def _index_anew(self, history: IndexedHistory, new: dict[int, Entry]) -> Iterator[bytes]:
-        for row in history.rows():
-            yield (self._row_of(new[row.seq], row) if row.seq in new else row).encode()
+    def _rewritten_index(self, history: IndexedHistory, replacements: dict[int, Entry]) -> Iterator[bytes]:
+        for record in history.records():
+            yield (
+                self._updated_record(replacements[record.seq], record) if record.seq in replacements else record
+            ).encode()
 
-    def _row_of(self, entry: Entry, row: IndexRecord) -> IndexRecord:
+    def _updated_record(self, entry: Entry, record: IndexRecord) -> IndexRecord:
         extra = encode_extra(entry, self._files.session_id) or None
-        return row._replace(turn=entry.turn, tokens=entry.tokens, extra=extra)
+        return record._replace(turn=entry.turn, tokens=entry.tokens, extra=extra)
 
-    def _in_place(self, index: Index, rows: Sequence[IndexRecord], new: dict[int, Entry]) -> list[Operation] | None:
+    def _patch_index(
+        self, index: Index, records: Sequence[IndexRecord], replacements: dict[int, Entry]
+    ) -> list[Operation] | None:
         """Index lines to be written over the old ones; None if one does not fit."""
-        wanted = {row.place for row in rows}
-        begin = index.position(min(wanted))
+        wanted = {record.entry_index for record in records}
+        offset = index.offset_of(min(wanted))
         runs: list[tuple[int, list[bytes]]] = []  # lines that follow one another, and where the first begins
-        follows = False
-        for place in range(min(wanted), max(wanted) + 1):
-            row, end = index.row_at(begin)
-            if place in wanted:
-                line = self._row_of(new[row.seq], row).encode().rstrip()
-                if len(line) >= end - begin:
+        is_adjacent = False
+        for entry_index in range(min(wanted), max(wanted) + 1):
+            record, end = index.record_at(offset)
+            if entry_index in wanted:
+                line = self._updated_record(replacements[record.seq], record).encode().rstrip()
+                if len(line) >= end - offset:
                     return None
-                if not follows:
-                    runs.append((begin, []))
-                runs[-1][1].append(line.ljust(end - begin - 1) + b"\n")
-            follows = place in wanted
-            begin = end
+                if not is_adjacent:
+                    runs.append((offset, []))
+                runs[-1][1].append(line.ljust(end - offset - 1) + b"\n")
+            is_adjacent = entry_index in wanted
+            offset = end
         return [Operation("patch", "index", start, b"".join(lines)) for start, lines in runs]
 
     # -- beginning --------------------------------------------------------------------------------------------------
 
-    def beginning(
+    def plan_fork(
         self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None
     ) -> list[Operation]:
         """Begin, with nothing there yet, as another session did.
@@ -141,61 +145,65 @@ class EditPlanner:
             last_seq: the highest seq ever given there.
             checkpoint: the other's; taken over if what it stands for is.
         """
-        lines = RecordWriter(self._files.session_id)
-        self._disk.write_new(self._files.main, _copied(history, count, lines))
-        self._disk.write_new(self._files.path("index"), lines.index)
-        steps = [Operation("move", "index")]
-        if last_seq > lines.top:
-            steps.append(Operation("put", "archive", 0, record_of(count, last_seq, 0)))
-        if checkpoint is not None and checkpoint.covered <= lines.place:
-            row = decode(lines.index[checkpoint.covered - 1]) if checkpoint.covered else None
-            self._disk.write_new(self._files.path("checkpoint"), encode(saved_at(row, checkpoint.data)))
-            steps.append(Operation("move", "checkpoint"))
-        return [*steps, Operation("move", "main")]  # last: once that is there, the session is
+        writer = RecordWriter(self._files.session_id)
+        self._file_ops.write_new(self._files.main, _copied_main(history, count, writer))
+        self._file_ops.write_new(self._files.path("index"), writer.index_lines)
+        operations = [Operation("rename", "index")]
+        if last_seq > writer.max_seq:
+            operations.append(Operation("write", "archive", 0, edit_record(count, last_seq, 0)))
+        if checkpoint is not None and checkpoint.covered <= writer.entry_index:
+            record = decode_record(writer.index_lines[checkpoint.covered - 1]) if checkpoint.covered else None
+            self._file_ops.write_new(
+                self._files.path("checkpoint"), encode_checkpoint(checkpoint_at(record, checkpoint.data))
+            )
+            operations.append(Operation("rename", "checkpoint"))
+        return [*operations, Operation("rename", "main")]  # last: once that is there, the session is
 
 
-def _archive_lines(history: IndexedHistory, leaving: Sequence[IndexRecord], spoilt: OnDamaged) -> Iterator[bytes]:
-    for row, span in _spans(history, iter(leaving)):
-        if crc_of(span) == row.crc:
-            yield archived_line(row, span.strip(BLANK))
+def _archive_lines(history: IndexedHistory, removed: Sequence[IndexRecord], on_damaged: OnDamaged) -> Iterator[bytes]:
+    for record, span in _read_spans(history, iter(removed)):
+        if crc_of(span) == record.crc:
+            yield archived_line(record, span.strip(BLANK))
         else:
-            spoilt(row, span)
+            on_damaged(record, span)
 
 
-def _compared(history: IndexedHistory, rows: Sequence[IndexRecord], new: dict[int, Entry]) -> tuple[bool, bool]:
+def _compared(
+    history: IndexedHistory, records: Sequence[IndexRecord], replacements: dict[int, Entry]
+) -> tuple[bool, bool]:
     """Must the main file be written anew? And does any message say something else than before?"""
-    found, _ = history.read(iter(rows))
-    anew = differs = False
-    for row, old in zip(rows, found, strict=True):
-        entry = new[row.seq]
+    found, _ = history.read(iter(records))
+    rewrites_main = differs = False
+    for record, old in zip(records, found, strict=True):
+        entry = replacements[record.seq]
         differs = differs or old is None or old.message != entry.message
-        anew = anew or old is None or message_json(old.message) != message_json(entry.message)
-    return anew, differs
+        rewrites_main = rewrites_main or old is None or message_json(old.message) != message_json(entry.message)
+    return rewrites_main, differs
 
 
-def _main_anew(history: IndexedHistory, new: dict[int, Entry], lines: RecordWriter) -> Iterator[bytes]:
+def _rewritten_main(history: IndexedHistory, replacements: dict[int, Entry], writer: RecordWriter) -> Iterator[bytes]:
     """The lines of the main file with these entries in it; `lines` gets their index."""
-    for row, span in _spans(history, history.rows()):
-        if row.seq in new:
-            encode_entries(lines, [new[row.seq]])
+    for record, span in _read_spans(history, history.records()):
+        if record.seq in replacements:
+            encode_entries(writer, [replacements[record.seq]])
         else:
-            _add_sound(lines, row, span, row.extra)
-        yield lines.main.pop()
+            _add_intact(writer, record, span, record.extra)
+        yield writer.main_lines.pop()
 
 
-def _copied(history: IndexedHistory, count: int, lines: RecordWriter) -> Iterator[bytes]:
+def _copied_main(history: IndexedHistory, count: int, writer: RecordWriter) -> Iterator[bytes]:
     """The lines of the first entries for another session; `lines` gets their index."""
-    own: dict[str, Any] = {"session_id": history.session_id}
-    for row, span in _spans(history, history.rows(0, count)):
-        _add_sound(lines, row, span, own if row.extra is None else {**own, **row.extra})
-        yield lines.main.pop()
+    origin: dict[str, Any] = {"session_id": history.session_id}
+    for record, span in _read_spans(history, history.records(0, count)):
+        _add_intact(writer, record, span, origin if record.extra is None else {**origin, **record.extra})
+        yield writer.main_lines.pop()
 
 
-def _add_sound(lines: RecordWriter, row: IndexRecord, span: bytes, extra: dict[str, Any] | None) -> None:
-    if crc_of(span) != row.crc:
+def _add_intact(writer: RecordWriter, record: IndexRecord, span: bytes, extra: dict[str, Any] | None) -> None:
+    if crc_of(span) != record.crc:
         raise IndexDamaged  # to be mended before it is copied, or nobody could tell any more
-    lines.add_line(span.strip(BLANK), row.seq, row.turn, row.tokens, extra)
+    writer.add_json(span.strip(BLANK), record.seq, record.turn, record.tokens, extra)
 
 
-def _spans(history: IndexedHistory, rows: Iterator[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
-    return iter(()) if history.main is None else spans(history.main, history.size, rows)
+def _read_spans(history: IndexedHistory, records: Iterator[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
+    return iter(()) if history.main is None else read_spans(history.main, history.size, records)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from ...errors import StoreError
 
-CHUNK = 1 << 20
-_SAFE = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # O_NONBLOCK: a pipe cannot hang us
+CHUNK_BYTES = 1 << 20
+_SAFE_FLAGS = (
+    os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+)  # O_NONBLOCK: a pipe cannot hang us
 _ADVICE = {
     errno.ENOSPC: "there is no room, free some space; nothing that was acknowledged is lost",
     errno.EDQUOT: "raise the quota or free some space; nothing that was acknowledged is lost",
@@ -36,12 +38,12 @@ _ADVICE = {
 }
 
 
-def store_error(session_id: str, problem: OSError) -> StoreError:
+def store_error(session_id: str, error: OSError) -> StoreError:
     """What the operating system said of a session's file, and what to do about it."""
-    where = f"{problem.filename}: " if problem.filename else ""
-    said = problem.strerror or type(problem).__name__
-    advice = _ADVICE.get(problem.errno or 0, "see that its folder is there and can be written")
-    return StoreError(f"session {session_id!r}: {where}{said}; {advice}")
+    where = f"{error.filename}: " if error.filename else ""
+    reason = error.strerror or type(error).__name__
+    advice = _ADVICE.get(error.errno or 0, "see that its folder is there and can be written")
+    return StoreError(f"session {session_id!r}: {where}{reason}; {advice}")
 
 
 def open_file(path: str, flags: int) -> int:
@@ -50,7 +52,7 @@ def open_file(path: str, flags: int) -> int:
     Raises:
         OSError: it cannot be opened, or is a link, a pipe, a device or a folder.
     """
-    descriptor, made = _opened(path, flags)
+    descriptor, made = _open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -64,7 +66,7 @@ def open_file(path: str, flags: int) -> int:
     return descriptor
 
 
-def check_ordinary(path: str) -> None:
+def check_regular_file(path: str) -> None:
     """Raise `OSError` if something else than an ordinary file stands here, for those who open it themselves."""
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
@@ -73,15 +75,15 @@ def check_ordinary(path: str) -> None:
             raise OSError(code, "is no ordinary file", path)
 
 
-def _opened(path: str, flags: int) -> tuple[int, bool]:
+def _open(path: str, flags: int) -> tuple[int, bool]:
     """A descriptor, and whether the file was made for it."""
     if flags & os.O_CREAT:
         with suppress(FileExistsError):
-            return os.open(path, flags | os.O_EXCL | _SAFE, 0o600), True
-    return os.open(path, flags & ~os.O_CREAT | _SAFE), False
+            return os.open(path, flags | os.O_EXCL | _SAFE_FLAGS, 0o600), True
+    return os.open(path, flags & ~os.O_CREAT | _SAFE_FLAGS), False
 
 
-def open_if_there(path: str, flags: int) -> int | None:
+def open_if_exists(path: str, flags: int) -> int | None:
     """A descriptor of a file, or None if there is none."""
     try:
         return open_file(path, flags)
@@ -89,7 +91,7 @@ def open_if_there(path: str, flags: int) -> int | None:
         return None
 
 
-def keep_private(descriptor: int) -> None:
+def restrict_permissions(descriptor: int) -> None:
     """Take from others the rights to a file that was there before us."""
     if os.fstat(descriptor).st_mode & 0o077:
         with suppress(PermissionError):  # it is somebody else's, who lets us write to it
@@ -110,9 +112,9 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def reading(path: str) -> Generator[int | None]:
+def open_for_reading(path: str) -> Generator[int | None]:
     """A descriptor to read from, closed afterwards; None if there is no such file."""
-    descriptor = open_if_there(path, os.O_RDONLY)
+    descriptor = open_if_exists(path, os.O_RDONLY)
     try:
         yield descriptor
     finally:
@@ -140,10 +142,10 @@ def read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 def chunks(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
     """The bytes of a file from one place to another, a piece at a time."""
-    while start < stop and (data := read_at(descriptor, start, min(CHUNK, stop - start))):
+    while start < stop and (data := read_at(descriptor, start, min(CHUNK_BYTES, stop - start))):
         yield data
         start += len(data)
-        breathe()
+        yield_gil()
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -172,7 +174,7 @@ class FileOps:
         if self.durable:
             _sync(descriptor)
 
-    def begin_sync(self, descriptor: int, offset: int, length: int) -> None:
+    def start_writeback(self, descriptor: int, offset: int, length: int) -> None:
         """Have the system begin to write these bytes to disk: whoever syncs many files finds less to wait for."""
         if self.durable and hasattr(os, "posix_fadvise"):
             with suppress(OSError):  # it is but advice
@@ -227,19 +229,19 @@ class FileOps:
         """Put a whole file in the place of another, or of none."""
         self.write_new(path, parts)
         try:
-            put_in_place(path)
+            rename_into_place(path)
             self.sync_folder(os.path.dirname(path))
         except BaseException:
             with suppress(OSError):
                 os.unlink(f"{path}.new")
             raise
 
-    def put(self, path: str, offset: int, data: bytes, *, cut: bool = True) -> None:
+    def overwrite(self, path: str, offset: int, data: bytes, *, truncate: bool = True) -> None:
         """Write bytes over what is at an offset; with `cut` the file ends after them."""
         descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             write_at(descriptor, offset, data)
-            if cut:
+            if truncate:
                 os.ftruncate(descriptor, offset + len(data))
             self.sync(descriptor)
         finally:
@@ -260,7 +262,7 @@ def _sync(descriptor: int) -> None:
             fcntl.fcntl(descriptor, full)
 
 
-def put_in_place(path: str) -> None:
+def rename_into_place(path: str) -> None:
     """Give the file written by `write_new` its name; it has that already if this was done before."""
     with suppress(FileNotFoundError):
         os.replace(f"{path}.new", path)
@@ -279,18 +281,18 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-_rested = time.perf_counter()
+_last_yield = time.perf_counter()
 
 
-def begin_work() -> None:
+def start_yield_timer() -> None:
     """A thread begins with something: until now it kept nobody waiting."""
-    global _rested
-    _rested = time.perf_counter()
+    global _last_yield
+    _last_yield = time.perf_counter()
 
 
-def breathe() -> None:
+def yield_gil() -> None:
     """Called in long work: now and then let other threads run, that wait for this one at the interpreter's lock."""
-    global _rested
-    if time.perf_counter() - _rested > 0.0004:
+    global _last_yield
+    if time.perf_counter() - _last_yield > 0.0004:
         time.sleep(0.000001)  # as short as there is, some 60 us on Linux; 0 may give the lock back to this thread
-        _rested = time.perf_counter()
+        _last_yield = time.perf_counter()

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, loads, message_json
 from ..protocol import UNCOUNTED
-from .file_ops import CHUNK, breathe, read_at
+from .file_ops import CHUNK_BYTES, read_at, yield_gil
 
 BLANK = b" \t\r\n"
-_NEAR = 4096  # bytes: closer than that, reading on is cheaper than halving
+_LINEAR_SCAN_BYTES = 4096  # bytes: closer than that, reading on is cheaper than halving
 
 
 class IndexDamaged(Exception):
@@ -33,7 +33,7 @@ class IndexDamaged(Exception):
 class IndexRecord(NamedTuple):
     """One line of the index: where a message stands, and what the store knows beside it."""
 
-    place: int
+    entry_index: int
     seq: int
     offset: int
     length: int
@@ -41,7 +41,7 @@ class IndexRecord(NamedTuple):
     turn: int
     tokens: int
     extra: dict[str, Any] | None = None
-    high: int | None = None
+    stated_max_seq: int | None = None
 
     @property
     def end(self) -> int:
@@ -49,49 +49,49 @@ class IndexRecord(NamedTuple):
         return self.offset + self.length
 
     @property
-    def top(self) -> int:
+    def max_seq(self) -> int:
         """The highest seq up to here."""
-        return self.seq if self.high is None else self.high
+        return self.seq if self.stated_max_seq is None else self.stated_max_seq
 
     def encode(self) -> bytes:
         """The line, with its end."""
         figures = b"%d,%d,%d,%d,%d,%d,%d" % self[:7]
         more = b""
-        if self.extra or self.high is not None:
+        if self.extra or self.stated_max_seq is not None:
             more = b"," + (message_json(self.extra) if self.extra else b"null")
-        if self.high is not None:
-            more += b",%d" % self.high
-        data = b"[%s,%d%s]" % (figures, _check(figures + more), more)
+        if self.stated_max_seq is not None:
+            more += b",%d" % self.stated_max_seq
+        data = b"[%s,%d%s]" % (figures, _checksum(figures + more), more)
         # Room for the tokens that its reader is going to count, so that the line need not move.
         return data + b"          \n" if self.tokens == UNCOUNTED else data + b"\n"
 
 
-def decode(line: bytes) -> IndexRecord | None:
+def decode_record(line: bytes) -> IndexRecord | None:
     """The row a line stands for; None if it stands for none, or any of it is not as it was written."""
     text = line.rstrip()
     figures, _, check = text[1:-1].rpartition(b",")
-    if text[:1] == b"[" and check == b"%d" % _check(figures):  # nothing but figures, as nearly always
+    if text[:1] == b"[" and check == b"%d" % _checksum(figures):  # nothing but figures, as nearly always
         parts = figures.split(b",")
         if len(parts) != 7:
             return None
-        place, seq, offset, length, crc, turn, tokens = map(int, parts)
-        return IndexRecord(place, seq, offset, length, crc, turn, tokens)
+        entry_index, seq, offset, length, crc, turn, tokens = map(int, parts)
+        return IndexRecord(entry_index, seq, offset, length, crc, turn, tokens)
     try:
-        read: Any = loads(text)
-        row = IndexRecord(*read[:7], *read[8:])
-        return row if row.encode().rstrip() == text else None
+        values: Any = loads(text)
+        record = IndexRecord(*values[:7], *values[8:])
+        return record if record.encode().rstrip() == text else None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 
-def _sound(line: bytes) -> IndexRecord:
-    row = decode(line)
-    if row is None:
+def _decoded_or_damaged(line: bytes) -> IndexRecord:
+    record = decode_record(line)
+    if record is None:
         raise IndexDamaged
-    return row
+    return record
 
 
-def _check(figures: bytes) -> int:
+def _checksum(figures: bytes) -> int:
     """The checksum of an index line, in five digits."""
     return 10_000 + zlib.crc32(figures) % 90_000
 
@@ -106,49 +106,49 @@ class RecordWriter:
     """Lines of the main file and of the index, being made for entries that follow one another."""
 
     session_id: str
-    place: int = 0
+    entry_index: int = 0
     offset: int = 0
-    top: int = 0
-    rising: bool = True
-    main: list[bytes] = field(default_factory=list[bytes])
-    index: list[bytes] = field(default_factory=list[bytes])
+    max_seq: int = 0
+    seqs_ascend: bool = True
+    main_lines: list[bytes] = field(default_factory=list[bytes])
+    index_lines: list[bytes] = field(default_factory=list[bytes])
     crcs: list[int] = field(default_factory=list[int])
 
     @classmethod
-    def after(cls, session_id: str, row: IndexRecord | None) -> RecordWriter:
+    def after(cls, session_id: str, record: IndexRecord | None) -> RecordWriter:
         """To go on after a row, or to begin."""
-        if row is None:
+        if record is None:
             return cls(session_id)
-        return cls(session_id, row.place + 1, row.end, row.top, row.high is None)
+        return cls(session_id, record.entry_index + 1, record.end, record.max_seq, record.stated_max_seq is None)
 
-    def continued(self) -> RecordWriter:
+    def successor(self) -> RecordWriter:
         """Lines to come after these."""
-        return RecordWriter(self.session_id, self.place, self.offset, self.top, self.rising)
+        return RecordWriter(self.session_id, self.entry_index, self.offset, self.max_seq, self.seqs_ascend)
 
     def add(self, entry: Entry) -> None:
         """Add an entry."""
         data = message_json(entry.message)
         extra = encode_extra(entry, self.session_id) or None
-        self.add_line(data, entry.seq, entry.turn, entry.tokens, extra)
+        self.add_json(data, entry.seq, entry.turn, entry.tokens, extra)
 
-    def add_line(self, data: bytes, seq: int, turn: int, tokens: int, extra: dict[str, Any] | None) -> None:
+    def add_json(self, data: bytes, seq: int, turn: int, tokens: int, extra: dict[str, Any] | None) -> None:
         """Add a message as JSON."""
-        row = self.placed(
-            IndexRecord(self.place, seq, self.offset, len(data) + 1, zlib.crc32(data), turn, tokens, extra)
+        record = self.numbered(
+            IndexRecord(self.entry_index, seq, self.offset, len(data) + 1, zlib.crc32(data), turn, tokens, extra)
         )
-        self.main.append(data + b"\n")
-        self.index.append(row.encode())
-        self.crcs.append(row.crc)
+        self.main_lines.append(data + b"\n")
+        self.index_lines.append(record.encode())
+        self.crcs.append(record.crc)
 
-    def placed(self, row: IndexRecord) -> IndexRecord:
+    def numbered(self, record: IndexRecord) -> IndexRecord:
         """A row as the next one: with its place, and the highest seq if it needs to say it."""
-        _, seq, offset, length, crc, turn, tokens, extra, _ = row
-        self.rising = self.rising and seq > self.top
-        self.top = max(self.top, seq)
-        self.place += 1
+        _, seq, offset, length, crc, turn, tokens, extra, _ = record
+        self.seqs_ascend = self.seqs_ascend and seq > self.max_seq
+        self.max_seq = max(self.max_seq, seq)
+        self.entry_index += 1
         self.offset = offset + length
-        high = None if self.rising else self.top
-        return IndexRecord(self.place - 1, seq, offset, length, crc, turn, tokens, extra, high)
+        stated_max_seq = None if self.seqs_ascend else self.max_seq
+        return IndexRecord(self.entry_index - 1, seq, offset, length, crc, turn, tokens, extra, stated_max_seq)
 
 
 class Index:
@@ -160,10 +160,10 @@ class Index:
         self.descriptor = descriptor
         self.size = size
 
-    def last(self) -> tuple[IndexRecord, int] | None:
+    def last_record(self) -> tuple[IndexRecord, int] | None:
         """The last line that is one, and where it ends."""
         start = self.size
-        reach = _NEAR
+        reach = _LINEAR_SCAN_BYTES
         while start > 0:
             start = max(0, self.size - reach)
             data = read_at(self.descriptor, start, self.size - start)
@@ -172,124 +172,126 @@ class Index:
                 begin = data.rfind(b"\n", 0, end - 1) + 1
                 if begin == 0 and start > 0:
                     break  # it may begin before what was read
-                row = decode(data[begin:end])
-                if row is not None:
-                    return row, start + end
+                record = decode_record(data[begin:end])
+                if record is not None:
+                    return record, start + end
                 end = begin
             reach *= 16
         return None
 
-    def rows(self, position: int = 0) -> Iterator[tuple[int, IndexRecord]]:
+    def records(self, offset: int = 0) -> Iterator[tuple[int, IndexRecord]]:
         """The rows from a position on, each with where its line begins.
 
         Raises:
             IndexDamaged: a line is none.
         """
-        left = b""
-        reach = 2 * _NEAR
-        begin = position
-        while position < self.size:
-            data = read_at(self.descriptor, position, min(reach, self.size - position))
+        rest = b""
+        reach = 2 * _LINEAR_SCAN_BYTES
+        begin = offset
+        while offset < self.size:
+            data = read_at(self.descriptor, offset, min(reach, self.size - offset))
             if not data:
                 raise IndexDamaged
-            position += len(data)
-            lines = (left + data).split(b"\n")
-            left = lines.pop()
+            offset += len(data)
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()
             for line in lines:
-                row = decode(line)
-                if row is None:
+                record = decode_record(line)
+                if record is None:
                     raise IndexDamaged
-                yield begin, row
+                yield begin, record
                 begin += len(line) + 1
-            breathe()
-            reach = min(CHUNK, reach * 4)
-        if left:
+            yield_gil()
+            reach = min(CHUNK_BYTES, reach * 4)
+        if rest:
             raise IndexDamaged
 
-    def first(self, beyond: Callable[[IndexRecord], bool]) -> int:
+    def bisect(self, is_after: Callable[[IndexRecord], bool]) -> int:
         """Where the first row begins for which this holds, as it does for all after it; the end if for none."""
         low, high = 0, self.size
-        while high - low > _NEAR:
-            begin = self._line_after((low + high) // 2, high)
-            if begin is None:
+        while high - low > _LINEAR_SCAN_BYTES:
+            start = self._line_after((low + high) // 2, high)
+            if start is None:
                 break
-            row, end = self.row_at(begin)
-            if beyond(row):
-                high = begin
+            record, end = self.record_at(start)
+            if is_after(record):
+                high = start
             else:
                 low = end
         data = read_at(self.descriptor, low, high - low)
         if len(data) < high - low:  # cut meanwhile
             raise IndexDamaged
         lines = data.splitlines(keepends=True)
-        found = bisect_left(lines, True, key=lambda line: beyond(_sound(line)))
-        return low + sum(map(len, lines[:found]))
+        count = bisect_left(lines, True, key=lambda line: is_after(_decoded_or_damaged(line)))
+        return low + sum(map(len, lines[:count]))
 
-    def position(self, place: int) -> int:
+    def offset_of(self, entry_index: int) -> int:
         """Where the row of a place begins; the end for the place after the last."""
-        begin = self.first(lambda row: row.place >= place)
-        if begin < self.size and self.row_at(begin)[0].place != place:
+        offset = self.bisect(lambda record: record.entry_index >= entry_index)
+        if offset < self.size and self.record_at(offset)[0].entry_index != entry_index:
             raise IndexDamaged
-        return begin
+        return offset
 
-    def row(self, place: int) -> IndexRecord:
+    def record(self, entry_index: int) -> IndexRecord:
         """The row of a place there is."""
-        begin = self.position(place)
-        if begin >= self.size:
+        offset = self.offset_of(entry_index)
+        if offset >= self.size:
             raise IndexDamaged
-        return self.row_at(begin)[0]
+        return self.record_at(offset)[0]
 
-    def row_before(self, position: int) -> IndexRecord | None:
+    def record_before(self, offset: int) -> IndexRecord | None:
         """The row whose line ends at a position."""
-        found = Index(self.descriptor, position).last()
-        if found is not None and found[1] != position:
+        found = Index(self.descriptor, offset).last_record()
+        if found is not None and found[1] != offset:
             raise IndexDamaged
         return found and found[0]
 
-    def row_at(self, begin: int) -> tuple[IndexRecord, int]:
+    def record_at(self, offset: int) -> tuple[IndexRecord, int]:
         """The row whose line begins here, and where it ends."""
         data, reach = b"", 256
         while b"\n" not in data:
-            known, data = data, read_at(self.descriptor, begin, min(reach, self.size - begin))
-            if len(data) <= len(known):
+            previous, data = data, read_at(self.descriptor, offset, min(reach, self.size - offset))
+            if len(data) <= len(previous):
                 raise IndexDamaged
             reach *= 8
         line = data[: data.index(b"\n") + 1]
-        return _sound(line), begin + len(line)
+        return _decoded_or_damaged(line), offset + len(line)
 
-    def _line_after(self, position: int, stop: int) -> int | None:
+    def _line_after(self, offset: int, stop: int) -> int | None:
         reach = 256
-        while position < stop:
-            data = read_at(self.descriptor, position, min(reach, stop - position))
+        while offset < stop:
+            data = read_at(self.descriptor, offset, min(reach, stop - offset))
             found = data.find(b"\n")
             if found >= 0:
-                return position + found + 1 if position + found + 1 < stop else None
+                return offset + found + 1 if offset + found + 1 < stop else None
             if not data:
                 return None
-            position += len(data)
+            offset += len(data)
             reach *= 8
         return None
 
 
-def spans(descriptor: int, size: int, rows: Iterable[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
+def read_spans(descriptor: int, size: int, records: Iterable[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
     """Rows with the bytes they stand for; empty bytes where the main file, of that size, does not reach so far."""
     batch: list[IndexRecord] = []
-    for row in rows:
-        if batch and (row.offset != batch[-1].end or len(batch) == 512 or row.end - batch[0].offset > CHUNK):
-            yield from _batch(descriptor, batch)
+    for record in records:
+        if batch and (
+            record.offset != batch[-1].end or len(batch) == 512 or record.end - batch[0].offset > CHUNK_BYTES
+        ):
+            yield from _read_batch(descriptor, batch)
             batch = []
-        if row.end <= size:
-            batch.append(row)
+        if record.end <= size:
+            batch.append(record)
         else:
-            yield from _batch(descriptor, batch)
+            yield from _read_batch(descriptor, batch)
             batch = []
-            yield row, b""
-    yield from _batch(descriptor, batch)
+            yield record, b""
+    yield from _read_batch(descriptor, batch)
 
 
-def _batch(descriptor: int, batch: list[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
+def _read_batch(descriptor: int, batch: list[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
     if batch:
         start = batch[0].offset
         data = read_at(descriptor, start, batch[-1].end - start)
-        for row in batch:
-            yield row, data[row.offset - start : row.end - start]
+        for record in batch:
+            yield record, data[record.offset - start : record.end - start]

@@ -9,10 +9,10 @@ from itertools import islice
 from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry
-from .file_ops import breathe, read_at
-from .index import Index, IndexDamaged, IndexRecord, crc_of, spans
+from .file_ops import read_at, yield_gil
+from .index import Index, IndexDamaged, IndexRecord, crc_of, read_spans
 
-_MANY = 500  # seqs looked for: reading the whole index once is cheaper than halving it so often
+_MAX_BISECTED_SEQS = 500  # seqs looked for: reading the whole index once is cheaper than halving it so often
 
 
 @dataclass(slots=True)
@@ -34,94 +34,104 @@ class IndexedHistory:
     main: int | None = None
     size: int = 0
     index: Index | None = None
-    kept: int = 0
-    more: list[IndexRecord] = field(default_factory=list[IndexRecord])
-    top: int = 0
-    rising: bool = True
+    indexed_count: int = 0
+    unindexed: list[IndexRecord] = field(default_factory=list[IndexRecord])
+    max_seq: int = 0
+    seqs_ascend: bool = True
 
     @property
     def length(self) -> int:
         """Entries of the history."""
-        return self.kept + len(self.more)
+        return self.indexed_count + len(self.unindexed)
 
-    def row(self, place: int) -> IndexRecord:
+    def record(self, entry_index: int) -> IndexRecord:
         """The row of a place there is."""
-        for row in self.rows(place, place + 1):
-            return row
+        for record in self.records(entry_index, entry_index + 1):
+            return record
         raise IndexDamaged
 
-    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[IndexRecord]:
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[IndexRecord]:
         """The rows of these places, in order.
 
         Raises:
             IndexDamaged: the index does not have them as it should.
         """
         stop = self.length if stop is None else min(stop, self.length)
-        if start < min(stop, self.kept):
+        if start < min(stop, self.indexed_count):
             if self.index is None:
                 raise IndexDamaged
-            last = min(stop, self.kept)
-            place = start
-            for _, row in islice(self.index.rows(self.index.position(start)), last - start):
-                if row.place != place:
+            indexed_stop = min(stop, self.indexed_count)
+            entry_index = start
+            for _, record in islice(self.index.records(self.index.offset_of(start)), indexed_stop - start):
+                if record.entry_index != entry_index:
                     raise IndexDamaged
-                yield row
-                place += 1
-            if place != last:
+                yield record
+                entry_index += 1
+            if entry_index != indexed_stop:
                 raise IndexDamaged
-        yield from self.more[max(0, start - self.kept) : max(0, stop - self.kept)]
+        yield from self.unindexed[max(0, start - self.indexed_count) : max(0, stop - self.indexed_count)]
 
-    def read(self, rows: Iterator[IndexRecord]) -> tuple[list[Entry | None], list[IndexRecord]]:
+    def read(self, records: Iterator[IndexRecord]) -> tuple[list[Entry | None], list[IndexRecord]]:
         """The entries of some rows, None for what is damaged; and the rows of those."""
         found: list[Entry | None] = []
         damaged: list[IndexRecord] = []
         if self.main is None:
             return found, damaged
-        for row, span in spans(self.main, self.size, rows):
-            entry = self._entry(row, span)
+        for record, span in read_spans(self.main, self.size, records):
+            entry = self._decode(record, span)
             if entry is None:
-                damaged.append(row)
+                damaged.append(record)
             found.append(entry)
-            breathe()
+            yield_gil()
         return found, damaged
 
-    def find_rows(self, seqs: Sequence[int]) -> list[IndexRecord]:
+    def find_records(self, seqs: Sequence[int]) -> list[IndexRecord]:
         """The rows of these seqs, in the order of the history."""
-        wanted = {seq for seq in seqs if 0 < seq <= self.top}
+        wanted = {seq for seq in seqs if 0 < seq <= self.max_seq}
         if not wanted:
             return []
-        found = [row for row in self.more if row.seq in wanted]
-        if self.index is not None and len(wanted) <= _MANY:
-            for seq in wanted.difference(row.seq for row in found):
-                begin = self.index.first(lambda row, seq=seq: row.seq >= seq)
-                found.extend(row for _, row in islice(self.index.rows(begin), 1) if row.seq == seq)
-            if self.rising or len(found) == len(wanted):
+        found = [record for record in self.unindexed if record.seq in wanted]
+        if self.index is not None and len(wanted) <= _MAX_BISECTED_SEQS:
+            for seq in wanted.difference(record.seq for record in found):
+                begin = self.index.bisect(lambda record, seq=seq: record.seq >= seq)
+                found.extend(record for _, record in islice(self.index.records(begin), 1) if record.seq == seq)
+            if self.seqs_ascend or len(found) == len(wanted):
                 return sorted(found)
-        return [row for row in self.rows() if row.seq in wanted]
+        return [record for record in self.records() if record.seq in wanted]
 
-    def position(self, place: int) -> int:
+    def index_offset_of(self, entry_index: int) -> int:
         """Where in the index the row of a place begins, or its end."""
-        return 0 if self.index is None else self.index.position(place)
+        return 0 if self.index is None else self.index.offset_of(entry_index)
 
-    def _entry(self, row: IndexRecord, span: bytes) -> Entry | None:
-        if not span or crc_of(span) != row.crc:
+    def _decode(self, record: IndexRecord, span: bytes) -> Entry | None:
+        if not span or crc_of(span) != record.crc:
             return None
         try:
-            return decode_entry(self.session_id, row.seq, row.turn, row.tokens, span, row.extra)
+            return decode_entry(self.session_id, record.seq, record.turn, record.tokens, span, record.extra)
         except StoreError:
             return None
 
 
-def fits(main: int | None, size: int, index: Index | None) -> tuple[IndexedHistory, IndexRecord | None] | None:
+def open_if_consistent(
+    main: int | None, size: int, index: Index | None
+) -> tuple[IndexedHistory, IndexRecord | None] | None:
     """What the index says of the main file, and its last row, if it says all as far as that row tells; None if not.
 
     Costs the same however long the history is: damage further up is found when that is read.
     """
-    found = index.last() if index is not None else None
-    if index is None or found is None:
+    last = index.last_record() if index is not None else None
+    if index is None or last is None:
         return (IndexedHistory("", main), None) if size == 0 and (index is None or index.size == 0) else None
-    row, end = found
-    if main is None or row.end != size or crc_of(read_at(main, row.offset, row.length)) != row.crc:
+    record, end = last
+    if main is None or record.end != size or crc_of(read_at(main, record.offset, record.length)) != record.crc:
         return None
-    sound = Index(index.descriptor, end)
-    return IndexedHistory("", main, size, sound, row.place + 1, top=row.top, rising=row.high is None), row
+    intact = Index(index.descriptor, end)
+    return IndexedHistory(
+        "",
+        main,
+        size,
+        intact,
+        record.entry_index + 1,
+        max_seq=record.max_seq,
+        seqs_ascend=record.stated_max_seq is None,
+    ), record

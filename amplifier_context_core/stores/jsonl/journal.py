@@ -16,27 +16,42 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from .file_ops import FileOps, open_file, open_if_there, put_in_place, read_at, reading, remove, size_of, write_at
+from .file_ops import (
+    FileOps,
+    open_file,
+    open_for_reading,
+    open_if_exists,
+    read_at,
+    remove,
+    rename_into_place,
+    size_of,
+    write_at,
+)
 from .paths import Part, SessionFiles
 
 _MAGIC = b"amplifier-context-pending 1"
-_ROOM = 1 << 18  # bytes the file may keep between two edits
-_ANCHOR = 4096  # bytes before the place of an edit, by which the file it was meant for is known again
+_MAX_KEPT_BYTES = 1 << 18  # bytes the file may keep between two edits
+_ANCHOR_BYTES = 4096  # bytes before the place of an edit, by which the file it was meant for is known again
+
+
+Kind = Literal["write", "patch", "rename", "delete"]
+_KIND_ON_DISK: dict[Kind, str] = {"write": "put", "patch": "patch", "rename": "move", "delete": "drop"}
+_KIND_FROM_DISK: dict[str, Kind] = {name: kind for kind, name in _KIND_ON_DISK.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One part of an edit.
+    """One operation on one file.
 
     Attributes:
-        do: ``put`` bytes at an offset, the file's end after them; ``patch`` bytes in its middle; ``move`` the file
-            written beside it into its place; ``drop`` it.
-        part: which file.
-        offset: where bytes go.
-        data: the bytes.
+        kind: ``write`` bytes at an offset and end the file after them; ``patch`` bytes in the middle of the file;
+            ``rename`` the file that was written beside it into its place; ``delete`` it.
+        part: The file.
+        offset: Where the bytes go.
+        data: The bytes.
     """
 
-    do: Literal["put", "patch", "move", "drop"]
+    kind: Kind
     part: Part
     offset: int = 0
     data: bytes = b""
@@ -51,70 +66,70 @@ class Transaction:
         grows: nothing is taken away: once its bytes stand in the main file, it is done, whatever came after them.
     """
 
-    steps: Sequence[Operation]
-    grows: bool = False
+    operations: Sequence[Operation]
+    appends_only: bool = False
 
 
 class RedoJournal:
     """The pending file of one session; without meaning, or not there, unless an edit is under way."""
 
-    def __init__(self, files: SessionFiles, disk: FileOps) -> None:
+    def __init__(self, files: SessionFiles, file_ops: FileOps) -> None:
         self._files = files
-        self._disk = disk
+        self._file_ops = file_ops
         self._path = files.path("pending")
-        self._is_named = False  # the folder was synced since the file was made
-        self._is_refused = False  # the file may hold an edit that its caller was refused
+        self._folder_is_synced = False  # the folder was synced since the file was made
+        self._holds_rejected = False  # the file may hold an edit that its caller was refused
 
-    def begin(self, edit: Transaction) -> None:
+    def write(self, transaction: Transaction) -> None:
         """Write an edit down. When this returns it is going to be carried out; when it raises, it never is."""
-        body = self._body(edit)
+        body = self._encode(transaction)
         try:
             descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
             try:
                 write_at(descriptor, 0, b"%s %d %08x\n" % (_MAGIC, len(body), zlib.crc32(body)) + body)
-                self._disk.sync(descriptor)
+                self._file_ops.sync(descriptor)
             finally:
                 os.close(descriptor)
-            if not self._is_named:
-                self._disk.sync_folder(self._files.folder)
-                self._is_named = True
+            if not self._folder_is_synced:
+                self._file_ops.sync_folder(self._files.folder)
+                self._folder_is_synced = True
         except BaseException:
-            self.refuse()
+            self.reject()
             with suppress(OSError):  # the next call does it before anything else
-                self.strike_out()
+                self.clear_rejected()
             raise
 
-    def refuse(self) -> None:
+    def reject(self) -> None:
         """Note that the edit in the file was refused to its caller. `strike_out` must come before any other change."""
-        self._is_refused = True
+        self._holds_rejected = True
 
-    def strike_out(self) -> None:
+    def clear_rejected(self) -> None:
         """Remove an edit that was refused from the file, if there is one; even a power cut must not bring it back."""
-        if self._is_refused:
-            self.end(surely=True)
-            self._is_refused = False
+        if self._holds_rejected:
+            self.clear(durably=True)
+            self._holds_rejected = False
 
-    def end(self, *, surely: bool) -> None:
+    def clear(self, *, durably: bool) -> None:
         """Note that it is carried out; `surely`: even a power cut must not bring it back."""
         descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
         try:
-            if surely or size_of(descriptor) > _ROOM:
+            if durably or size_of(descriptor) > _MAX_KEPT_BYTES:
                 os.ftruncate(descriptor, 0)
             else:
                 write_at(descriptor, 0, bytes(len(_MAGIC)))  # the next one finds its room: its fsync costs less
-            if surely:
-                self._disk.sync(descriptor)
+            if durably:
+                self._file_ops.sync(descriptor)
         finally:
             os.close(descriptor)
 
     def remove(self) -> None:
         """Remove the file, once nothing is under way."""
         remove(self._path)
-        self._is_refused = self._is_named = False
+        self._holds_rejected = self._folder_is_synced = False
 
-    def found(self) -> Transaction | None:
+    def load(self) -> Transaction | None:
         """The edit that is under way, if it was written down whole and this is the file it was meant for."""
-        with reading(self._path) as descriptor:
+        with open_for_reading(self._path) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
         head, _, body = data.partition(b"\n")
         parts = head.rsplit(b" ", 2)
@@ -123,52 +138,67 @@ class RedoJournal:
         body = body[: int(parts[1])]
         if len(body) != int(parts[1]) or b"%08x" % zlib.crc32(body) != parts[2]:
             return None
-        told, _, data = body.partition(b"\n")
-        edit = cast("dict[str, Any]", orjson.loads(told))
-        steps: list[Operation] = []
-        for do, part, offset, length in edit["steps"]:
-            steps.append(Operation(do, part, offset, data[:length]))
+        header, _, data = body.partition(b"\n")
+        fields = cast("dict[str, Any]", orjson.loads(header))
+        operations: list[Operation] = []
+        for kind, part, offset, length in fields["steps"]:
+            operations.append(Operation(_KIND_FROM_DISK[kind], part, offset, data[:length]))
             data = data[length:]
-        made = Transaction(steps, edit["grows"])
-        return made if edit["anchor"] == self._anchor(made) else None
+        transaction = Transaction(operations, fields["grows"])
+        return transaction if fields["anchor"] == self._anchor_crc(transaction) else None
 
-    def carry_out(self, edit: Transaction) -> None:
+    def apply(self, transaction: Transaction) -> None:
         """Do it, or the rest of it, or all of it again."""
-        if edit.grows and self._outgrown(edit):
+        if transaction.appends_only and self._is_superseded(transaction):
             return
-        for step in edit.steps:
-            path = self._files.path(step.part)
-            if step.do == "put":
-                self._disk.put(path, step.offset, step.data)
-            elif step.do == "patch":
-                self._disk.put(path, step.offset, step.data, cut=False)
-            elif step.do == "move":
-                put_in_place(path)
+        for operation in transaction.operations:
+            path = self._files.path(operation.part)
+            if operation.kind == "write":
+                self._file_ops.overwrite(path, operation.offset, operation.data)
+            elif operation.kind == "patch":
+                self._file_ops.overwrite(path, operation.offset, operation.data, truncate=False)
+            elif operation.kind == "rename":
+                rename_into_place(path)
             else:
                 remove(path)
-        if any(step.do in ("move", "drop") for step in edit.steps):
-            self._disk.sync_folder(self._files.folder)
+        if any(operation.kind in ("rename", "delete") for operation in transaction.operations):
+            self._file_ops.sync_folder(self._files.folder)
 
-    def _body(self, edit: Transaction) -> bytes:
-        steps = [[step.do, step.part, step.offset, len(step.data)] for step in edit.steps]
-        told = orjson.dumps({"steps": steps, "grows": edit.grows, "anchor": self._anchor(edit)})
-        return b"\n".join([told, b"".join(step.data for step in edit.steps)])
+    def _encode(self, transaction: Transaction) -> bytes:
+        operations = [
+            [_KIND_ON_DISK[operation.kind], operation.part, operation.offset, len(operation.data)]
+            for operation in transaction.operations
+        ]
+        header = orjson.dumps(
+            {"steps": operations, "grows": transaction.appends_only, "anchor": self._anchor_crc(transaction)}
+        )
+        return b"\n".join([header, b"".join(operation.data for operation in transaction.operations)])
 
-    def _anchor(self, edit: Transaction) -> int:
+    def _anchor_crc(self, transaction: Transaction) -> int:
         """The checksum of what stands before the edit's place in the main file, which no edit touches."""
-        place = next((step.offset for step in edit.steps if step.do == "put" and step.part == "main"), 0)
-        with reading(self._files.main) as descriptor:
-            start = max(0, place - _ANCHOR)
-            return zlib.crc32(b"" if descriptor is None else read_at(descriptor, start, place - start))
+        offset = next(
+            (
+                operation.offset
+                for operation in transaction.operations
+                if operation.kind == "write" and operation.part == "main"
+            ),
+            0,
+        )
+        with open_for_reading(self._files.main) as descriptor:
+            start = max(0, offset - _ANCHOR_BYTES)
+            return zlib.crc32(b"" if descriptor is None else read_at(descriptor, start, offset - start))
 
-    def _outgrown(self, edit: Transaction) -> bool:
+    def _is_superseded(self, transaction: Transaction) -> bool:
         """Has the history gone on after it? Then it was carried out, and was only not struck out on disk."""
-        put = next(step for step in edit.steps if step.part == "main")
-        descriptor = open_if_there(self._files.main, os.O_RDONLY)
+        main_write = next(operation for operation in transaction.operations if operation.part == "main")
+        descriptor = open_if_exists(self._files.main, os.O_RDONLY)
         if descriptor is None:
             return False
         try:
-            end = put.offset + len(put.data)
-            return size_of(descriptor) > end and read_at(descriptor, put.offset, len(put.data)) == put.data
+            end = main_write.offset + len(main_write.data)
+            return (
+                size_of(descriptor) > end
+                and read_at(descriptor, main_write.offset, len(main_write.data)) == main_write.data
+            )
         finally:
             os.close(descriptor)

@@ -17,10 +17,10 @@ from typing import Any, cast
 from filelock import FileLock, Timeout
 
 from ...errors import SessionInUse
-from .file_ops import FileOps, check_ordinary, open_file, read_at, reading, remove
+from .file_ops import FileOps, check_regular_file, open_file, open_for_reading, read_at, remove
 from .paths import SessionFiles
 
-_SOMEBODY = "another process"
+_UNKNOWN_HOLDER = "another process"
 
 
 class SessionLock:
@@ -37,67 +37,67 @@ class SessionLock:
         # Not of a thread: a session may be opened by one worker and released by the next. For all, not for this
         # instance: two stores of one process are two writers.
         self._lock = FileLock(files.path("lock"), timeout=0, mode=0o600, thread_local=False)
-        check_ordinary(files.path("lock"))
+        check_regular_file(files.path("lock"))
         try:
             self._lock.acquire()
         except Timeout:
-            raise SessionInUse(files.session_id, _named(files)) from None
+            raise SessionInUse(files.session_id, _wait_for_holder_name(files)) from None
         try:
             self._write_owner()
         except BaseException:
             self._lock.release()
             raise
 
-    def release(self, *, forget: bool = False) -> None:
+    def release(self, *, remove_file: bool = False) -> None:
         """Give it back; with `forget` nothing is left of it."""
         try:
             with suppress(OSError):  # without the lock nobody believes the note
                 remove(self._files.path("owner"))
-                if forget:
+                if remove_file:
                     remove(self._files.path("lock"))  # while it is held: who gets this one sees that it has no name
         finally:
             self._lock.release()
 
     def _write_owner(self) -> None:
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        FileOps(durable=False).replace_file(self._files.path("owner"), [json.dumps(note).encode()])
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
+        FileOps(durable=False).replace_file(self._files.path("owner"), [json.dumps(owner).encode()])
 
 
-def holder_of(files: SessionFiles) -> str:
+def lock_holder(files: SessionFiles) -> str:
     """Who writes to a session now; empty when nobody does, whatever a note left behind says."""
-    note = _note(files)
-    if not note:
+    owner = _read_owner(files)
+    if not owner:
         return ""
-    here = note.get("host") == socket.gethostname()
-    if here and not (_lives(note.get("pid")) and _is_locked(files)):
+    here = owner.get("host") == socket.gethostname()
+    if here and not (_is_running(owner.get("pid")) and _is_locked(files)):
         return ""
-    return _words(note)
+    return _describe(owner)
 
 
-def _named(files: SessionFiles) -> str:
+def _wait_for_holder_name(files: SessionFiles) -> str:
     """The holder of a lock that is taken; who took it this moment has perhaps not written the note yet."""
     for _ in range(20):
-        note = _note(files)
-        if note and (note.get("host") != socket.gethostname() or _lives(note.get("pid"))):
-            return _words(note)
+        owner = _read_owner(files)
+        if owner and (owner.get("host") != socket.gethostname() or _is_running(owner.get("pid"))):
+            return _describe(owner)
         time.sleep(0.002)
-    return _SOMEBODY
+    return _UNKNOWN_HOLDER
 
 
-def _note(files: SessionFiles) -> dict[str, Any]:
+def _read_owner(files: SessionFiles) -> dict[str, Any]:
     try:
-        with reading(files.path("owner")) as descriptor:
-            note: object = json.loads(read_at(descriptor, 0, 4096)) if descriptor is not None else {}
+        with open_for_reading(files.path("owner")) as descriptor:
+            owner: object = json.loads(read_at(descriptor, 0, 4096)) if descriptor is not None else {}
     except (OSError, ValueError):
         return {}
-    return cast("dict[str, Any]", note) if isinstance(note, dict) else {}
+    return cast("dict[str, Any]", owner) if isinstance(owner, dict) else {}
 
 
-def _words(note: dict[str, Any]) -> str:
-    return f"pid {note.get('pid')} on {note.get('host')}"
+def _describe(owner: dict[str, Any]) -> str:
+    return f"pid {owner.get('pid')} on {owner.get('host')}"
 
 
-def _lives(pid: object) -> bool:
+def _is_running(pid: object) -> bool:
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:

@@ -15,14 +15,14 @@ from ...errors import ConfigError, StoreError
 from ..validation import check_session_id
 from .file_ops import exists
 
-MAIN = "context-messages.jsonl"
+MAIN_NAME = "context-messages.jsonl"
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
-_LINES: tuple[Part, ...] = ("index", "archive")  # these are JSON lines, too
+_JSON_LINES: tuple[Part, ...] = ("index", "archive")  # these are JSON lines, too
 _SUFFIXES: dict[Part, str] = {
-    part: f".{part}{'.jsonl' if part in _LINES else ''}" for part in get_args(Part) if part != "main"
+    part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
 }
-ERASED: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
+ERASED_PARTS: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class SessionPaths:
         """
         check_session_id(session_id)
         if self.file is not None:
-            fork = self._fork(session_id)
-            is_fork = not is_beside(fork) and exists(fork)
+            fork = self._fork_path(session_id)
+            is_fork = not is_sidecar_name(fork) and exists(fork)
             return SessionFiles(session_id, str(fork if is_fork else self.file), own_folder=False)
         folder = self.root / session_id
         if folder.is_symlink():
@@ -80,7 +80,7 @@ class SessionPaths:
                 raise StoreError(
                     f"session {session_id!r}: its folder is a link out of {self.root}; put the folder itself there"
                 )
-        return SessionFiles(session_id, str(folder / MAIN), own_folder=True)
+        return SessionFiles(session_id, str(folder / MAIN_NAME), own_folder=True)
 
     def files_of_fork(self, session_id: str) -> SessionFiles:
         """The files of a session that is made of another: beside the one file, under a name of its own.
@@ -91,44 +91,44 @@ class SessionPaths:
         files = self.files_of(session_id)
         if self.file is None or files.main != str(self.file):
             return files
-        fork = self._fork(session_id)
-        if is_beside(fork):
+        fork = self._fork_path(session_id)
+        if is_sidecar_name(fork):
             raise ConfigError("session_id", f"{session_id!r}: files of other forks end like this; choose another id")
         return SessionFiles(session_id, str(fork), own_folder=False)
 
-    def all(self) -> list[SessionFiles]:
+    def all_sessions(self) -> list[SessionFiles]:
         """The files of every session there is."""
         if self.file is not None:
-            return self._all_beside(self.file)
+            return self._all_forks(self.file)
         try:
             with os.scandir(self.root) as found:
                 names = [one.name for one in found if not one.name.startswith(".") and one.is_dir()]
         except FileNotFoundError:
             return []
-        made = [SessionFiles(name, str(self.root / name / MAIN), own_folder=True) for name in names]
-        return [files for files in made if _may_be_there(files.main)]
+        made = [SessionFiles(name, str(self.root / name / MAIN_NAME), own_folder=True) for name in names]
+        return [files for files in made if _may_exist(files.main)]
 
-    def _all_beside(self, file: Path) -> list[SessionFiles]:
+    def _all_forks(self, file: Path) -> list[SessionFiles]:
         found = [SessionFiles(_stem(file), str(file), own_folder=False)] if exists(file) else []
         start, end = f"{_stem(file)}.fork-", ".jsonl"
         if file.parent.is_dir():
             for one in sorted(file.parent.iterdir()):
                 name = one.name.removeprefix(start).removesuffix(end)
-                if one.name == f"{start}{name}{end}" and not is_beside(one):
+                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one):
                     found.append(SessionFiles(name, str(one), own_folder=False))
         return found
 
-    def _fork(self, session_id: str) -> Path:
+    def _fork_path(self, session_id: str) -> Path:
         file = self.file or self.root
         return file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")
 
 
-def is_beside(path: Path) -> bool:
+def is_sidecar_name(path: Path) -> bool:
     """True if a file has the name of one that is kept beside a session's main file: its index, or its checkpoint."""
     return path.name.endswith(tuple(_SUFFIXES.values()))
 
 
-def _may_be_there(path: str) -> bool:
+def _may_exist(path: str) -> bool:
     """False if there is no such file. One that cannot be looked at is listed, and named when it is read."""
     try:
         return exists(path)

@@ -12,16 +12,16 @@ from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..protocol import Extent, index_range
 from .archive import Archive
-from .checkpoint import CheckpointDamaged, SavedCheckpoint, load
-from .file_ops import FileOps, exists, reading, size_of
+from .checkpoint import CheckpointDamaged, SavedCheckpoint, load_checkpoint
+from .file_ops import FileOps, exists, open_for_reading, size_of
 from .index import Index, IndexDamaged, IndexRecord
-from .indexed_history import IndexedHistory, fits
-from .lock import holder_of
+from .indexed_history import IndexedHistory, open_if_consistent
+from .lock import lock_holder
 from .paths import SessionFiles
-from .scan import ScanReport, examine
+from .scan import ScanReport, scan
 
-_TRIES = 5  # looks at a session that is being changed, before what does not fit is taken for damage
-_Answer = TypeVar("_Answer")
+_MAX_OPEN_ATTEMPTS = 5  # looks at a session that is being changed, before what does not fit is taken for damage
+_Result = TypeVar("_Result")
 
 
 class ReadOnlySession:
@@ -33,73 +33,71 @@ class ReadOnlySession:
         self._index = index
         self._size = size_of(main)  # after the index's: a writer lets the main file be ahead, never the index
         self._history: IndexedHistory | None = None
-        self._state = self._files_now()
-        self._left_out = False
+        self._file_states = self._current_file_states()
+        self._skipped_damage = False
         self._archive = Archive(files.session_id, files.path("archive"), FileOps(durable=False))
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Is there such a session?"""
         return self._main is not None
 
     @property
-    def fits(self) -> bool:
+    def is_consistent(self) -> bool:
         """Does the index, by its last line, say all there is?"""
-        found = fits(self._main, self._size, self._index)
-        if found is not None:
-            self._history = found[0]
+        opened = open_if_consistent(self._main, self._size, self._index)
+        if opened is not None:
+            self._history = opened[0]
             self._history.session_id = self.files.session_id
-        return found is not None
+        return opened is not None
 
     def history(self) -> IndexedHistory:
         """What there is."""
-        if self._history is None and not self.fits:
-            self._history = self.history_of(self.examine())
+        if self._history is None and not self.is_consistent:
+            self._history = self.history_of(self.scan())
         if self._history is None:
             raise StoreError(f"session {self.files.session_id!r} cannot be read")
         return self._history
 
-    def examine(self, *, all_of_it: bool = False) -> ScanReport:
+    def scan(self, *, full: bool = False) -> ScanReport:
         """All that can be found out."""
         last_seq = self._archive.committed().last_seq
         session_id = self.files.session_id
-        return examine(
-            self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, all_of_it=all_of_it
-        )
+        return scan(self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, full=full)
 
-    def history_of(self, found: ScanReport) -> IndexedHistory:
+    def history_of(self, report: ScanReport) -> IndexedHistory:
         """What there is, as findings say."""
-        return found.history(self.files.session_id, self._main, self._size, self._index)
+        return report.history(self.files.session_id, self._main, self._size, self._index)
 
     def extent(self) -> Extent:
         """How long it is."""
         history = self.history()
-        return Extent(history.length, max(history.top, self._archive.committed().last_seq))
+        return Extent(history.length, max(history.max_seq, self._archive.committed().last_seq))
 
     def read(self, start: int, stop: int | None) -> list[Entry]:
         """The entries of these places that can be read."""
 
         def read(history: IndexedHistory) -> list[Entry]:
             wanted = index_range(history.length, start, stop)
-            return self._readable(history, history.rows(wanted.start, wanted.stop))
+            return self._readable(history, history.records(wanted.start, wanted.stop))
 
-        return self.sound(read)
+        return self.with_intact_history(read)
 
     def find(self, seqs: Sequence[int]) -> list[Entry]:
         """The entries of these seqs that can be read."""
-        return self.sound(lambda history: self._readable(history, iter(history.find_rows(seqs))))
+        return self.with_intact_history(lambda history: self._readable(history, iter(history.find_records(seqs))))
 
     @property
     def is_outdated(self) -> bool:
         """Was something left out because the files are not any more what they were?"""
-        return self._left_out and self._state != self._files_now()
+        return self._skipped_damage and self._file_states != self._current_file_states()
 
-    def _readable(self, history: IndexedHistory, rows: Iterator[IndexRecord]) -> list[Entry]:
-        found, damaged = history.read(rows)
-        self._left_out = self._left_out or bool(damaged)
+    def _readable(self, history: IndexedHistory, records: Iterator[IndexRecord]) -> list[Entry]:
+        found, damaged = history.read(records)
+        self._skipped_damage = self._skipped_damage or bool(damaged)
         return [entry for entry in found if entry is not None]
 
-    def _files_now(self) -> list[tuple[int, int, int]]:
+    def _current_file_states(self) -> list[tuple[int, int, int]]:
         there = [os.lstat(path) for path in (self.files.main, self.files.path("index")) if exists(path)]
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in there]
 
@@ -110,39 +108,43 @@ class ReadOnlySession:
     def load_checkpoint(self) -> SavedCheckpoint | None:
         """The checkpoint, if it is whole and stands for what the history holds."""
         try:
-            saved = load(self.files.path("checkpoint"))
+            checkpoint = load_checkpoint(self.files.path("checkpoint"))
         except CheckpointDamaged:
             return None
-        return saved if saved is not None and self.sound(lambda history: stands(saved, history)) else None
+        return (
+            checkpoint
+            if checkpoint is not None and self.with_intact_history(lambda history: covers_history(checkpoint, history))
+            else None
+        )
 
-    def sound(self, ask: Callable[[IndexedHistory], _Answer]) -> _Answer:
+    def with_intact_history(self, query: Callable[[IndexedHistory], _Result]) -> _Result:
         """Ask the history; if its index turns out to be damaged, do without what that says."""
         try:
-            return ask(self.history())
+            return query(self.history())
         except IndexDamaged:
-            self._history = self.history_of(self.examine(all_of_it=True))
-            return ask(self._history)
+            self._history = self.history_of(self.scan(full=True))
+            return query(self._history)
 
 
-def stands(saved: SavedCheckpoint, history: IndexedHistory) -> bool:
+def covers_history(checkpoint: SavedCheckpoint, history: IndexedHistory) -> bool:
     """Does a checkpoint stand for entries that are all there?"""
-    if saved.covered > history.length:
+    if checkpoint.covered > history.length:
         return False
-    return saved.stands_for(history.row(saved.covered - 1) if saved.covered else None)
+    return checkpoint.matches(history.record(checkpoint.covered - 1) if checkpoint.covered else None)
 
 
 @contextmanager
-def looking(files: SessionFiles) -> Generator[ReadOnlySession]:
+def open_read_only(files: SessionFiles) -> Generator[ReadOnlySession]:
     """A look at a session, its files closed afterwards. One that is being changed this moment is looked at again."""
     with ExitStack() as opened:
-        left = _TRIES
+        attempts_left = _MAX_OPEN_ATTEMPTS
         while True:
-            descriptor = opened.enter_context(reading(files.path("index")))
+            descriptor = opened.enter_context(open_for_reading(files.path("index")))
             index = None if descriptor is None else Index(descriptor, size_of(descriptor))
-            look = ReadOnlySession(files, opened.enter_context(reading(files.main)), index)
-            left -= 1
-            if look.fits or not left or not holder_of(files):
+            session = ReadOnlySession(files, opened.enter_context(open_for_reading(files.main)), index)
+            attempts_left -= 1
+            if session.is_consistent or not attempts_left or not lock_holder(files):
                 break
             opened.close()
             time.sleep(0.003)
-        yield look
+        yield session

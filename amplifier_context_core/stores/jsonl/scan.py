@@ -23,16 +23,16 @@ from ...errors import InvalidMessage
 from ...messages.parsing import Message, read_message
 from ..codec import loads, message_json
 from ..protocol import UNCOUNTED
-from .file_ops import breathe, chunks, read_at
-from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode, spans
+from .file_ops import chunks, read_at, yield_gil
+from .index import BLANK, Index, IndexDamaged, IndexRecord, RecordWriter, crc_of, decode_record, read_spans
 from .indexed_history import IndexedHistory
 
 log = logging.getLogger(__name__)
 
-_TOLD = 50_000  # lines read in between two words in the log
-RECENT = 256  # lines at the end that are known again when a crashed file system wrote them twice
-_LARGEST_TWICE = 64 << 20
-_MARK = b"\xef\xbb\xbf"
+_LOG_EVERY = 50_000  # lines read in between two words in the log
+RECENT_RECORDS = 256  # lines at the end that are known again when a crashed file system wrote them twice
+_MAX_REPEATED_BYTES = 64 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Cause = Literal["unreadable", "unfinished", "zeros", "twice", "line end"]
 
@@ -43,7 +43,7 @@ class BadRange:
 
     offset: int
     length: int
-    why: Cause
+    cause: Cause
 
 
 @dataclass(slots=True)
@@ -69,48 +69,50 @@ class ScanReport:
         indexed: is there an index?
     """
 
-    kept: int = 0
-    kept_position: int = 0
-    kept_end: int = 0
-    rows: list[IndexRecord] = field(default_factory=list[IndexRecord])
-    known: list[IndexRecord] = field(default_factory=list[IndexRecord])
-    cuts: list[BadRange] = field(default_factory=list[BadRange])
-    unended: set[int] = field(default_factory=set[int])
+    trusted: int = 0
+    trusted_index_end: int = 0
+    trusted_main_end: int = 0
+    records: list[IndexRecord] = field(default_factory=list[IndexRecord])
+    indexed_records: list[IndexRecord] = field(default_factory=list[IndexRecord])
+    bad_ranges: list[BadRange] = field(default_factory=list[BadRange])
+    unterminated: set[int] = field(default_factory=set[int])
     changed: set[int] = field(default_factory=set[int])
     adopted: set[int] = field(default_factory=set[int])
-    garbled: int = 0
-    gone: list[int] = field(default_factory=list[int])
+    unreadable_index_lines: int = 0
+    missing_seqs: list[int] = field(default_factory=list[int])
     lost: int = 0
-    top: int = 0
-    held: int = 0
-    rising: bool = True
-    indexed: bool = False
+    max_seq: int = 0
+    history_max_seq: int = 0
+    seqs_ascend: bool = True
+    has_index: bool = False
 
     @property
-    def unchanged(self) -> int:
+    def unchanged_count(self) -> int:
         """Places before this one hold what they held."""
         count = 0
-        for row, old in zip(self.rows, self.known, strict=False):
-            if row.seq != old.seq or row.seq in self.changed:
+        for record, old in zip(self.records, self.indexed_records, strict=False):
+            if record.seq != old.seq or record.seq in self.changed:
                 break
             count += 1
-        return self.kept + count
+        return self.trusted + count
 
     def history(self, session_id: str, main: int | None, size: int, index: Index | None) -> IndexedHistory:
         """The history, for a reader who must not mend it."""
-        head = Index(index.descriptor, self.kept_position) if index is not None else None
-        return IndexedHistory(session_id, main, size, head, self.kept, self.rows, self.held, self.rising)
+        trusted_index = Index(index.descriptor, self.trusted_index_end) if index is not None else None
+        return IndexedHistory(
+            session_id, main, size, trusted_index, self.trusted, self.records, self.history_max_seq, self.seqs_ascend
+        )
 
 
-def examine(
+def scan(
     main: int | None,
     size: int,
     index: Index | None,
     *,
     session_id: str,
     last_seq: int = 0,
-    bad: frozenset[int] = frozenset(),
-    all_of_it: bool = False,
+    bad_indexes: frozenset[int] = frozenset(),
+    full: bool = False,
 ) -> ScanReport:
     """Look at a main file of this size and its index.
 
@@ -123,230 +125,245 @@ def examine(
         bad: places that cannot be read though their checksums are right.
         all_of_it: trust nothing, even if the end is in order.
     """
-    look = _Scan(session_id, main, size if main is not None else 0, index, bad)
+    state = _Scan(session_id, main, size if main is not None else 0, index, bad_indexes)
     if index is not None:
-        look.begin(index, trusting=not bad and not all_of_it)
-    look.found.top = max(last_seq, look.found.top, *(row.top for row in look.found.known), 0)
-    look.run()
-    return look.found
+        state.load_index(index, trust_end=not bad_indexes and not full)
+    state.report.max_seq = max(
+        last_seq, state.report.max_seq, *(record.max_seq for record in state.report.indexed_records), 0
+    )
+    state.run()
+    return state.report
 
 
 class _Scan:
     """One examination."""
 
-    def __init__(self, session_id: str, main: int | None, size: int, index: Index | None, bad: frozenset[int]) -> None:
+    def __init__(
+        self, session_id: str, main: int | None, size: int, index: Index | None, bad_indexes: frozenset[int]
+    ) -> None:
         self.session_id = session_id
-        self.main, self.size, self.index, self.bad = main, size, index, bad
-        self.found = ScanReport(indexed=index is not None and index.size > 0)
-        self.lines = RecordWriter("")
+        self.main, self.size, self.index, self.bad_indexes = main, size, index, bad_indexes
+        self.report = ScanReport(has_index=index is not None and index.size > 0)
+        self.writer = RecordWriter("")
         self.turn = 0
         self.lines_read = 0
-        self.waiting: dict[int, deque[IndexRecord]] = {}  # known rows that are not where they were, by checksum
-        self.there: dict[int, IndexRecord] = {}  # the same, by where they were
-        self.gone: dict[int, IndexRecord] = {}  # the same, by identity
-        self.line_ends: set[int] = set()  # where one was hit
+        self.unmatched_by_crc: dict[
+            int, deque[IndexRecord]
+        ] = {}  # known rows that are not where they were, by checksum
+        self.unmatched_by_offset: dict[int, IndexRecord] = {}  # the same, by where they were
+        self.missing_records: dict[int, IndexRecord] = {}  # the same, by identity
+        self.damaged_line_ends: set[int] = set()  # where one was hit
 
     # -- what the index knows ---------------------------------------------------------------------------------------
 
-    def begin(self, index: Index, *, trusting: bool) -> None:
+    def load_index(self, index: Index, *, trust_end: bool) -> None:
         """Read the index: up to where it need not be looked at, and what it knows beyond."""
-        if trusting and self.main is not None:
+        if trust_end and self.main is not None:
             with suppress(IndexDamaged):
-                self._trust(index, self.main)
-        for _, line in _lines(index.descriptor, self.found.kept_position, index.size):
-            row = decode(line) if line.endswith(b"\n") else None
-            if row is None:
-                self.found.garbled += 1
+                self._trust_end(index, self.main)
+        for _, line in _lines(index.descriptor, self.report.trusted_index_end, index.size):
+            record = decode_record(line) if line.endswith(b"\n") else None
+            if record is None:
+                self.report.unreadable_index_lines += 1
             else:
-                self.found.known.append(row)
-            breathe()
+                self.report.indexed_records.append(record)
+            yield_gil()
 
-    def _trust(self, index: Index, main: int) -> None:
+    def _trust_end(self, index: Index, main: int) -> None:
         """All up to the last row the main file holds is as it was, if that row is."""
-        last = index.last()
+        last = index.last_record()
         if last is None:
             return
-        row, end = last
-        if row.end > self.size:
-            end = index.first(lambda row: row.end > self.size)
-            before = index.row_before(end) if end else None
+        record, end = last
+        if record.end > self.size:
+            end = index.bisect(lambda record: record.end > self.size)
+            before = index.record_before(end) if end else None
             if before is None:
                 return
-            row = before
-        if crc_of(read_at(main, row.offset, row.length)) == row.crc:
-            self.found.kept, self.found.kept_position, self.found.kept_end = row.place + 1, end, row.end
-            self.found.top = row.top
-            self.lines = RecordWriter.after("", row)
-            self.turn = row.turn
+            record = before
+        if crc_of(read_at(main, record.offset, record.length)) == record.crc:
+            self.report.trusted, self.report.trusted_index_end, self.report.trusted_main_end = (
+                record.entry_index + 1,
+                end,
+                record.end,
+            )
+            self.report.max_seq = record.max_seq
+            self.writer = RecordWriter.after("", record)
+            self.turn = record.turn
 
     # -- what the main file holds -----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Compare the two."""
         intact = list(self._intact())
-        position = self.found.kept_end
-        for row in intact:
-            self._between(position, row.offset)
-            self._emit(row)
-            position = row.end
-        self._between(position, self.size, at_end=True)
+        offset = self.report.trusted_main_end
+        for record in intact:
+            self._scan_gap(offset, record.offset)
+            self._add(record)
+            offset = record.end
+        self._scan_gap(offset, self.size, at_end=True)
         self._count_lost()
-        self.found.rows = [self.lines.placed(row) for row in self.found.rows]
-        self.found.held, self.found.rising = self.lines.top, self.lines.rising
+        self.report.records = [self.writer.numbered(record) for record in self.report.records]
+        self.report.history_max_seq, self.report.seqs_ascend = self.writer.max_seq, self.writer.seqs_ascend
 
     def _intact(self) -> Iterator[IndexRecord]:
         """Known rows that stand where they stood; the others are waiting to be found elsewhere."""
-        position = self.found.kept_end
+        offset = self.report.trusted_main_end
         if self.main is None:
-            pairs = iter([(row, b"") for row in self.found.known])
+            pairs = iter([(record, b"") for record in self.report.indexed_records])
         else:
-            pairs = spans(self.main, self.size, self.found.known)
-        for row, span in pairs:
-            breathe()
-            if span and row.offset >= position:
-                if crc_of(span) == row.crc and row.place not in self.bad:
-                    position = row.end
-                    yield row
+            pairs = read_spans(self.main, self.size, self.report.indexed_records)
+        for record, span in pairs:
+            yield_gil()
+            if span and record.offset >= offset:
+                if crc_of(span) == record.crc and record.entry_index not in self.bad_indexes:
+                    offset = record.end
+                    yield record
                     continue
-                if zlib.crc32(span[:-1]) == row.crc:  # only its end was hit
-                    self.found.cuts.append(BadRange(row.end - 1, 1, "line end"))
-                    self.found.unended.add(row.offset)
-                    self.line_ends.add(row.end - 1)
-                    position = row.end
-                    yield row._replace(length=row.length - 1)
+                if zlib.crc32(span[:-1]) == record.crc:  # only its end was hit
+                    self.report.bad_ranges.append(BadRange(record.end - 1, 1, "line end"))
+                    self.report.unterminated.add(record.offset)
+                    self.damaged_line_ends.add(record.end - 1)
+                    offset = record.end
+                    yield record._replace(length=record.length - 1)
                     continue
-            self.waiting.setdefault(row.crc, deque()).append(row)
-            self.there.setdefault(row.offset, row)
-            self.gone[id(row)] = row
+            self.unmatched_by_crc.setdefault(record.crc, deque()).append(record)
+            self.unmatched_by_offset.setdefault(record.offset, record)
+            self.missing_records[id(record)] = record
 
-    def _between(self, start: int, stop: int, *, at_end: bool = False) -> None:
+    def _scan_gap(self, start: int, stop: int, *, at_end: bool = False) -> None:
         """Read, line by line, a part of the main file that the index does not account for."""
         if self.main is None or start >= stop:
             return
-        start += start in self.line_ends
-        if at_end and not self.gone:
-            start = self._past_what_came_twice(start)
+        start += start in self.damaged_line_ends
+        if at_end and not self.missing_records:
+            start = self._skip_repeated_tail(start)
         for offset, raw in _lines(self.main, start, stop):
-            self._line(offset, raw, last=at_end and offset + len(raw) == self.size)
+            self._scan_line(offset, raw, last=at_end and offset + len(raw) == self.size)
             self.lines_read += 1
-            if self.lines_read % _TOLD == 0:
-                told = (self.session_id, self.lines_read, 100 * offset // self.size)
-                log.info("session %s: %d lines read that no index tells of, %d %% of the file", *told)
-            breathe()
+            if self.lines_read % _LOG_EVERY == 0:
+                progress = (self.session_id, self.lines_read, 100 * offset // self.size)
+                log.info("session %s: %d lines read that no index tells of, %d %% of the file", *progress)
+            yield_gil()
 
-    def _line(self, offset: int, raw: bytes, *, last: bool) -> None:
-        mark = len(_MARK) if offset == 0 and raw.startswith(_MARK) else 0
+    def _scan_line(self, offset: int, raw: bytes, *, last: bool) -> None:
+        bom_length = len(_BYTE_ORDER_MARK) if offset == 0 and raw.startswith(_BYTE_ORDER_MARK) else 0
         zeros = b"\0" in raw
-        lead = mark + len(raw[mark:]) - len(raw[mark:].lstrip(b"\0" + BLANK))
+        lead = bom_length + len(raw[bom_length:]) - len(raw[bom_length:].lstrip(b"\0" + BLANK))
         content = raw[lead:].rstrip(b"\0" + BLANK)
         if not content:
             if zeros:
-                self.found.cuts.append(BadRange(offset, len(raw), "zeros"))
-            elif last and self.found.rows:
-                row = self.found.rows[-1]  # blank lines at the end belong to the last message
-                if row.offset not in self.found.unended and not self.found.cuts:
-                    self.found.rows[-1] = row._replace(length=self.size - row.offset)
+                self.report.bad_ranges.append(BadRange(offset, len(raw), "zeros"))
+            elif last and self.report.records:
+                record = self.report.records[-1]  # blank lines at the end belong to the last message
+                if record.offset not in self.report.unterminated and not self.report.bad_ranges:
+                    self.report.records[-1] = record._replace(length=self.size - record.offset)
             return
         start, end = offset + lead, offset + len(raw)
-        if not self._message(start, end - start, content):
+        if not self._take_message(start, end - start, content):
             why: Cause = "unfinished" if last and not raw.endswith(b"\n") else "unreadable"
-            self.found.cuts.append(BadRange(offset, len(raw), why))
+            self.report.bad_ranges.append(BadRange(offset, len(raw), why))
             return
         if b"\0" in raw[:lead]:
-            self.found.cuts.append(BadRange(offset, lead, "zeros"))
+            self.report.bad_ranges.append(BadRange(offset, lead, "zeros"))
         after = raw[lead + len(content) :]
         if b"\0" in after:
-            self.found.rows[-1] = self.found.rows[-1]._replace(length=len(content))
-            self.found.cuts.append(BadRange(start + len(content), len(after), "zeros"))
+            self.report.records[-1] = self.report.records[-1]._replace(length=len(content))
+            self.report.bad_ranges.append(BadRange(start + len(content), len(after), "zeros"))
         if b"\0" in after or not raw.endswith(b"\n"):
-            self.found.unended.add(start)
+            self.report.unterminated.add(start)
 
-    def _message(self, offset: int, length: int, content: bytes) -> bool:
+    def _take_message(self, offset: int, length: int, content: bytes) -> bool:
         """Take a line as a message, whosever it is; False if it is none."""
         crc = zlib.crc32(content)
-        read = _read(content)
+        read = _parse(content)
         if read is None:
             return False
         message, human = read
-        row = self._taken(crc) or self._taken(zlib.crc32(message_json(message)))
-        if row is not None:
-            self._emit(row._replace(offset=offset, length=length, crc=crc))
+        record = self._match(crc) or self._match(zlib.crc32(message_json(message)))
+        if record is not None:
+            self._add(record._replace(offset=offset, length=length, crc=crc))
             return True
-        old = self.there.get(offset)
-        if old is not None and id(old) in self.gone and old.length == length:
-            del self.gone[id(old)]
-            self.found.changed.add(old.seq)
-            self._emit(old._replace(crc=crc, tokens=UNCOUNTED))
+        old = self.unmatched_by_offset.get(offset)
+        if old is not None and id(old) in self.missing_records and old.length == length:
+            del self.missing_records[id(old)]
+            self.report.changed.add(old.seq)
+            self._add(old._replace(crc=crc, tokens=UNCOUNTED))
             return True
-        self.found.top += 1
-        self.found.adopted.add(self.found.top)
-        self._emit(IndexRecord(0, self.found.top, offset, length, crc, self.turn + human, UNCOUNTED))
+        self.report.max_seq += 1
+        self.report.adopted.add(self.report.max_seq)
+        self._add(IndexRecord(0, self.report.max_seq, offset, length, crc, self.turn + human, UNCOUNTED))
         return True
 
-    def _taken(self, crc: int) -> IndexRecord | None:
+    def _match(self, crc: int) -> IndexRecord | None:
         """A known message with this checksum that was not found yet."""
-        waiting = self.waiting.get(crc)
-        while waiting:
-            row = waiting.popleft()
-            if self.gone.pop(id(row), None) is not None:
-                return row
+        unmatched_by_crc = self.unmatched_by_crc.get(crc)
+        while unmatched_by_crc:
+            record = unmatched_by_crc.popleft()
+            if self.missing_records.pop(id(record), None) is not None:
+                return record
         return None
 
-    def _emit(self, row: IndexRecord) -> None:
-        self.turn = row.turn
-        self.found.rows.append(row)
+    def _add(self, record: IndexRecord) -> None:
+        self.turn = record.turn
+        self.report.records.append(record)
 
-    def _past_what_came_twice(self, start: int) -> int:
+    def _skip_repeated_tail(self, start: int) -> int:
         """Where the file goes on after a repetition of its own last lines, that no append of ours wrote."""
-        if self.main is None or self.size - start > _LARGEST_TWICE:
+        if self.main is None or self.size - start > _MAX_REPEATED_BYTES:
             return start
         extra = read_at(self.main, start, self.size - start)
         first = crc_of(extra[: extra.find(b"\n") + 1])
-        for row in reversed(self._recent() if b"\n" in extra else []):
-            again = read_at(self.main, row.offset, start - row.offset) if row.crc == first else b""
+        for record in reversed(self._recent_records() if b"\n" in extra else []):
+            again = read_at(self.main, record.offset, start - record.offset) if record.crc == first else b""
             while again and extra:
                 torn = again.startswith(extra) and not extra.endswith(b"\n")
                 if not torn and not extra.startswith(again):
                     break
                 length = min(len(again), len(extra))
-                self.found.cuts.append(BadRange(start, length, "twice"))
+                self.report.bad_ranges.append(BadRange(start, length, "twice"))
                 start, extra = start + length, extra[length:]
-            if self.found.cuts and self.found.cuts[-1].why == "twice":
+            if self.report.bad_ranges and self.report.bad_ranges[-1].cause == "twice":
                 break
         return start
 
-    def _recent(self) -> list[IndexRecord]:
-        rows = self.found.rows[-RECENT:]
-        if len(rows) < RECENT and self.index is not None and self.found.kept:
-            head = IndexedHistory("", self.main, self.size, Index(self.index.descriptor, self.found.kept_position))
-            head.kept = self.found.kept
+    def _recent_records(self) -> list[IndexRecord]:
+        records = self.report.records[-RECENT_RECORDS:]
+        if len(records) < RECENT_RECORDS and self.index is not None and self.report.trusted:
+            head = IndexedHistory("", self.main, self.size, Index(self.index.descriptor, self.report.trusted_index_end))
+            head.indexed_count = self.report.trusted
             try:
-                rows = [*head.rows(max(0, head.kept - RECENT + len(rows))), *rows]
+                records = [*head.records(max(0, head.indexed_count - RECENT_RECORDS + len(records))), *records]
             except IndexDamaged:
-                return rows
-        return rows
+                return records
+        return records
 
     def _count_lost(self) -> None:
         """Known messages that are nowhere, and lines nobody can read any more.
 
         An index of which nothing is found, where there is something else, is another file's: it knows of no loss.
         """
-        found = self.found
-        damaged = [cut for cut in found.cuts if cut.why in ("unreadable", "zeros", "unfinished")]
-        foreign = bool(found.adopted) and not damaged and not found.kept and len(self.gone) == len(found.known)
-        if not foreign:
-            found.lost = len(self.gone)
-            found.gone = sorted(row.seq for row in self.gone.values())
-        gone = sorted(self.gone.values(), key=_offset)
+        report = self.report
+        damaged = [cut for cut in report.bad_ranges if cut.cause in ("unreadable", "zeros", "unfinished")]
+        is_foreign_index = (
+            bool(report.adopted)
+            and not damaged
+            and not report.trusted
+            and len(self.missing_records) == len(report.indexed_records)
+        )
+        if not is_foreign_index:
+            report.lost = len(self.missing_records)
+            report.missing_seqs = sorted(record.seq for record in self.missing_records.values())
+        missing = sorted(self.missing_records.values(), key=_offset)
         for cut in damaged:
-            before = bisect_left(gone, cut.offset + cut.length, key=_offset)
-            known = before > 0 and gone[before - 1].end > cut.offset
-            told = cut.why == "unreadable" or (cut.why == "unfinished" and not found.indexed)
-            found.lost += told and not known
+            before = bisect_left(missing, cut.offset + cut.length, key=_offset)
+            known = before > 0 and missing[before - 1].end > cut.offset
+            counts = cut.cause == "unreadable" or (cut.cause == "unfinished" and not report.has_index)
+            report.lost += counts and not known
 
 
-def _offset(row: IndexRecord) -> int:
-    return row.offset
+def _offset(record: IndexRecord) -> int:
+    return record.offset
 
 
 def _lines(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
@@ -364,7 +381,7 @@ def _lines(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, bytes]
         yield start, rest
 
 
-def _read(content: bytes) -> tuple[Message, bool] | None:
+def _parse(content: bytes) -> tuple[Message, bool] | None:
     """The message a line is, and whether a human wrote it; None if it is none."""
     try:
         message, reading = read_message(loads(content))

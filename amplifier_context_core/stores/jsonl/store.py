@@ -26,7 +26,7 @@ from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
 from ..validation import check_session_id, url_path
 from .engine import JsonlEngine
-from .paths import SessionPaths, is_beside
+from .paths import SessionPaths, is_sidecar_name
 from .worker import JsonlWorker
 
 _stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
@@ -54,15 +54,15 @@ class JsonlStore:
         Raises:
             ConfigError: a path that cannot be one.
         """
-        places = SessionPaths(_path("store", root), None if file is None else _path("transcript_path", file))
-        if places.file is not None and is_beside(places.file):
+        paths = SessionPaths(_path("store", root), None if file is None else _path("transcript_path", file))
+        if paths.file is not None and is_sidecar_name(paths.file):
             raise ConfigError(
-                "transcript_path", f"names {places.file.name}: files beside another session end like this; use *.jsonl"
+                "transcript_path", f"names {paths.file.name}: files beside another session end like this; use *.jsonl"
             )
-        self._desk = JsonlEngine(places, durability, archive=archive)
-        self._worker = JsonlWorker(self._desk.append_all, self._desk.to_tell)
+        self._engine = JsonlEngine(paths, durability, archive=archive)
+        self._worker = JsonlWorker(self._engine.append_all, self._engine.take_notifications)
         # A store nobody has any more gives its claims back; the thread knows the desk, not the store.
-        weakref.finalize(self, self._worker.stop, self._desk.abandon).atexit = False
+        weakref.finalize(self, self._worker.stop, self._engine.abandon).atexit = False
         _stores.add(self)
 
     @classmethod
@@ -77,15 +77,15 @@ class JsonlStore:
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.open(session_id, on_repair))
+        return await self._worker.run(lambda: self._engine.open(session_id, on_repair))
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
-        await self._worker.run(lambda: self._desk.release(session_id))
+        await self._worker.run(lambda: self._engine.release(session_id))
 
     async def extent(self, session_id: str) -> Extent:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.extent(session_id))
+        return await self._worker.run(lambda: self._engine.extent(session_id))
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         check_session_id(session_id)
@@ -95,58 +95,58 @@ class JsonlStore:
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.read(session_id, start, stop))
+        return await self._worker.run(lambda: self._engine.read(session_id, start, stop))
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         check_session_id(session_id)
         wanted = frozenset(seqs)
-        return await self._worker.run(lambda: self._desk.find(session_id, tuple(wanted))) if wanted else []
+        return await self._worker.run(lambda: self._engine.find(session_id, tuple(wanted))) if wanted else []
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         given = tuple(entries)
-        await self._worker.run(lambda: self._desk.replace(session_id, keep, given))
+        await self._worker.run(lambda: self._engine.replace(session_id, keep, given))
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         given = tuple(entries)
-        await self._worker.run(lambda: self._desk.rewrite(session_id, given))
+        await self._worker.run(lambda: self._engine.rewrite(session_id, given))
 
     async def archived(self, session_id: str) -> list[Entry]:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.archived(session_id))
+        return await self._worker.run(lambda: self._engine.archived(session_id))
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         check_session_id(session_id)
-        await self._worker.run(lambda: self._desk.save_checkpoint(session_id, covered, data))
+        await self._worker.run(lambda: self._engine.save_checkpoint(session_id, covered, data))
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.load_checkpoint(session_id))
+        return await self._worker.run(lambda: self._engine.load_checkpoint(session_id))
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
         check_session_id(new_id)
-        await self._worker.run(lambda: self._desk.fork(session_id, new_id, length))
+        await self._worker.run(lambda: self._engine.fork(session_id, new_id, length))
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._worker.run(self._desk.sessions)
+        return await self._worker.run(self._engine.sessions)
 
     async def delete(self, session_id: str) -> None:
         check_session_id(session_id)
-        await self._worker.run(lambda: self._desk.delete(session_id))
+        await self._worker.run(lambda: self._engine.delete(session_id))
 
     async def verify(self, session_id: str) -> list[str]:
         check_session_id(session_id)
-        return await self._worker.run(lambda: self._desk.verify(session_id))
+        return await self._worker.run(lambda: self._engine.verify(session_id))
 
     async def close(self) -> None:
-        await self._worker.run(self._desk.close)
-        self._worker.stop(self._desk.abandon)
+        await self._worker.run(self._engine.close)
+        self._worker.stop(self._engine.abandon)
 
     def _end(self) -> None:
         """Write what is kept back, and give all claims back, before the process ends."""
-        thread = self._worker.stop(self._desk.abandon)
+        thread = self._worker.stop(self._engine.abandon)
         if thread is not None:
             thread.join(5)
 

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from ...errors import StoreError
 from .archive import Archive
-from .checkpoint import CheckpointDamaged, load
-from .file_ops import FileOps, breathe, exists
+from .checkpoint import CheckpointDamaged, load_checkpoint
+from .file_ops import FileOps, exists, yield_gil
 from .indexed_history import IndexedHistory
 from .journal import RedoJournal
 from .paths import Part
-from .read_only_session import ReadOnlySession, stands
-from .repair import ADOPTED, damaged_lines, misfit, notes_of
+from .read_only_session import ReadOnlySession, covers_history
+from .repair import ADOPTED, describe_damage, findings_of, index_mismatch
 
-_OWN: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
+_SIDECARS: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
 
 
-def problems_of(look: ReadOnlySession) -> list[str]:
+def problems_of(session: ReadOnlySession) -> list[str]:
     """What is wrong with a session, a line each."""
-    files = look.files
-    if not look.is_there and not exists(files.path("index")):
+    files = session.files
+    if not session.exists and not exists(files.path("index")):
         return []
-    disk = FileOps(durable=False)
-    found = look.examine(all_of_it=True)
-    history = look.history_of(found)
-    notes = notes_of(files.name, found)
-    if not any(exists(files.path(part)) for part in _OWN):
-        notes = [note for note in notes if note.done != ADOPTED]
-    elif not notes and found.rows != found.known:
-        notes = [misfit(files.name)]
-    problems = [_with_lost(note.found, note.lost) for note in notes]
-    if RedoJournal(files, disk).found() is not None:
+    file_ops = FileOps(durable=False)
+    report = session.scan(full=True)
+    history = session.history_of(report)
+    findings = findings_of(files.name, report)
+    if not any(exists(files.path(part)) for part in _SIDECARS):
+        findings = [note for note in findings if note.action != ADOPTED]
+    elif not findings and report.records != report.indexed_records:
+        findings = [index_mismatch(files.name)]
+    problems = [_with_lost(finding.problem, finding.lost) for finding in findings]
+    if RedoJournal(files, file_ops).load() is not None:
         problems.append("an edit is written down but not carried out; that is done when the session is opened")
-    if unread := _unreadable(history):
-        problems.append(f"{unread:,} messages of {files.name} are no messages, though they are as written")
-    if damage := damaged_lines(Archive(files.session_id, files.path("archive"), disk).read()):
+    if unreadable := _unreadable(history):
+        problems.append(f"{unreadable:,} messages of {files.name} are no messages, though they are as written")
+    if damage := describe_damage(Archive(files.session_id, files.path("archive"), file_ops).read()):
         problems.append(damage)
-    return problems + _of_checkpoint(files.path("checkpoint"), history)
+    return problems + _checkpoint_problems(files.path("checkpoint"), history)
 
 
 def _with_lost(what: str, lost: int) -> str:
@@ -44,17 +44,17 @@ def _with_lost(what: str, lost: int) -> str:
 
 def _unreadable(history: IndexedHistory) -> int:
     count = 0
-    rows = list(history.rows())
-    for start in range(0, len(rows), 512):
-        count += len(history.read(iter(rows[start : start + 512]))[1])
-        breathe()
+    records = list(history.records())
+    for start in range(0, len(records), 512):
+        count += len(history.read(iter(records[start : start + 512]))[1])
+        yield_gil()
     return count
 
 
-def _of_checkpoint(path: str, history: IndexedHistory) -> list[str]:
+def _checkpoint_problems(path: str, history: IndexedHistory) -> list[str]:
     try:
-        saved = load(path)
-        if saved is None or stands(saved, history):
+        checkpoint = load_checkpoint(path)
+        if checkpoint is None or covers_history(checkpoint, history):
             return []
     except CheckpointDamaged:
         return ["the checkpoint is damaged; it is left out, and made anew when one is needed"]

@@ -18,14 +18,14 @@ from typing import Any, TypeVar, cast
 from ...errors import StoreError
 from ...futures import resolve, start_thread
 from ...transcript.transcript import Entry
-from .file_ops import begin_work
+from .file_ops import start_yield_timer
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 PendingAppend = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not
 AppendAll = Callable[[Sequence[PendingAppend]], Sequence[BaseException | None]]
 Notifications = Callable[[], Sequence[Callable[[], None]]]
-_TOGETHER = 512  # appends handed on at once, at most
-_PATIENCE = 0.0002  # seconds
+_MAX_BATCH = 512  # appends handed on at once, at most
+_LINGER = 0.0002  # seconds
 
 
 @dataclass(slots=True)
@@ -33,16 +33,16 @@ class _Call:
     """One call: an append, or any other work."""
 
     loop: asyncio.AbstractEventLoop | None = None
-    waiting: asyncio.Future[Any] | None = None
+    future: asyncio.Future[Any] | None = None
     work: Callable[[], object] | None = None
     append: PendingAppend | None = None
-    answer: object = None
-    problem: BaseException | None = None
+    result: object = None
+    error: BaseException | None = None
 
     def resolve(self) -> None:
         """On the caller's loop: hand it the answer, if it still waits."""
-        if self.waiting is not None:
-            resolve(self.waiting, self.answer, self.problem)
+        if self.future is not None:
+            resolve(self.future, self.result, self.error)
 
 
 _Calls = queue.SimpleQueue[_Call | None]
@@ -51,33 +51,33 @@ _Calls = queue.SimpleQueue[_Call | None]
 class JsonlWorker:
     """The thread and its queue. It begins with the first call, ends with `stop`, and begins anew with the next call."""
 
-    def __init__(self, appends: AppendAll, told: Notifications) -> None:
+    def __init__(self, append_all: AppendAll, take_notifications: Notifications) -> None:
         """Begin nothing yet.
 
         Args:
             appends: carries out appends; what became of each.
             told: what is to be called, on the caller's loop, before its call returns.
         """
-        self._appends = appends
-        self._told = told
+        self._append_all = append_all
+        self._take_notifications = take_notifications
         self._lock = threading.Lock()
         self._calls: _Calls | None = None
         self._thread: threading.Thread | None = None
         self._process = 0
 
-    async def run(self, work: Callable[[], _Answer]) -> _Answer:
+    async def run(self, work: Callable[[], _Result]) -> _Result:
         """Have something done, after all that was asked for before."""
         loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Any] = loop.create_future()
-        self._put(_Call(loop, waiting, work))
-        return cast("_Answer", await waiting)
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(_Call(loop, future, work))
+        return cast("_Result", await future)
 
     async def append(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
         """Have batches of entries appended, perhaps together with others."""
         loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Any] = loop.create_future()
-        self._put(_Call(loop, waiting, append=(session_id, batches)))
-        await waiting
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(_Call(loop, future, append=(session_id, batches)))
+        await future
 
     def stop(self, last: Callable[[], object] | None = None) -> threading.Thread | None:
         """Have the thread end when its queue, and this last work, is done. Gives it; does not wait for it."""
@@ -93,79 +93,83 @@ class JsonlWorker:
         with self._lock:
             if self._calls is None:
                 calls: _Calls = queue.SimpleQueue()
-                self._thread = start_thread("jsonl-store", _serve, calls, self._thread, self._appends, self._told)
+                self._thread = start_thread(
+                    "jsonl-store", _serve, calls, self._thread, self._append_all, self._take_notifications
+                )
                 self._calls, self._process = calls, os.getpid()
             elif self._process != os.getpid():
                 raise StoreError("this store was used before the process forked; make a new one in the child")
             self._calls.put(call)
 
 
-def _serve(calls: _Calls, before: threading.Thread | None, appends: AppendAll, told: Notifications) -> None:
+def _serve(
+    calls: _Calls, previous: threading.Thread | None, append_all: AppendAll, take_notifications: Notifications
+) -> None:
     """The thread's life. It knows the queue, not the worker, so that a worker nobody has any more can go."""
-    if before is not None:
-        before.join()
-    company = 1  # appends that came together of late
-    last = 1
+    if previous is not None:
+        previous.join()
+    recent_batch_size = 1  # appends that came together of late
+    last_batch_size = 1
     call = calls.get()
     while call is not None:
         if call.append is None:
-            _do(call)
-            _answer([call], told())
+            _run(call)
+            _complete([call], take_notifications())
             call = calls.get()
         else:
-            together, call = _together(call, calls, company)
-            company, last = max(last, len(together)), len(together)
-            _append(together, appends)
-            _answer(together, told())
-            del together
+            batch, call = _collect_batch(call, calls, recent_batch_size)
+            recent_batch_size, last_batch_size = max(last_batch_size, len(batch)), len(batch)
+            _append(batch, append_all)
+            _complete(batch, take_notifications())
+            del batch
             call = calls.get() if call is _NOTHING else call
 
 
 _NOTHING = _Call()
 
 
-def _together(first: _Call, calls: _Calls, company: int) -> tuple[list[_Call], _Call | None]:
+def _collect_batch(first: _Call, calls: _Calls, recent_batch_size: int) -> tuple[list[_Call], _Call | None]:
     """The appends that wait now, up to the first call that is none; that call, or that there is nothing yet.
 
     Where many came together of late and few are here, the others were answered this moment and are about to come again:
     a moment's patience then spares an fsync. Who appends alone is never kept waiting.
     """
-    together = [first]
-    patience = 2 * len(together) < company
-    while len(together) < _TOGETHER:
+    batch = [first]
+    may_linger = 2 * len(batch) < recent_batch_size
+    while len(batch) < _MAX_BATCH:
         if calls.empty():  # nobody else takes from it
-            if not patience or 2 * len(together) >= company:
-                return together, _NOTHING
-            patience = False
-            time.sleep(_PATIENCE)
+            if not may_linger or 2 * len(batch) >= recent_batch_size:
+                return batch, _NOTHING
+            may_linger = False
+            time.sleep(_LINGER)
             continue
         call = calls.get_nowait()
         if call is None or call.append is None:
-            return together, call
-        together.append(call)
-    return together, _NOTHING
+            return batch, call
+        batch.append(call)
+    return batch, _NOTHING
 
 
-def _do(call: _Call) -> None:
+def _run(call: _Call) -> None:
     if call.work is not None:
-        begin_work()
+        start_yield_timer()
         try:
-            call.answer = call.work()
-        except BaseException as problem:  # noqa: BLE001 - it is the caller's to see
-            call.problem = problem
+            call.result = call.work()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's to see
+            call.error = error
 
 
-def _append(together: list[_Call], appends: AppendAll) -> None:
-    begin_work()
+def _append(batch: list[_Call], append_all: AppendAll) -> None:
+    start_yield_timer()
     try:
-        problems = appends([call.append for call in together if call.append is not None])
-    except BaseException as problem:  # noqa: BLE001 - it is the callers' to see
-        problems = [problem] * len(together)
-    for call, problem in zip(together, problems, strict=True):
-        call.problem = problem
+        errors = append_all([call.append for call in batch if call.append is not None])
+    except BaseException as error:  # noqa: BLE001 - it is the callers' to see
+        errors = [error] * len(batch)
+    for call, error in zip(batch, errors, strict=True):
+        call.error = error
 
 
-def _answer(done: list[_Call], told: Sequence[Callable[[], None]]) -> None:
+def _complete(done: list[_Call], notifications: Sequence[Callable[[], None]]) -> None:
     """Wake the callers, once for each event loop; what is to be told is told to the first."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in done:
@@ -173,18 +177,18 @@ def _answer(done: list[_Call], told: Sequence[Callable[[], None]]) -> None:
             by_loop.setdefault(call.loop, []).append(call)
     for loop, calls in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, calls, told)
+            loop.call_soon_threadsafe(_resolve, calls, notifications)
         except RuntimeError:  # that loop is closed: nobody waits there any more
             continue
-        told = ()
-    for tell in told:  # nobody is left to be told there: then it is told here, rather than never
-        tell()
+        notifications = ()
+    for notify in notifications:  # nobody is left to be told there: then it is told here, rather than never
+        notify()
 
 
-def _resolve(calls: list[_Call], told: Sequence[Callable[[], None]]) -> None:
+def _resolve(calls: list[_Call], notifications: Sequence[Callable[[], None]]) -> None:
     try:
-        for tell in told:
-            tell()
+        for notify in notifications:
+            notify()
     finally:  # a listener may raise anything, and the callers must be answered
         for call in calls:
             call.resolve()
