@@ -9,10 +9,14 @@ STAMP    := .venv/.stamp
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requirements/constraints.txt
 
+# What `make check` runs.
+INNER := $(addprefix tests/,core laws manager)
+PURE  := not soak and not kernel and not postgres and not redis
+
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
 WIDER := $(addprefix tests/,data durable kernel manager)
 
-.PHONY: help demo test lint bench soak guard clean
+.PHONY: help demo check test lint bench soak guard clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 14
@@ -20,6 +24,9 @@ help:  ## show this list
 
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
 	@$(BIN)/amplifier-context run $(ARGS)
+
+check: lint  ## lint, and the tests that need no server and no kernel: a minute
+	@AMPLIFIER_TEST_STORES=memory $(BIN)/python -m pytest -n auto --maxprocesses 4 -m '$(PURE)' $(INNER) $(ARGS)
 
 test: $(STAMP)  ## the test-suite, on up to four cores
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)

@@ -20,7 +20,9 @@ from psycopg import sql
 from amplifier_context_core.stores import Durability, MemoryStore, Store, open_store
 
 BACKENDS = ("memory", "jsonl", "sqlite", "postgresql", "redis")
-ALL = os.environ.get("AMPLIFIER_TEST_STORES") == "all"  # `make soak`: each store, each case
+_CHOSEN = os.environ.get("AMPLIFIER_TEST_STORES")
+ALL = _CHOSEN == "all"  # `make soak`: each store, each case
+ONLY_MEMORY = _CHOSEN == "memory"  # `make check`
 SERVERS = {
     "postgresql": ("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test"),
     "redis": ("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15"),
