@@ -55,11 +55,12 @@ def test_the_whole_plan_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.M
     assert "notes.md" in done.output
 
 
-def test_make_targets_and_folders_in_the_readme_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"\bmake ([a-z]+)", README)):
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_make_targets_and_links_of_a_page_exist(name: str) -> None:
+    page, makefile = read(name), read("Makefile")
+    for target in set(re.findall(r"\bmake ([a-z]+)", page)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", page):
         assert (ROOT / link).exists(), link
 
 
@@ -80,8 +81,7 @@ def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
     assert re.search(r"all \S* ?valid|valid", shown)
 
 
-def test_files_named_in_the_architecture_page_exist() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for name in set(re.findall(r"`([a-z_/]+\.py)`", page)):
-        places = [ROOT / "amplifier_context_core" / name, ROOT / name]
-        assert any(place.is_file() for place in places), name
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_and_folders_that_a_page_names_exist(name: str) -> None:
+    for path in set(re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", read(name))):
+        assert any((root / path).exists() for root in (ROOT / "amplifier_context_core", ROOT)), path
