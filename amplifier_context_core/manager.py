@@ -30,9 +30,8 @@ from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import PromptFactory, SystemPrompt
 from .resume import resume, save
 from .stores import MemoryStore, Searchable, Store
-from .transcript.copying import Lent
 from .transcript.redaction import forms_of, holds
-from .transcript.transcript import Entry, Snapshot, seq_of, seqs_of
+from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
 from .view.budget import Budget, model_of, name_of, request_budget
 from .view.compactor import Compactor
@@ -133,7 +132,7 @@ class ContextManager:
             await self._save()
         if entry is None:
             return
-        for call_id in entry.answers:
+        for call_id in entry.answered_ids:
             if call_id in self._pending_summaries:
                 summary = self._pending_summaries.pop(call_id)
                 self.compactor.short_forms.register(entry.seq, call_id, summary)
@@ -258,7 +257,7 @@ class ContextManager:
         Before the first call of another method it is empty. Of a resumed session it may hold the newest messages only:
         reaching for the others raises `NotLoaded` until somebody called `load`.
         """
-        return Lent(self.history.snapshot())
+        return CopyingSnapshot(self.history.snapshot())
 
     @property
     def turn_count(self) -> int:
@@ -326,9 +325,9 @@ class ContextManager:
             if index in history.gap:
                 await self.load()
                 history = self.history.snapshot()
-            if call_id in history[index].answers:
+            if call_id in history[index].answered_ids:
                 return history[index].seq
-            if call_id in history[index].calls:
+            if call_id in history[index].call_ids:
                 break  # the call is there, its result is still to come
         return None
 
@@ -359,13 +358,13 @@ class ContextManager:
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
         try:
-            left, problem = await self.history.erase(
+            left, problem = await self.history.redact(
                 lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
             )
         finally:  # a store may have replaced them, and the answer was lost
             self.compactor.drop_views()
             self.compactor.focus = None
-        gone = {call for entry in left for call in (*entry.calls, *entry.answers)}
+        gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
         self.compactor.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
         for call in [call for call, text in self._pending_summaries.items() if call in gone or holds(text, forms)]:
             del self._pending_summaries[call]
@@ -527,8 +526,8 @@ class ContextManager:
         compactor.tokens_saved = state.tokens_saved
         self.warnings.kinds.update(state.warnings_sent)
         self._pending_summaries.update(state.pending_summaries)
-        self.history.erasures.note(state.erased)
-        self.history.erasures.are_known = True
+        self.history.redactions.note(state.erased)
+        self.history.redactions.are_known = True
 
     def _state(self, counter: TokenCounter) -> SessionState:
         """Return what a resumed session continues from."""
@@ -553,7 +552,7 @@ class ContextManager:
             compactions=compactor.compactions,
             tokens_saved=compactor.tokens_saved,
             warnings_sent=tuple(sorted(self.warnings.kinds)),
-            erased=history.erasures.all(),
+            erased=history.redactions.all(),
         )
 
     async def _save(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import utc_now, with_timestamp
 from amplifier_context_core.messages.tokens import HeuristicTokenCounter, count_message_tokens
 from amplifier_context_core.transcript.transcript import Entry
@@ -18,19 +18,19 @@ def entries_of(session_id: str, of: Iterable[Message], seq: int = 0) -> Iterator
     turn = 0
     for raw in of:
         seq += 1
-        message, reading = read_message(raw)
+        message, info = parse_message(raw)
         now = utc_now()
-        turn += reading.human
+        turn += info.human
         tokens = count_message_tokens(message, counter)
         with_timestamp(message, now)
         yield Entry(
             seq,
             message,
-            reading.role,
+            info.role,
             turn,
-            reading.human,
-            reading.calls,
-            reading.answers,
+            info.human,
+            info.call_ids,
+            info.answered_ids,
             tokens,
             session_id,
             now,

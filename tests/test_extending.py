@@ -151,5 +151,5 @@ NOT_FOR_STRATEGIES = {
     "Segment": {"newest_human"},
     "RenderedMessage": {"without_response_id"},
     "Round": {"holds_loaded_tools"},
-    "Entry": {"id"},
+    "Entry": {"is_redacted"},
 }

@@ -239,7 +239,7 @@ def _texts_of(entries: Iterable[Entry]) -> set[str]:
 
     texts: set[str] = set()
     for entry in entries:
-        if entry.erased is None:
+        if not entry.is_redacted:
             texts.add(text_of(entry.message.get("content")))
             texts.update(arguments_text(call) for call in calls_of(entry.message))
     return texts - {""}

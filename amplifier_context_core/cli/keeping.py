@@ -89,16 +89,16 @@ async def _copy(old: Store, new: Store, name: str) -> int:
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
     """What must be archived for the highest seq ever given not to be given again; mostly nothing."""
-    from ..messages.parsing import read_message
-    from ..transcript.redaction import ERASED
+    from ..messages.parsing import parse_message
+    from ..transcript.redaction import REDACTED_TEXT
     from ..transcript.transcript import Transcript
 
     last = (await store.extent(name)).last_seq
     if not last or last in archived or await store.find(name, [last]):
         return []
-    message, reading = read_message({"role": "system", "content": ERASED})
+    message, info = parse_message({"role": "system", "content": REDACTED_TEXT})
     gone = Transcript.resumed(name, (), (), length=0, last_seq=last - 1)
-    return [gone.draft(message, reading, 1, created="")]
+    return [gone.draft(message, info, 1, created="")]
 
 
 @click.command()

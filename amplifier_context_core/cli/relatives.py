@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..stores.iteration import read_in_batches
 
 if TYPE_CHECKING:
-    from ..history.redactions import Erasures
+    from ..history.redactions import Redactions
     from ..stores import Store
     from ..transcript.transcript import Entry
 
@@ -29,18 +29,18 @@ class Relatives:
     """
 
     def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
-        from ..history.redactions import Erasures
+        from ..history.redactions import Redactions
         from ..transcript.transcript import seq_of
 
         self._store, self._name = store, name
         self._seqs = sorted(seq_of(mark) for mark in marks)
         self._wanted: dict[tuple[str, int], Entry] = {}
         self._times: set[tuple[str, str]] = set()
-        self._erasures: Erasures = Erasures()
+        self._redactions: Redactions = Redactions()
 
     async def read(self) -> list[Entry]:
         """Read the session; returns what is looked for, erased or not."""
-        from ..history.redactions import erasures_of
+        from ..history.redactions import redactions_of
         from ..messages.timestamps import timestamp_of
 
         seqs = set(self._seqs)
@@ -50,8 +50,8 @@ class Relatives:
             everything.append(entry)
         wanted = [entry for entry in everything if entry.seq in seqs]
         self._wanted = {(entry.session_id, entry.seq): entry for entry in wanted}
-        gone = [entry._replace(erased=entry.erased or "") for entry in wanted]
-        self._erasures.note(erasures_of([*everything, *gone]))
+        gone = [entry._replace(redaction_trace=entry.redaction_trace or "") for entry in wanted]
+        self._redactions.note(redactions_of([*everything, *gone]))
         return wanted
 
     async def held_by(self, other: str) -> set[str]:
@@ -65,9 +65,9 @@ class Relatives:
 
     def _is_copy(self, entry: Entry, identity: tuple[str, int]) -> bool:
         ours = self._wanted.get(identity)
-        if ours is None or entry.erased is not None:
+        if ours is None or entry.is_redacted:
             return False
-        return ours.erased is not None or ours.message == entry.message
+        return ours.is_redacted or ours.message == entry.message
 
     async def _was_handed_on(self, other: str) -> bool:
         """True if a session begins with messages of this one, as far as their times tell."""
@@ -78,17 +78,22 @@ class Relatives:
         return any(time and (role, time) in self._times for role, time in times)
 
     async def _echoes_in(self, other: str) -> set[str]:
-        from ..messages.parsing import Reading
-        from ..transcript.alignment import said
+        from ..messages.parsing import MessageInfo
+        from ..transcript.alignment import normalized_content
 
         entries = [entry async for entry in everything_in(self._store, other) if entry.session_id == other]
-        items = [(entry.message, Reading(entry.role, entry.calls, entry.answers, entry.human)) for entry in entries]
+        items = [
+            (entry.message, MessageInfo(entry.role, entry.call_ids, entry.answered_ids, entry.human))
+            for entry in entries
+        ]
         found: set[str] = set()
-        for place, echo in (await self._erasures.echoes(items, by_text=False)).items():
+        for place, echo in (await self._redactions.echoes(items, by_text=False)).items():
             ours, theirs = self._wanted.get((echo.session_id, echo.seq)), entries[place]
             if ours is None:
                 continue
-            if ours.erased is not None or said(ours.message, ours.calls) == said(theirs.message, theirs.calls):
+            if ours.is_redacted or normalized_content(ours.message, ours.call_ids) == normalized_content(
+                theirs.message, theirs.call_ids
+            ):
                 found.add(theirs.mark)
         return found
 

@@ -132,7 +132,7 @@ def quote(text: str, room: int) -> str:
 
 def _facts(round_: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
     results = Results(round_.entries)
-    calls = sum(len(entry.calls) for entry in round_.entries if entry.role == "assistant")
+    calls = sum(len(entry.call_ids) for entry in round_.entries if entry.role == "assistant")
     for entry in round_.entries:
         spoken = _spoken(entry)
         if spoken.strip():
@@ -151,7 +151,7 @@ def _spoken(entry: Entry) -> str:
     """What the message itself says, without the tool results in it."""
     content = entry.message.get("content")
     if isinstance(content, str):
-        return "" if entry.answers else content
+        return "" if entry.answered_ids else content
     return text_of([block for block in blocks_of(entry.message) if block.get("type") != "tool_result"])
 
 

@@ -49,7 +49,7 @@ async def distant_end(history: Snapshot, body: int, budget: int, renderer: Rende
             await asyncio.sleep(0)
     if seen < enough:
         return body
-    while end > body and history[end].answers:
+    while end > body and history[end].answered_ids:
         end -= 1  # a call stays with the results that follow it
     return end
 
@@ -58,12 +58,12 @@ def _least_shown(entry: Entry, renderer: Renderer) -> int:
     """Tokens an entry costs in a view at the least: tool outputs are clipped, or shown as tables."""
     if is_left_out(entry.message):
         return 0
-    if not entry.answers:
+    if not entry.answered_ids:
         return entry.tokens
     text = text_of(entry.message.get("content"))
     if renderer.tables and text[:1] in ("[", "{"):
         return 0  # how small a table is shows only when it is made
-    results = len(entry.answers)
+    results = len(entry.answered_ids)
     within_bytes = entry.tokens * results * renderer.output_bytes // max(4 * len(text), 1)
     return min(entry.tokens, results * renderer.output_limit, within_bytes)
 

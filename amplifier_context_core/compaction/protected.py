@@ -15,7 +15,7 @@ from typing import Any, cast
 import orjson
 
 from ..messages.media import MEDIA_BLOCKS
-from ..messages.parsing import INSTRUCTING, Message, is_signed, json_text, metadata_of
+from ..messages.parsing import SYSTEM_ROLES, Message, is_signed, json_text, metadata_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
@@ -79,7 +79,7 @@ def mark_protected(
 
 def hook_of(segment: Segment) -> str | None:
     """The hook whose notice (a later system message) the segment is; None when it is none."""
-    if segment.round is None or segment.round.head.role not in INSTRUCTING:
+    if segment.round is None or segment.round.head.role not in SYSTEM_ROLES:
         return None
     name = metadata_of(segment.round.head.message).get("hook_name")
     return name if isinstance(name, str) and name else None

@@ -123,12 +123,12 @@ async def _read(
     transcript = Transcript()
     for place, given in enumerate(history):
         messages.append(message_of(given))
-        message, reading = wire_of(messages[-1])
-        transcript.append(transcript.draft(message, reading, 0, created=""))
+        message, info = wire_of(messages[-1])
+        transcript.append(transcript.draft(message, info, 0, created=""))
         if place % _BREATHE == _BREATHE - 1:
             await asyncio.sleep(0)
     entries = transcript.snapshot()
-    rounds = RoundList(entries[entries.leading :])
+    rounds = RoundList(entries[entries.leading_count :])
     recent = len(messages) - keep_recent
     old = [
         entry.seq - 1  # seqs count from 1 here, without a gap
@@ -136,7 +136,7 @@ async def _read(
         if held.last <= recent and not _stays(held, waiting=number >= rounds.closed)
         for entry in held.entries
     ]
-    return messages, entries.leading, sorted(old)
+    return messages, entries.leading_count, sorted(old)
 
 
 def _stays(held: Round, *, waiting: bool) -> bool:

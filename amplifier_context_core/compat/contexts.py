@@ -19,7 +19,7 @@ import orjson
 from ..errors import ConfigError, InvalidMessage, StoreError
 from ..locks import Gate
 from ..messages.parsing import Message as Wire
-from ..messages.parsing import Reading
+from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
 from ..stores import Extent, MemoryStore, Store
@@ -182,7 +182,7 @@ class StoredContext(ContextStore):
             InvalidMessage: one of them is malformed; field and place are named, nothing was stored.
             StoreError: the store refused them; nothing was stored.
         """
-        read: list[tuple[Wire, Reading]] = []
+        read: list[tuple[Wire, MessageInfo]] = []
         for index, message in enumerate(messages):
             try:
                 read.append(wire_of(message))
@@ -269,7 +269,7 @@ class StoredContext(ContextStore):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    async def _write(self, read: list[tuple[Wire, Reading]]) -> None:
+    async def _write(self, read: list[tuple[Wire, MessageInfo]]) -> None:
         tokens = [await measure(message, self._counter) for message, _ in read]
         async with self._gate:
             # Asked anew each time: a call that was cancelled may have been carried out.
@@ -281,10 +281,10 @@ class StoredContext(ContextStore):
                 self._session_id, (), newest, length=len(newest), last_seq=extent.last_seq
             )  # all that new entries need to know of the history is how it ends
             entries: list[Entry] = []
-            for (message, reading), cost in zip(read, tokens, strict=True):
+            for (message, info), cost in zip(read, tokens, strict=True):
                 created = timestamp_of(message) or self._clock()
-                response = response_of(message, None) if reading.role == "assistant" else None
-                entries.append(drafts.draft(message, reading, cost, created=created, response=response))
+                response = response_of(message, None) if info.role == "assistant" else None
+                entries.append(drafts.draft(message, info, cost, created=created, response=response))
                 drafts.append(entries[-1])
             await self._store.append(self._session_id, entries)
             self._newest = (Extent(extent.length + len(entries), drafts.last_seq), entries[-1:])

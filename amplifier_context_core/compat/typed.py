@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from ..errors import InvalidMessage
-from ..messages.parsing import CALL_BLOCKS, Call, Reading, arguments_of, blocks_of, calls_of, copy_message, read_message
+from ..messages.parsing import (
+    CALL_BLOCKS,
+    Call,
+    MessageInfo,
+    arguments_of,
+    blocks_of,
+    calls_of,
+    copy_message,
+    parse_message,
+)
 from ..messages.parsing import Message as Wire
 from .blocks import (
     USE_KEYS,
@@ -70,7 +79,7 @@ class Message:
         Raises:
             InvalidMessage: it is none; the field is named.
         """
-        wire, _ = read_message(raw)
+        wire, _ = parse_message(raw)
         made = cls.__new__(cls)
         made.role, made.content, made.extra = _typed(wire)
         made._wire = wire
@@ -114,13 +123,13 @@ def message_of(given: Message | Mapping[str, Any]) -> Message:
     return given if isinstance(given, Message) else Message.from_dict(given)
 
 
-def wire_of(given: Message | Mapping[str, Any]) -> tuple[Wire, Reading]:
+def wire_of(given: Message | Mapping[str, Any]) -> tuple[Wire, MessageInfo]:
     """A typed message or a dict, as the core stores it, and what it says of itself.
 
     Raises:
         InvalidMessage: it is neither, or a malformed one.
     """
-    return read_message(given.to_dict() if isinstance(given, Message) else given)
+    return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
 def _listed(content: object) -> list[ContentBlock]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..futures import resolve
 from ..locks import Gate
-from ..messages.parsing import Message, Reading
+from ..messages.parsing import Message, MessageInfo
 from ..messages.usage import Response
 from ..transcript.transcript import Entry
 
@@ -26,7 +26,7 @@ class Addition:
     """One of them; `landed` tells the caller, on his own event loop."""
 
     message: Message
-    reading: Reading
+    info: MessageInfo
     tokens: int
     asked: str | None
     heard: Response | None

@@ -16,19 +16,18 @@ from ..errors import InvalidMessage, NotErased, NotLoaded, StoreError
 from ..locks import Gate
 from ..messages import count_cache
 from ..messages.hashing import content_hash
-from ..messages.parsing import Message, read_message
+from ..messages.parsing import Message, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
-from ..transcript.alignment import Alignment, Incoming
-from ..transcript.copying import lent
+from ..transcript.alignment import Alignment
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix
 from ..transcript.provenance import response_of
-from ..transcript.transcript import Entry, Snapshot, Transcript, is_finished, same_entries
+from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import Addition, Additions, land
-from .redactions import Erasures, erasures_of
+from .redactions import Redactions, redactions_of
 from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class History:
         stamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
-        self.erasures = Erasures()
+        self.redactions = Redactions()
         self._kept = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self._counter = counter
         self._observers = observers
@@ -104,7 +103,7 @@ class History:
             shown: entries that were read by seq, for the checkpoints show them.
         """
         self._kept.begin(transcript, shown)
-        self.erasures.are_known = not transcript.last_seq  # or a checkpoint says which they are
+        self.redactions.are_known = not transcript.last_seq  # or a checkpoint says which they are
         self.interrupted = interrupted
         self._replay.stop()
         if len(transcript):
@@ -177,10 +176,10 @@ class History:
             InvalidMessage: it cannot be stored; the field is named.
             StoreError: the store refused it; it is not part of the history.
         """
-        message, reading = read_message(raw)
+        message, info = parse_message(raw)
         tokens = await measure(message, await self._counter())
         landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        return await self._additions.add(Addition(message, reading, tokens, asked, heard, landed))
+        return await self._additions.add(Addition(message, info, tokens, asked, heard, landed))
 
     async def set(self, messages: object) -> bool:
         """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
@@ -204,20 +203,20 @@ class History:
         """Take the unfinished current exchange out of the history; returns what was taken."""
         return await self.unbroken(self._interrupt())
 
-    async def erase(
+    async def redact(
         self, which: Callable[[Entry], bool], *, trace: bool = True
     ) -> tuple[list[Entry], NotErased | None]:
         """Erase what entries say, here and in the store, its archive included.
 
         Args:
             which: picks them, of the history and of the archive.
-            trace: keep what their echoes are recognised by without a timestamp, see `erasures`.
+            trace: keep what their echoes are recognised by without a timestamp, see `redactions`.
 
         Returns:
             What stayed behind, also of entries that were erased before; and why the store has not erased yet what
             they said. The next call finishes that, whatever it picks.
         """
-        return await self.unbroken(self._erase(which, trace))
+        return await self.unbroken(self._redact(which, trace))
 
     async def finish(self) -> None:
         """Wait for work that was begun and whose callers were cancelled."""
@@ -274,16 +273,16 @@ class History:
                     self._landed((addition,))
                     continue
                 addition.entry = None
-            if timestamp_of(addition.message) and (self._replay.is_expected or self.erasures):
-                await self._leave_erased(addition)
-            if self._replay.is_expected and await self._replay.matches(addition.message, addition.reading):
+            if timestamp_of(addition.message) and (self._replay.is_expected or self.redactions):
+                await self._leave_redacted(addition)
+            if self._replay.is_expected and await self._replay.matches(addition.message, addition.info):
                 land((addition,))
                 continue
-            if addition.reading.human and self._cancelled:
+            if addition.info.human and self._cancelled:
                 await self._append(drafted)
                 drafted = []
                 await self._settle()
-            if addition.reading.human:
+            if addition.info.human:
                 self._replay.on_human_message()
             before = drafted[-1].entry if drafted else None
             addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
@@ -291,18 +290,18 @@ class History:
         await self._append(drafted)
 
     def _draft(self, addition: Addition, turn: int) -> Entry:
-        message, reading = addition.message, addition.reading
+        message, info = addition.message, addition.info
         now = self._clock()
         created = timestamp_of(message) or now
-        asks = reading.role == "assistant"
+        asks = info.role == "assistant"
         return self._transcript.draft(
             self._stamp(message, now),
-            reading,
+            info,
             addition.tokens,
             created=min(addition.asked or created, created) if asks else created,
             completed=created,
             response=response_of(message, addition.heard) if asks else None,
-            turn=turn + 1 if reading.human else turn,
+            turn=turn + 1 if info.human else turn,
         )
 
     async def _append(self, drafted: Sequence[Addition]) -> None:
@@ -336,35 +335,37 @@ class History:
             await self._kept.clear()
             self._forget_turns()
 
-    async def _erase(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
+    async def _redact(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
         counter = await self._counter()
         async with self._gate:
             await self._kept.rejoin()
             await self._kept.load()
-            await self._any_erased()
+            await self._any_redacted()
             everything = [*await self._kept.archived(), *self._transcript.snapshot()]
-            known = {entry.seq: entry for entry in everything if which(entry) or entry.seq in self.erasures.unfinished}
-            left = await self.erasures.erase(known.values(), counter, trace=trace)
+            known = {
+                entry.seq: entry for entry in everything if which(entry) or entry.seq in self.redactions.unfinished
+            }
+            left = await self.redactions.redact(known.values(), counter, trace=trace)
             problem = await self._kept.rewrite(left)
-            self.erasures.note(erasures_of([*everything, *left]))
-            self.erasures.unfinished = frozenset(known) if problem else frozenset()
+            self.redactions.note(redactions_of([*everything, *left]))
+            self.redactions.unfinished = frozenset(known) if problem else frozenset()
             return left, problem
 
-    async def _any_erased(self) -> bool:
+    async def _any_redacted(self) -> bool:
         """True if entries of this session were erased. What is not remembered of them is read from the store."""
-        if not self.erasures.are_known:
-            self.erasures.note(erasures_of([*await self._kept.archived(), *self._transcript.snapshot()]))
-            self.erasures.are_known = True
-        return bool(self.erasures)
+        if not self.redactions.are_known:
+            self.redactions.note(redactions_of([*await self._kept.archived(), *self._transcript.snapshot()]))
+            self.redactions.are_known = True
+        return bool(self.redactions)
 
-    async def _leave_erased(self, addition: Addition) -> None:
+    async def _leave_redacted(self, addition: Addition) -> None:
         """If a message is added that was erased (a host replays its own transcript), leave it erased."""
-        if await self._any_erased():
-            item = (addition.message, addition.reading)
+        if await self._any_redacted():
+            item = (addition.message, addition.info)
             entries = () if self._transcript.gap else self._transcript.snapshot()
-            (left,) = await self.erasures.without_echoes([item], entries, by_text=False)
+            (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
             if left is not item:
-                addition.message, addition.reading = left
+                addition.message, addition.info = left
                 addition.tokens = await measure(addition.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:
@@ -390,8 +391,8 @@ class History:
             left = stored[same:]
             found = await align_off_loop(left, rest)
             new = [item for item in found.order if not isinstance(item, Entry)]
-            if new and await self._any_erased():
-                known = await self.erasures.without_echoes(new, stored)
+            if new and await self._any_redacted():
+                known = await self.redactions.without_echoes(new, stored)
                 instead = {id(item): other for item, other in zip(new, known, strict=True)}
                 rest = [instead.get(id(item), item) for item in rest]
                 found = await align_off_loop(left, rest)
@@ -431,11 +432,11 @@ class History:
             await self._kept.load()
             return self._transcript.current_turn()
 
-    async def _read_all(self, incoming: Sequence[object], start: int) -> list[Incoming]:
-        read: list[Incoming] = []
+    async def _read_all(self, incoming: Sequence[object], start: int) -> list[ParsedMessage]:
+        read: list[ParsedMessage] = []
         for index in range(start, len(incoming)):
             try:
-                read.append(read_message(incoming[index]))
+                read.append(parse_message(incoming[index]))
             except InvalidMessage as problem:
                 field, _, rest = str(problem).partition(": ")
                 raise InvalidMessage(
@@ -454,22 +455,22 @@ class History:
                 order.append(item)
                 kept += 1
                 continue
-            message, reading = item
+            message, info = item
             turn = order[-1].turn if order else 0
             now = self._clock()
             entry = self._transcript.draft(
                 self._stamp(message, now),
-                reading,
+                info,
                 await self._count(message),
                 created=timestamp_of(message) or now,
-                response=response_of(message, None) if reading.role == "assistant" else None,
-                turn=turn + 1 if reading.human else turn,
+                response=response_of(message, None) if info.role == "assistant" else None,
+                turn=turn + 1 if info.human else turn,
             )
             order.append(entry)
             fresh.append(entry)
             if number % _BREATHE == _BREATHE - 1:
                 await asyncio.sleep(0)
-        keep = same + same_entries(stored[same:], order[same:])
+        keep = same + common_prefix_length(stored[same:], order[same:])
         if keep == len(stored):  # nothing but additions at the end
             await self._kept.append(fresh)
         else:
@@ -492,7 +493,7 @@ class History:
     def _tell_appended(self, entry: Entry) -> None:
         if self._observers.watch("amplifier_context_appended"):
             # Lent, for an observer watches: it may not rewrite history.
-            self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=lent(entry))
+            self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
 
     def _forget_turns(self) -> None:
         self.interrupted = frozenset()

@@ -19,13 +19,16 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from ..futures import in_thread
-from ..messages.parsing import metadata_of, read_message
+from ..messages.parsing import ParsedMessage, metadata_of, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter
-from ..transcript.alignment import Incoming, said
-from ..transcript.redaction import erased, erased_message, is_erased
+from ..transcript.alignment import normalized_content
+from ..transcript.redaction import is_redacted, redacted, redacted_message
 from ..transcript.transcript import Entry
 
 log = logging.getLogger(__name__)
@@ -46,15 +49,15 @@ _MOST = 128  # texts compared with traces in one call: some 40 seconds of a thre
 
 
 @dataclass(frozen=True, slots=True)
-class Erasure:
+class Redaction:
     """One erased entry.
 
     Attributes:
         session_id: the session it came from; with `seq` its identity, in forks too.
         seq: its seq there.
         role: of its message.
-        calls: ids of the calls it made.
-        answers: ids of the calls it answered.
+        call_ids: ids of the calls it made.
+        answered_ids: ids of the calls it answered.
         timestamp: of its message, ISO 8601; empty if it had none.
         trace: hash of what it said, see `trace_of`; empty where none is kept.
         shares_time: another entry of the same kind has the same timestamp.
@@ -63,8 +66,8 @@ class Erasure:
     session_id: str
     seq: int
     role: str
-    calls: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
+    call_ids: Annotated[tuple[str, ...], Field(alias="calls")] = ()
+    answered_ids: Annotated[tuple[str, ...], Field(alias="answers")] = ()
     timestamp: str = ""
     trace: str = ""
     shares_time: bool = False
@@ -72,28 +75,28 @@ class Erasure:
     @property
     def kind(self) -> Kind:
         """What it has in common with its echo, at least."""
-        return self.role, self.calls, self.answers
+        return self.role, self.call_ids, self.answered_ids
 
 
-def erasures_of(entries: Iterable[Entry]) -> list[Erasure]:
+def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
     """Return what is remembered of the erased ones among all entries of a session, archived ones included.
 
     Of entries of the same seq the last one counts.
     """
     known = {entry.seq: entry for entry in entries}.values()
-    if all(entry.erased is None for entry in known):
+    if all(not entry.is_redacted for entry in known):
         return []
     times = Counter(_identity(entry) for entry in known)
-    found: list[Erasure] = []
+    found: list[Redaction] = []
     for entry in known:
-        if entry.erased is not None:
+        if entry.redaction_trace is not None:
             kind, timestamp = _identity(entry)
             shares_time = times[kind, timestamp] > 1
-            found.append(Erasure(entry.session_id, entry.seq, *kind, timestamp, entry.erased, shares_time))
+            found.append(Redaction(entry.session_id, entry.seq, *kind, timestamp, entry.redaction_trace, shares_time))
     return found
 
 
-class Erasures:
+class Redactions:
     """All that were erased in one session.
 
     Attributes:
@@ -104,21 +107,21 @@ class Erasures:
     def __init__(self) -> None:
         self.are_known = False
         self.unfinished: frozenset[int] = frozenset()
-        self._by_identity: dict[tuple[str, int], Erasure] = {}
+        self._by_identity: dict[tuple[str, int], Redaction] = {}
         self._hashes: dict[tuple[bytes, str], str] = {}  # trace, by digest of the text and salt with cost
 
     def __bool__(self) -> bool:
         return bool(self._by_identity)
 
-    def all(self) -> tuple[Erasure, ...]:
+    def all(self) -> tuple[Redaction, ...]:
         """Return all that were noted."""
         return tuple(self._by_identity.values())
 
-    def note(self, erasures: Iterable[Erasure]) -> None:
+    def note(self, redactions: Iterable[Redaction]) -> None:
         """Remember these; of the same entry the last one counts."""
-        self._by_identity.update(((one.session_id, one.seq), one) for one in erasures)
+        self._by_identity.update(((one.session_id, one.seq), one) for one in redactions)
 
-    async def erase(self, entries: Collection[Entry], counter: TokenCounter, *, trace: bool) -> list[Entry]:
+    async def redact(self, entries: Collection[Entry], counter: TokenCounter, *, trace: bool) -> list[Entry]:
         """Return what stays behind of entries. Note it once the store has it.
 
         Args:
@@ -127,24 +130,24 @@ class Erasures:
             trace: keep traces, where ids alone do not identify an entry; without, those of these entries go.
         """
         texts = {
-            entry.seq: said(entry.message, entry.calls)
+            entry.seq: normalized_content(entry.message, entry.call_ids)
             for entry in entries
-            if trace and entry.erased is None and not _is_named((entry.role, entry.calls, entry.answers))
+            if trace and not entry.is_redacted and not _is_named((entry.role, entry.call_ids, entry.answered_ids))
         }
         known = next((found for one in self.all() if (found := settings_of(one.trace))), None)
         salt = known[0] if known else secrets.token_bytes(_SALT)
         traces = await in_thread(lambda: {text: trace_of(text, salt) for text in set(texts.values())})
         left: list[Entry] = []
         for entry in entries:
-            if entry.erased is None:
-                left.append(erased(entry, counter, traces.get(texts.get(entry.seq, b""), "")))
+            if not entry.is_redacted:
+                left.append(redacted(entry, counter, traces.get(texts.get(entry.seq, b""), "")))
             else:
-                left.append(entry if trace else entry._replace(erased=""))
+                left.append(entry if trace else entry._replace(redaction_trace=""))
         return left
 
     async def without_echoes(
-        self, items: Sequence[Incoming], entries: Sequence[Entry], *, by_text: bool = True
-    ) -> list[Incoming]:
+        self, items: Sequence[ParsedMessage], entries: Sequence[Entry], *, by_text: bool = True
+    ) -> list[ParsedMessage]:
         """Return messages that match no entry, with what stays behind in place of those that are echoes.
 
         Args:
@@ -155,32 +158,32 @@ class Erasures:
         echoes = await self.echoes(items, by_text=by_text)
         if not echoes:
             return list(items)
-        behind = {(entry.session_id, entry.seq): entry for entry in entries if entry.erased is not None}
+        behind = {(entry.session_id, entry.seq): entry for entry in entries if entry.is_redacted}
         left = list(items)
         for place, echo in echoes.items():
-            message, reading = items[place]
+            message, info = items[place]
             entry = behind.get((echo.session_id, echo.seq))
             if entry is not None:
                 message = entry.message
             else:
-                message = erased_message(message, human=reading.human)
+                message = redacted_message(message, human=info.human)
                 if echo.timestamp:
                     message["metadata"] = {**metadata_of(message), "timestamp": echo.timestamp}
-            left[place] = read_message(message)
+            left[place] = parse_message(message)
         return left
 
-    async def echoes(self, items: Sequence[Incoming], *, by_text: bool) -> dict[int, Erasure]:
+    async def echoes(self, items: Sequence[ParsedMessage], *, by_text: bool) -> dict[int, Redaction]:
         """Return which messages are echoes, by place, and of what; see `without_echoes`."""
-        remembered: dict[Kind, list[Erasure]] = {}
+        remembered: dict[Kind, list[Redaction]] = {}
         for one in self.all():
             remembered.setdefault(one.kind, []).append(one)
         alike: dict[tuple[Kind, str], list[int]] = {}
-        for place, (message, reading) in enumerate(items):
-            kind = (reading.role, reading.calls, reading.answers)
-            if kind in remembered and not is_erased(message):
+        for place, (message, info) in enumerate(items):
+            kind = (info.role, info.call_ids, info.answered_ids)
+            if kind in remembered and not is_redacted(message):
                 alike.setdefault((kind, timestamp_of(message) or ""), []).append(place)
-        found: dict[int, Erasure] = {}
-        doubtful: list[tuple[int, list[Erasure]]] = []
+        found: dict[int, Redaction] = {}
+        doubtful: list[tuple[int, list[Redaction]]] = []
         for (kind, timestamp), places in alike.items():
             by_ids = _is_named(kind)
             named = [one for one in remembered[kind] if timestamp and one.timestamp == timestamp]
@@ -195,16 +198,16 @@ class Erasures:
         return found | await self._by_trace(items, [one for one in doubtful if one[0] not in found])
 
     async def _by_trace(
-        self, items: Sequence[Incoming], doubtful: Sequence[tuple[int, list[Erasure]]]
-    ) -> dict[int, Erasure]:
+        self, items: Sequence[ParsedMessage], doubtful: Sequence[tuple[int, list[Redaction]]]
+    ) -> dict[int, Redaction]:
         """Of these messages, those that say what one of their candidates said."""
         traced = [(place, some) for place, some in doubtful if any(one.trace for one in some)]
         if len(traced) > _MOST:
             left = len(traced) - _MOST
             log.warning("%d new messages were not compared with what was erased: too many at once", left)
-        found: dict[int, Erasure] = {}
+        found: dict[int, Redaction] = {}
         for place, candidates in traced[:_MOST]:
-            text = said(items[place][0], items[place][1].calls)
+            text = normalized_content(items[place][0], items[place][1].call_ids)
             for one in candidates:
                 if text and await self._is_trace_of(one.trace, text):
                     found[place] = one
@@ -248,7 +251,7 @@ def settings_of(trace: str) -> tuple[bytes, Cost] | None:
 
 
 def _identity(entry: Entry) -> tuple[Kind, str]:
-    return (entry.role, entry.calls, entry.answers), timestamp_of(entry.message) or ""
+    return (entry.role, entry.call_ids, entry.answered_ids), timestamp_of(entry.message) or ""
 
 
 def _is_named(kind: Kind) -> bool:

@@ -114,7 +114,7 @@ class StoredTranscript:
         around = [*entries[: gap.start - first], *entries[len(entries) - (last - gap.stop) :]]
         extent = await self._store.extent(self.session_id)
         if _seqs(around) == _seqs(outer) and len(inner) == len(gap) and extent.length == length:
-            self.transcript.fill(inner)
+            self.transcript.fill_gap(inner)
             self._single = {}
         else:
             _, unstored = await self._join()

@@ -1,7 +1,7 @@
 """Reading the kernel's message dicts without loss.
 
 A message arrives as any JSON object that hosts, loops and providers have been seen to store (KERNEL.md lists the
-shapes). `read_message` takes it in once: an isolated copy, and a `Reading` of what the rest of the core needs to
+shapes). `parse_message` takes it in once: an isolated copy, and a `MessageInfo` of what the rest of the core needs to
 know (role, calls made, calls answered, whether a human wrote it). History keeps what it was given; shapes that
 providers refuse are mended in the view. Only two code units that stand for one character become that character, for
 they do in every store.
@@ -24,7 +24,7 @@ from ..errors import InvalidMessage
 Message = dict[str, Any]
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool"})
-INSTRUCTING = frozenset({"system", "developer"})
+SYSTEM_ROLES = frozenset({"system", "developer"})
 CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks of text no human wrote
@@ -57,23 +57,26 @@ class Result(NamedTuple):
     name: str | None = None
 
 
-class Reading(NamedTuple):
+class MessageInfo(NamedTuple):
     """What a message says about itself.
 
     Attributes:
         role: one of ROLES.
-        calls: ids of the tool calls it makes, in order, each once per mention of the provider.
-        answers: ids of the tool calls it answers, in order.
+        call_ids: ids of the tool calls it makes, in order.
+        answered_ids: ids of the tool calls that it answers, in order.
         human: a human wrote it (KERNEL.md: not every ``role: user`` is).
     """
 
     role: str
-    calls: tuple[str, ...]
-    answers: tuple[str, ...]
+    call_ids: tuple[str, ...]
+    answered_ids: tuple[str, ...]
     human: bool
 
 
-def read_message(raw: object) -> tuple[Message, Reading]:
+ParsedMessage = tuple[Message, MessageInfo]
+
+
+def parse_message(raw: object) -> ParsedMessage:
     """Check a message and copy it, so that nothing the caller does later reaches history.
 
     Raises:
@@ -100,7 +103,7 @@ def read_message(raw: object) -> tuple[Message, Reading]:
         raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
     # A call id may stand in a content block and in `tool_calls`: one call. Twice in one list: two calls.
     calls = tuple(call.id for call in calls_of(message)) if in_blocks or message.get("tool_calls") else ()
-    return message, Reading(role, calls, answers, is_human(message))
+    return message, MessageInfo(role, calls, answers, is_human(message))
 
 
 def calls_of(message: Message) -> Iterator[Call]:

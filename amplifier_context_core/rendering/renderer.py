@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import orjson
+from pydantic import Field
 
 from ..messages.parsing import (
     CALL_BLOCKS,
@@ -74,14 +75,15 @@ class RenderedMessage:
         tokens: its cost.
         seq: the entry it shows; 0 for text no entry holds (a chapter, the opening line).
         provider: who wrote it, where known: thinking is kept for that provider only.
-        answers: of a result whose call is sent under another id than it is stored under, the stored one; else empty.
+        stored_call_id: of a result whose call is sent under another id than it is stored under, the stored id; else
+            empty.
     """
 
     message: Message
     tokens: int
     seq: int = 0
     provider: str | None = None
-    answers: str = ""
+    stored_call_id: Annotated[str, Field(alias="answers")] = ""
 
     def without_response_id(self) -> RenderedMessage:
         """Return it without the handle of what the server still holds; the same object when it has none."""
@@ -133,7 +135,7 @@ class Renderer:
     def claim(self, entry: Entry) -> None:
         """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
         if entry.role == "assistant":
-            for index, call in enumerate(entry.calls):
+            for index, call in enumerate(entry.call_ids):
                 for name in _names(entry, index, call):
                     if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
                         break
@@ -156,16 +158,16 @@ class Renderer:
         results = Results(entries)
         short_forms = ResultSummaries(self.summaries)
         for entry in entries:
-            if entry.role == "assistant" and entry.calls:
+            if entry.role == "assistant" and entry.call_ids:
                 shown.extend(self._calls(entry, results, short_forms, mends))
-            elif not entry.answers:
+            elif not entry.answered_ids:
                 shown.extend(self._said(entry, mends))
         for entry, result in results.left():  # not taken by a call of this round: orphans
             mends.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
             own = entry.role == "tool" and entry.message.get("tool_call_id")
-            if entry.answers and not own and not (entry.role == "assistant" and entry.calls):
+            if entry.answered_ids and not own and not (entry.role == "assistant" and entry.call_ids):
                 shown.extend(self._said(entry, mends))
         return RenderedRound(tuple(shown), tuple(mends))
 
@@ -190,7 +192,7 @@ class Renderer:
         shown = [self._assistant(entry, calls, wire_ids)]
         for wire, call, found in answers:
             result = self._result(found, wire, call, short_forms, mends) if found else self._stand_in(entry, wire, call)
-            shown.append(result if wire == call.id else replace(result, answers=well_formed(call.id)))
+            shown.append(result if wire == call.id else replace(result, stored_call_id=well_formed(call.id)))
         return shown
 
     def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> RenderedMessage:
@@ -280,7 +282,7 @@ class Renderer:
 
     def _weight(self, text: str, entry: Entry) -> int:
         """Tokens of a result. A message with several is measured as a whole: each has its share of that, about."""
-        if len(entry.answers) <= 1:
+        if len(entry.answered_ids) <= 1:
             return entry.tokens
         if entry.seq not in self._sizes:
             self._sizes[entry.seq] = utf8_size(text_of(entry.message.get("content")))
@@ -306,14 +308,14 @@ class Renderer:
         message.pop("tool_calls", None)
         if "name" in message and message["name"] != entry.message["name"] and not by_tool:
             mends.append(f"{entry.mark}: {_RENAMED}")
-        if entry.calls:  # an assistant's would have been rendered as calls
+        if entry.call_ids:  # an assistant's would have been rendered as calls
             mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
             content, changed = calls_in_words(content, list(calls_of(entry.message))), True
         content, moved = thinking_in_place(content, calls=False)
         changed = changed or moved
         if only_thinking(content):
             content = ""
-        if not content and entry.answers:
+        if not content and entry.answered_ids:
             return []  # nothing but results
         if by_tool:
             mends.append(f"{entry.mark}: what a tool says is shown as a note")

@@ -57,7 +57,7 @@ class Round:
     @property
     def is_tool_round(self) -> bool:
         """Does it make tool calls (as an assistant)?"""
-        return self.head.role == "assistant" and bool(self.head.calls)
+        return self.head.role == "assistant" and bool(self.head.call_ids)
 
     @property
     def is_human(self) -> bool:
@@ -178,7 +178,7 @@ class RoundList:
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []
-        for call in entry.answers:
+        for call in entry.answered_ids:
             waiting = self._open.get(call)
             if waiting:
                 homes.append((waiting.pop(), call))
@@ -246,11 +246,11 @@ class RoundList:
 
 def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
     """The calls an assistant's message leaves open: those it does not answer itself."""
-    if not entry.calls or entry.role != "assistant":
+    if not entry.call_ids or entry.role != "assistant":
         return ()
-    own = Counter(entry.answers)
+    own = Counter(entry.answered_ids)
     own.subtract(call for _, call in homes)
-    return _without(entry.calls, own)
+    return _without(entry.call_ids, own)
 
 
 def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:

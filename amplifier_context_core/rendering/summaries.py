@@ -37,7 +37,7 @@ class ResultSummaries:
         """
         registered = self._registered.get(entry.seq, {})
         candidates = [registered.get(call_id), metadata_of(entry.message).get("compact_summary")]
-        if len(entry.answers) == 1:  # the id it is sent under may differ from the one it has
+        if len(entry.answered_ids) == 1:  # the id it is sent under may differ from the one it has
             candidates.extend(registered.values())
         if entry.seq not in self._own:
             self._own[entry.seq] = _brought(entry)

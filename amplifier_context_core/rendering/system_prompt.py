@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ..errors import ContextError
-from ..messages.parsing import INSTRUCTING, metadata_of
+from ..messages.parsing import SYSTEM_ROLES, metadata_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..transcript.transcript import Snapshot
 from .renderer import RenderedMessage, Renderer, scrub
@@ -33,7 +33,7 @@ class SystemPrompt:
         """
         stored: list[RenderedMessage] = []
         for entry in history:
-            if entry.role not in INSTRUCTING:
+            if entry.role not in SYSTEM_ROLES:
                 break
             replaced = self.factory and entry.role == "system" and metadata_of(entry.message).get("source") != "hook"
             if not replaced:

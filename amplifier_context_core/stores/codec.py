@@ -14,7 +14,7 @@ from typing import Any, cast
 import orjson
 
 from ..errors import InvalidMessage, StoreError
-from ..messages.parsing import Message, read_message
+from ..messages.parsing import Message, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.usage import Response, Usage
 from ..transcript.transcript import Entry
@@ -48,8 +48,8 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
         if response.usage is not None:
             told["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
         extra["response"] = {name: value for name, value in told.items() if value is not None}
-    if entry.erased is not None:
-        extra["erased"] = entry.erased
+    if entry.is_redacted:
+        extra["erased"] = entry.redaction_trace
     return extra
 
 
@@ -62,7 +62,7 @@ def decode_entry(
         StoreError: the message cannot be read: it is damaged.
     """
     try:
-        read, reading = read_message(loads(message))
+        read, info = parse_message(loads(message))
     except (ValueError, InvalidMessage, RecursionError) as problem:
         raise StoreError(f"m{seq} of session {session_id!r} is damaged ({type(problem).__name__})") from None
     told = extra or {}
@@ -73,11 +73,11 @@ def decode_entry(
     return Entry(
         seq,
         read,
-        reading.role,
+        info.role,
         turn,
-        reading.human,
-        reading.calls,
-        reading.answers,
+        info.human,
+        info.call_ids,
+        info.answered_ids,
         tokens,
         _text(told.get("session_id")) or session_id,
         created,

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ..messages.parsing import (
-    INSTRUCTING,
+    SYSTEM_ROLES,
     Call,
     Message,
-    Reading,
+    MessageInfo,
+    ParsedMessage,
     arguments_of,
     blocks_of,
     calls_of,
@@ -32,7 +33,7 @@ from .transcript import Entry
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
 # Metadata that decides how a message is shown: a host that changes it means an edit.
-_TELLING = (
+_SEMANTIC_METADATA = (
     "pinned",
     "ephemeral",
     "source",
@@ -42,7 +43,6 @@ _TELLING = (
 )
 
 Key = tuple[object, ...]
-Incoming = tuple[Message, Reading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Alignment:
         changed: is it anything but what is stored?
     """
 
-    order: list[Entry | Incoming]
+    order: list[Entry | ParsedMessage]
     changed: bool
 
 
-def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
+def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
     """Line up messages with entries by role, call ids and normalised content, in order.
 
     Stored system and developer messages that a filter left out stay where they are, unless nothing else matches or,
@@ -68,39 +68,39 @@ def align(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
         return Alignment(list(incoming), bool(incoming))
     pairs = _pairs(stored, incoming)
     partner = dict(pairs)
-    spoken = [index for index, entry in enumerate(stored) if entry.role not in INSTRUCTING]
+    spoken = [index for index, entry in enumerate(stored) if entry.role not in SYSTEM_ROLES]
     filtered = not spoken or any(index in partner for index in spoken)
     leading = 0
-    while leading < len(stored) and stored[leading].role in INSTRUCTING:
+    while leading < len(stored) and stored[leading].role in SYSTEM_ROLES:
         leading += 1
     taken = {theirs for _, theirs in pairs}
     own_lead = False
-    for index, (_, reading) in enumerate(incoming):
-        if reading.role not in INSTRUCTING:
+    for index, (_, info) in enumerate(incoming):
+        if info.role not in SYSTEM_ROLES:
             break
         own_lead = own_lead or index not in taken
-    order: list[Entry | Incoming] = []
+    order: list[Entry | ParsedMessage] = []
     position = 0
     for index, entry in enumerate(stored):
         if index in partner:
             order.extend(incoming[position : partner[index]])
             order.append(entry)
             position = partner[index] + 1
-        elif entry.role in INSTRUCTING and filtered and incoming and not (index < leading and own_lead):
+        elif entry.role in SYSTEM_ROLES and filtered and incoming and not (index < leading and own_lead):
             order.append(entry)
     order.extend(incoming[position:])
     changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
     return Alignment(order, changed)
 
 
-def same_message(entry: Entry, message: Message, reading: Reading) -> bool:
+def same_message(entry: Entry, message: Message, info: MessageInfo) -> bool:
     """Is it the same message, as far as a host's filters leave that visible?"""
     if entry.message == message:
         return True
-    return _key(entry.message, entry.role, entry.calls, entry.answers) == _key_in((message, reading))
+    return _key(entry.message, entry.role, entry.call_ids, entry.answered_ids) == _key_in((message, info))
 
 
-def said(message: Message, calls: tuple[str, ...]) -> bytes:
+def normalized_content(message: Message, calls: tuple[str, ...]) -> bytes:
     """Return what a message says, whatever a host's filters leave out: text, arguments of calls, other blocks.
 
     Args:
@@ -114,9 +114,9 @@ def said(message: Message, calls: tuple[str, ...]) -> bytes:
     return json_text(parts).encode() if any(parts) else b""
 
 
-def _key_in(item: Incoming) -> Key:
-    message, reading = item
-    return _key(message, reading.role, reading.calls, reading.answers)
+def _key_in(item: ParsedMessage) -> Key:
+    message, info = item
+    return _key(message, info.role, info.call_ids, info.answered_ids)
 
 
 def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
@@ -126,7 +126,7 @@ def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str
         calls,
         answers,
         *_content(message, calls),
-        tuple((name, json_text(metadata[name])) for name in _TELLING if metadata.get(name) is not None),
+        tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None),
     )
 
 
@@ -153,9 +153,9 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _pairs(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> list[tuple[int, int]]:
+def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[tuple[int, int]]:
     """Pairs of the same message, rising on both sides: first those of the same time, between them those of any."""
-    ours = [_key(entry.message, entry.role, entry.calls, entry.answers) for entry in stored]
+    ours = [_key(entry.message, entry.role, entry.call_ids, entry.answered_ids) for entry in stored]
     theirs = [_key_in(item) for item in incoming]
     anchors = _matches(
         [(*key, timestamp_of(entry.message)) for key, entry in zip(ours, stored, strict=True)],

@@ -11,9 +11,9 @@ from typing import cast
 
 from ..errors import InvalidMessage
 from ..futures import in_thread
-from ..messages.parsing import INSTRUCTING, Message, Reading, read_message
+from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
-from .alignment import Alignment, Incoming, align, same_message
+from .alignment import Alignment, align, same_message
 from .transcript import Entry, Snapshot
 
 _BREATHE = 500  # messages compared in between two breaths of the event loop
@@ -31,18 +31,18 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
         entry = stored[place]
         if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
             heard += 1
-        elif entry.role not in INSTRUCTING or entry.erased is not None:  # an erased one may have an echo here
+        elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # an erased one may have an echo here
             break
         place += 1
         if place % _BREATHE == 0:
             await asyncio.sleep(0)
     if heard == len(incoming) and heard:
-        while place < len(stored) and stored[place].role in INSTRUCTING:
+        while place < len(stored) and stored[place].role in SYSTEM_ROLES:
             place += 1
     return (place, heard) if heard else (0, 0)
 
 
-async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[Incoming]) -> Alignment:
+async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
     """Line up a list with entries; a long one in a thread."""
     small = len(stored) + len(incoming) <= _BREATHE
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
@@ -53,7 +53,7 @@ def _is_filtered(entry: Entry, raw: object) -> bool:
     if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:
         return False
     try:
-        return same_message(entry, *read_message(cast(object, raw)))
+        return same_message(entry, *parse_message(cast(object, raw)))
     except InvalidMessage:
         return False
 
@@ -94,7 +94,7 @@ class ReplayDetector:
         """None is expected any more."""
         self._next, self._begins = None, False
 
-    async def matches(self, message: Message, reading: Reading) -> bool:
+    async def matches(self, message: Message, info: MessageInfo) -> bool:
         """Is it one of the history's next messages?
 
         Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one. But for
@@ -103,7 +103,7 @@ class ReplayDetector:
         stamp = timestamp_of(message)
         history = self._history()
         if stamp is None:
-            return self._begins and reading.role in INSTRUCTING and _begins_with(history, message, reading)
+            return self._begins and info.role in SYSTEM_ROLES and _begins_with(history, message, info)
         first = self._next or 0
         for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
             if place in history.gap:
@@ -112,19 +112,19 @@ class ReplayDetector:
                 await self._load()  # the host replays all of it, so all of it is needed
                 history = self._history()
             entry = history[place]
-            if stamp == timestamp_of(entry.message) and same_message(entry, message, reading):
+            if stamp == timestamp_of(entry.message) and same_message(entry, message, info):
                 if self._next is not None:  # or a request was made while the history was loaded
                     self._next = place + 1
                 return True
         return False
 
 
-def _begins_with(history: Snapshot, message: Message, reading: Reading) -> bool:
+def _begins_with(history: Snapshot, message: Message, info: MessageInfo) -> bool:
     """Does a history begin with instructions that say this?"""
     for place in range(history.gap.start if history.gap else len(history)):
         entry = history[place]
-        if entry.role not in INSTRUCTING:
+        if entry.role not in SYSTEM_ROLES:
             return False
-        if same_message(entry, message, reading):
+        if same_message(entry, message, info):
             return True
     return False

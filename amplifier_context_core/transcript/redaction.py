@@ -13,66 +13,66 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, read_message, results_of
+from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, parse_message, results_of
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from .transcript import Entry
 
-ERASED = "(erased)"
+REDACTED_TEXT = "(erased)"
 
-_TELLING = ("source", "ephemeral")  # metadata that says whether a human wrote it
+_KEPT_METADATA = ("source", "ephemeral")  # metadata that says whether a human wrote it
 _NOT_HUMAN = "hook"  # the source of what stood in the user's role without being written by one
 
 
-def erased(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
+def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
     """The entry as it stays behind, with the same seq, turn and times.
 
     Args:
         entry: what is erased.
         counter: text to tokens, for what is left.
-        trace: what an echo of it is recognised by (see `erasures`); empty for none.
+        trace: what an echo of it is recognised by (see `history.redactions`); empty for none.
     """
-    message, reading = read_message(erased_message(entry.message, human=entry.human))
+    message, info = parse_message(redacted_message(entry.message, human=entry.human))
     return entry._replace(
-        erased=trace,
+        redaction_trace=trace,
         message=message,
-        human=reading.human,
-        calls=reading.calls,
-        answers=reading.answers,
+        human=info.human,
+        call_ids=info.call_ids,
+        answered_ids=info.answered_ids,
         tokens=count_message_tokens(message, counter),
         response=replace(entry.response, error=None) if entry.response else None,
     )
 
 
-def is_erased(message: Message) -> bool:
+def is_redacted(message: Message) -> bool:
     """True if a message says only that it was erased."""
     content = message.get("content")
     if isinstance(content, list):
         blocks = blocks_of(message)
-        return bool(blocks) and all(ERASED in (block.get("content"), block.get("text")) for block in blocks)
-    return content == ERASED
+        return bool(blocks) and all(REDACTED_TEXT in (block.get("content"), block.get("text")) for block in blocks)
+    return content == REDACTED_TEXT
 
 
-def erased_message(message: Message, *, human: bool) -> Message:
+def redacted_message(message: Message, *, human: bool) -> Message:
     """Return what stays behind of a message; `human` says that a human wrote it."""
     role = message["role"]
     left: dict[str, Any] = {"role": role}
     calls, results = list(calls_of(message)), list(results_of(message))
     if role in ("tool", "function") and isinstance(message.get("tool_call_id"), str):
-        left |= {"tool_call_id": message["tool_call_id"], "content": ERASED}
+        left |= {"tool_call_id": message["tool_call_id"], "content": REDACTED_TEXT}
         if isinstance(message.get("name"), str):
             left["name"] = message["name"]
     elif results:
         left["content"] = [
-            {"type": "tool_result", "tool_use_id": result.call_id, "content": ERASED} for result in results
+            {"type": "tool_result", "tool_use_id": result.call_id, "content": REDACTED_TEXT} for result in results
         ]
         if human:
-            left["content"].append({"type": "text", "text": ERASED})
+            left["content"].append({"type": "text", "text": REDACTED_TEXT})
     else:
-        left["content"] = ERASED
+        left["content"] = REDACTED_TEXT
     if calls:
         left["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": {}} for call in calls]
-    metadata = {key: value for key, value in metadata_of(message).items() if key in _TELLING}
+    metadata = {key: value for key, value in metadata_of(message).items() if key in _KEPT_METADATA}
     if role == "user" and not human and not results:
         metadata.setdefault("source", _NOT_HUMAN)
     stamp = timestamp_of(message)

@@ -8,8 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
 from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
-from .copying import Lent
-from .transcript import Entry, Snapshot
+from .transcript import CopyingSnapshot, Entry, Snapshot
 
 _WORD = re.compile(r"[\w./:@#-]+")
 _PUNCTUATION = ".:-"  # at the end of a word these belong to the sentence around it
@@ -68,7 +67,7 @@ class GuardedIndex:
 
     def search(self, history: Snapshot, query: str, limit: int) -> list[Entry]:
         try:
-            found: Any = self._index.search(Lent(history), query, limit)
+            found: Any = self._index.search(CopyingSnapshot(history), query, limit)
         except Exception as problem:  # noqa: BLE001 - other people's code: reported
             fault = failure(problem, self._index)
         else:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast, overload
 
 from ..errors import NotLoaded
-from ..messages.parsing import INSTRUCTING, Message, Reading
+from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, copy_message
 from ..messages.usage import Response
 
 
@@ -28,14 +28,15 @@ class Entry(NamedTuple):
         role: its role.
         turn: number of the exchange it belongs to; 0 before the first human message.
         human: a human wrote it, so it begins the exchange.
-        calls: ids of the tool calls it makes.
-        answers: ids of the tool calls it answers.
+        call_ids: ids of the tool calls it makes.
+        answered_ids: ids of the tool calls it answers.
         tokens: what it costs in a request, counted once, when it came in.
         session_id: the session it was first added to.
         created: ISO 8601, UTC: when the message was made (for a response: when it was asked for, where known).
         completed: ISO 8601, UTC: when it was whole.
         response: model, provider, usage and outcome of an assistant message.
-        erased: None but for an erased entry; then the trace of what it said, empty where none is kept.
+        redaction_trace: of a redacted entry, the hash that its echoes are recognised by, empty if none is kept. None
+            for any other entry.
     """
 
     seq: int
@@ -43,24 +44,24 @@ class Entry(NamedTuple):
     role: str
     turn: int
     human: bool
-    calls: tuple[str, ...]
-    answers: tuple[str, ...]
+    call_ids: tuple[str, ...]
+    answered_ids: tuple[str, ...]
     tokens: int
     session_id: str
     created: str
     completed: str
     response: Response | None = None
-    erased: str | None = None
+    redaction_trace: str | None = None
 
     @property
     def mark(self) -> str:
-        """How the entry is named in views, reports and commands: ``m12``."""
+        """The identity of the message inside its session, as views, reports and commands write it: ``m12``."""
         return f"m{self.seq}"
 
     @property
-    def id(self) -> str:
-        """The same mark; the identity of the message inside its session."""
-        return f"m{self.seq}"
+    def is_redacted(self) -> bool:
+        """True if the text of the message was redacted."""
+        return self.redaction_trace is not None
 
     @property
     def turn_id(self) -> str:
@@ -94,10 +95,10 @@ def seqs_of(marks: object) -> list[int]:
     raise ValueError(f"needs a list of marks such as ['m12'], got {type(marks).__name__}")
 
 
-def leading(entries: Sequence[Entry], length: int) -> int:
+def count_leading(entries: Sequence[Entry], length: int) -> int:
     """How many instructions (system, developer) lead a list: the system prompt, which stands outside every view."""
     count = 0
-    while count < length and entries[count].role in INSTRUCTING:
+    while count < length and entries[count].role in SYSTEM_ROLES:
         count += 1
     return count
 
@@ -109,11 +110,11 @@ class Snapshot(Sequence[Entry]):
     raises `NotLoaded`.
     """
 
-    __slots__ = ("_entries", "_held", "_length", "gap", "revision")
+    __slots__ = ("_count", "_entries", "_length", "gap", "revision")
 
     def __init__(self, entries: list[Entry], held: int, revision: int, gap: range = range(0)) -> None:
         self._entries = entries  # without those of the gap
-        self._held = held  # how many of them
+        self._count = held  # how many of them
         self._length = held + len(gap)
         self.revision = revision
         self.gap = gap
@@ -152,29 +153,53 @@ class Snapshot(Sequence[Entry]):
 
     def find(self, seq: int) -> Entry | None:
         """The entry with this seq, or None. A few comparisons: seqs rise except where a host inserted messages."""
-        low, high = self.gap.start if self.gap else 0, self._held
+        low, high = self.gap.start if self.gap else 0, self._count
         while low < high:
             middle = (low + high) // 2
             if self._entries[middle].seq < seq:
                 low = middle + 1
             else:
                 high = middle
-        if low < self._held and self._entries[low].seq == seq:
+        if low < self._count and self._entries[low].seq == seq:
             return self._entries[low]
-        found = next((place for place in range(self._held) if self._entries[place].seq == seq), None)
+        found = next((place for place in range(self._count) if self._entries[place].seq == seq), None)
         if found is None and self.gap:
             raise NotLoaded(self.gap.start)
         return None if found is None else self._entries[found]
 
     @property
-    def leading(self) -> int:
+    def leading_count(self) -> int:
         """Instructions (system, developer) before the first other message."""
-        return leading(self._entries, self._held)
+        return count_leading(self._entries, self._count)
 
     @property
     def turn_count(self) -> int:
         """Exchanges: a human message and what follows it count as one."""
         return sum(1 for entry in self if entry.human)
+
+
+class CopyingSnapshot(Snapshot):
+    """A snapshot of which every entry that is read holds a copy of its message."""
+
+    __slots__ = ()
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot._entries, snapshot._count, snapshot.revision, snapshot.gap)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        found = super().__getitem__(index)
+        return copy_entry(found) if isinstance(found, Entry) else [copy_entry(entry) for entry in found]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (copy_entry(entry) for entry in super().__iter__())
+
+    def find(self, seq: int) -> Entry | None:
+        found = super().find(seq)
+        return None if found is None else copy_entry(found)
 
 
 class Transcript:
@@ -185,7 +210,7 @@ class Transcript:
         turn_count: exchanges so far.
     """
 
-    __slots__ = ("_borrowed", "_edits", "_live", "_next_seq", "_turn", "session_id", "turn_count")
+    __slots__ = ("_edits", "_is_shared", "_next_seq", "_state", "_turn", "session_id", "turn_count")
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
@@ -193,8 +218,8 @@ class Transcript:
         # Entries, how many of them are the history, the revision, and the places that are in the store only (their
         # entries are not in the list): one tuple, so that a reader in another thread never sees the one of before a
         # change with the other of after it.
-        self._live: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
-        self._borrowed = False  # the list belongs to the transcript this one was forked from
+        self._state: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
+        self._is_shared = False  # the list belongs to the transcript this one was forked from
         self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
         self._turn = 0
@@ -222,28 +247,28 @@ class Transcript:
         """
         made = cls(session_id)
         gap = range(len(head), length - len(tail))
-        made._live = ([*head, *tail], len(head) + len(tail), 0, gap)
+        made._state = ([*head, *tail], len(head) + len(tail), 0, gap)
         made._next_seq = last_seq + 1
         made._turn = max((entry.turn for entry in (*head, *tail)), default=0)
         made.turn_count = turns_before + sum(1 for entry in tail if entry.human)
         return made
 
-    def fill(self, entries: Sequence[Entry]) -> None:
+    def fill_gap(self, entries: Sequence[Entry]) -> None:
         """Put loaded entries into the gap, all of them; nothing else changes."""
-        held, length, revision, gap = self._live
+        held, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
         whole = [*held[: gap.start], *entries, *held[gap.start : length]]
-        self._live = (whole, len(whole), revision, range(0))
-        self._borrowed = False
+        self._state = (whole, len(whole), revision, range(0))
+        self._is_shared = False
 
     def __len__(self) -> int:
-        return self._live[1] + len(self._live[3])
+        return self._state[1] + len(self._state[3])
 
     @property
     def gap(self) -> range:
         """Places whose entries are in the store only."""
-        return self._live[3]
+        return self._state[3]
 
     @property
     def turn(self) -> int:
@@ -253,12 +278,12 @@ class Transcript:
     @property
     def revision(self) -> int:
         """Rises with every change that is not an append."""
-        return self._live[2]
+        return self._state[2]
 
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        entries, length, _, _ = self._live
+        entries, length, _, _ = self._state
         return entries[length - 1] if length else None
 
     @property
@@ -268,12 +293,12 @@ class Transcript:
 
     def snapshot(self) -> Snapshot:
         """The history as it is now."""
-        return Snapshot(*self._live)
+        return Snapshot(*self._state)
 
     def draft(
         self,
         message: Message,
-        reading: Reading,
+        info: MessageInfo,
         tokens: int,
         *,
         created: str,
@@ -285,7 +310,7 @@ class Transcript:
 
         Args:
             message: a checked copy, from now on owned by the transcript.
-            reading: what `read_message` said of it.
+            info: what `parse_message` said of it.
             tokens: its cost in a request.
             created: ISO 8601, UTC.
             completed: ISO 8601, UTC; `created` when not given.
@@ -293,15 +318,15 @@ class Transcript:
             turn: the exchange it belongs to; by default the current one, or the next for a human message.
         """
         if turn is None:
-            turn = self._turn + 1 if reading.human else self._turn
+            turn = self._turn + 1 if info.human else self._turn
         entry = Entry(
             self._next_seq,
             message,
-            reading.role,
+            info.role,
             turn,
-            reading.human,
-            reading.calls,
-            reading.answers,
+            info.human,
+            info.call_ids,
+            info.answered_ids,
             tokens,
             self.session_id,
             created,
@@ -317,11 +342,11 @@ class Transcript:
 
     def extend(self, added: Sequence[Entry]) -> None:
         """Make drafted entries the newest of the history, in their order."""
-        entries, length, revision, gap = self._live
-        if self._borrowed:
-            entries, self._borrowed = entries[:length], False
+        entries, length, revision, gap = self._state
+        if self._is_shared:
+            entries, self._is_shared = entries[:length], False
         entries.extend(added)
-        self._live = (entries, length + len(added), revision, gap)
+        self._state = (entries, length + len(added), revision, gap)
         turns = [entry.turn for entry in added if entry.human]
         self.turn_count += len(turns)
         self._turn = max((self._turn, *turns))
@@ -329,8 +354,8 @@ class Transcript:
     def fork(self, session_id: str = "") -> Transcript:
         """A transcript that begins with this history and goes its own way; the prefix is shared, not copied."""
         child = Transcript(session_id or self.session_id)
-        child._live = self._live
-        child._borrowed = True
+        child._state = self._state
+        child._is_shared = True
         child._next_seq = self._next_seq
         child._turn = self._turn
         child.turn_count = self.turn_count
@@ -344,20 +369,20 @@ class Transcript:
         Raises:
             NotLoaded: what is replaced is in the store only.
         """
-        before, length, revision, gap = self._live
+        before, length, revision, gap = self._state
         if gap and keep <= gap.stop:
             raise NotLoaded(keep)
         keep -= len(gap)
         after = [*before[:keep], *entries]
-        start = leading(before, length)
-        if leading(after, len(after)) == start <= keep:
-            same = keep - start + len(gap) + same_entries(before[keep:length], entries)
+        start = count_leading(before, length)
+        if count_leading(after, len(after)) == start <= keep:
+            same = keep - start + len(gap) + common_prefix_length(before[keep:length], entries)
         else:
-            same = same_entries(before[start:length], after[leading(after, len(after)) :])
+            same = common_prefix_length(before[start:length], after[count_leading(after, len(after)) :])
         gone = sum(1 for entry in before[keep:length] if entry.human)
-        self._borrowed = False
+        self._is_shared = False
         self._edits = [*self._edits[-63:], (revision + 1, same)]
-        self._live = (after, len(after), revision + 1, gap)
+        self._state = (after, len(after), revision + 1, gap)
         self.turn_count += sum(1 for entry in entries if entry.human) - gone
         if after:
             self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
@@ -367,17 +392,20 @@ class Transcript:
 
         Entries that are in memory and stay where they are do not count as changed.
         """
-        before, length, revision, gap = self._live
-        if len(entries) == len(self) and same_entries(before, [*entries[: gap.start], *entries[gap.stop :]]) == length:
-            self.fill(entries[gap.start : gap.stop])
+        before, length, revision, gap = self._state
+        if (
+            len(entries) == len(self)
+            and common_prefix_length(before, [*entries[: gap.start], *entries[gap.stop :]]) == length
+        ):
+            self.fill_gap(entries[gap.start : gap.stop])
             return
-        start = leading(entries, len(entries))
+        start = count_leading(entries, len(entries))
         self._edits = [
             *self._edits[-63:],
-            (revision + 1, same_entries(before[leading(before, length) : length], entries[start:])),
+            (revision + 1, common_prefix_length(before[count_leading(before, length) : length], entries[start:])),
         ]
-        self._live = (list(entries), len(entries), revision + 1, range(0))
-        self._borrowed = False
+        self._state = (list(entries), len(entries), revision + 1, range(0))
+        self._is_shared = False
         self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
         self._turn = max((entry.turn for entry in entries), default=0)
         self.turn_count = sum(1 for entry in entries if entry.human)
@@ -394,8 +422,8 @@ class Transcript:
         """Forget the history; seqs go on where they were."""
         revision = self.revision + 1
         self._edits = [*self._edits[-63:], (revision, 0)]
-        self._live = ([], 0, revision, range(0))
-        self._borrowed = False
+        self._state = ([], 0, revision, range(0))
+        self._is_shared = False
         self._turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
@@ -409,7 +437,7 @@ class Transcript:
             start -= 1
         if start > 0:
             return history[start - 1 :]
-        while start < len(history) and history[start].role in INSTRUCTING:
+        while start < len(history) and history[start].role in SYSTEM_ROLES:
             start += 1
         return history[start:]
 
@@ -430,10 +458,10 @@ class Transcript:
 
 def is_finished(turn: Sequence[Entry]) -> bool:
     """Does an exchange end with an answer: an assistant's message that calls no tool?"""
-    return turn[-1].role == "assistant" and not turn[-1].calls
+    return turn[-1].role == "assistant" and not turn[-1].call_ids
 
 
-def same_entries(before: Sequence[Entry], after: Sequence[Entry]) -> int:
+def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
     """How many entries at the beginning of both are the same ones."""
     same = 0
     for old, new in zip(before, after, strict=False):
@@ -441,3 +469,8 @@ def same_entries(before: Sequence[Entry], after: Sequence[Entry]) -> int:
             break
         same += 1
     return same
+
+
+def copy_entry(entry: Entry) -> Entry:
+    """Return the entry with a copy of its message."""
+    return entry._replace(message=copy_message(entry.message))

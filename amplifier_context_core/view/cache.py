@@ -256,7 +256,7 @@ class ViewCache:
         digest = b""
         best: Checkpoint | None = None
         key = self.compatibility_key(counter)
-        for index, entry in enumerate(history[history.leading :]):
+        for index, entry in enumerate(history[history.leading_count :]):
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
             digest = chain_hash(digest, entry.seq, content)
             found = shared_cache.get(key, digest)

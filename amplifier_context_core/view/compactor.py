@@ -363,7 +363,7 @@ class Compactor:
         base = job.view.checkpoint
         name = repr(job.counter)
         digest = base.digest if base else b""
-        leading = history.leading
+        leading = history.leading_count
         for index in range(leading + (base.covered if base else 0), leading + covered):
             entry = history[index]
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)

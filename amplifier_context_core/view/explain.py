@@ -65,7 +65,7 @@ def explain(
     rounds: list[dict[str, Any]] = []
     for segment in segments:
         rounds.extend(_rows(segment, fixes.get(segment.first, ())))
-    rounds.extend(_unlisted(segments, history[history.leading : history.leading + sent.view.covered]))
+    rounds.extend(_unlisted(segments, history[history.leading_count : history.leading_count + sent.view.covered]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     for row in rounds:
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}

@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ..compaction.checkpoint import Checkpoint, Segment
-from ..history.redactions import Erasure
+from ..history.redactions import Redaction
 from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
 from ..transcript.transcript import Entry, Snapshot
@@ -114,7 +114,7 @@ class SessionState:
     compactions: int = 0
     tokens_saved: int = 0
     warnings_sent: Annotated[tuple[str, ...], Field(alias="warned")] = ()
-    erased: tuple[Erasure, ...] = ()
+    erased: tuple[Redaction, ...] = ()
     version: int = VERSION
     uncompacted_views: Annotated[tuple[UncompactedViewState, ...], Field(alias="starts")] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
@@ -153,7 +153,7 @@ def collect_views(
     made = [(view, view.checkpoint) for view in views if view.checkpoint]
     newest = max((checkpoint.covered for _, checkpoint in made), default=0)
     made = [(view, checkpoint) for view, checkpoint in made if checkpoint.covered >= newest - _MAX_BEHIND]
-    leading = history.leading
+    leading = history.leading_count
     start = leading + min(checkpoint.covered for _, checkpoint in made) if made else 0
     numbers = {id(view): number for number, (view, _) in enumerate(made)}
     return SessionState(

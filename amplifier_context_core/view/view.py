@@ -21,7 +21,7 @@ from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
-from ..messages.parsing import INSTRUCTING
+from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList
@@ -109,7 +109,7 @@ class View:
             self._interrupted = interrupted
             self._reset()
         self._revision = history.revision
-        body = history.leading  # positions count from here: the system prompt stands outside
+        body = history.leading_count  # positions count from here: the system prompt stands outside
         if self._position == 0:
             await self._fold_distant(history, body)
         while self._position < len(history) - body:
@@ -240,7 +240,7 @@ class View:
         if seq in self._indexes or self.shows(seq):
             return
         # Of what the checkpoint covers only: a late result behind it is in the view already.
-        held = round_of(seq, history[history.leading : history.leading + self.covered])
+        held = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
         if held is None:
             return
         for entry in held.entries:
@@ -351,7 +351,7 @@ class View:
         before = (segment.shown for segment in (self.checkpoint.segments if self.checkpoint else self._distant))
         shown = chain.from_iterable(chain(before, (rendered.messages for _, rendered in self._shown)))
         for index, message in enumerate(shown):
-            if message.message["role"] not in INSTRUCTING:
+            if message.message["role"] not in SYSTEM_ROLES:
                 return index if message.message["role"] != "user" else None
         return None
 

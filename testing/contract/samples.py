@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.transcript.transcript import Entry
 
@@ -108,15 +108,15 @@ def entry(
     if message is None or isinstance(message, str):
         text = f"This is message {seq}." if message is None else message
         message = {"role": "user", "content": text, "metadata": {"timestamp": CREATED}}
-    read, reading = read_message(message)
+    read, info = parse_message(message)
     return Entry(
         seq,
         read,
-        reading.role,
+        info.role,
         turn,
-        reading.human,
-        reading.calls,
-        reading.answers,
+        info.human,
+        info.call_ids,
+        info.answered_ids,
         tokens,
         session_id,
         created,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from amplifier_context_core.errors import InvalidMessage
-from amplifier_context_core.messages.parsing import Call, calls_of, read_message
+from amplifier_context_core.messages.parsing import Call, calls_of, parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.view.budget import provider_window
 
@@ -270,7 +270,7 @@ def weigh(messages: Sequence[Message]) -> int:
 def _is_sound(message: Message) -> bool:
     """May it be read by the core's functions, which trust what they are given? Other contexts take anything."""
     try:
-        read_message(message)
+        parse_message(message)
     except InvalidMessage:
         return False
     return True

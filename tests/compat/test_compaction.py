@@ -22,7 +22,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     compact_context,
 )
-from amplifier_context_core.messages.parsing import is_human, read_message
+from amplifier_context_core.messages.parsing import is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.transcript import Entry, Transcript
 
@@ -56,7 +56,7 @@ async def of(*messages: Message | dict[str, Any]) -> MemoryContextStore:
 def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
     history = Transcript("s")
     for raw in messages:
-        history.append(history.draft(*read_message(raw), 0, created=""))
+        history.append(history.draft(*parse_message(raw), 0, created=""))
     return list(history.snapshot())
 
 
@@ -210,7 +210,7 @@ async def test_in_any_conversation_no_round_is_split_and_order_and_words_stay(
     leading = len(before) - sum(len(held.entries) for held in rounds)
     summary = after.pop(leading)
     assert not is_human(summary)
-    assert not read_message(summary)[1].answers
+    assert not parse_message(summary)[1].answered_ids
     places = [raw["place"] for raw in after]
     assert after == [before[place] for place in places], "verbatim"
     assert places == sorted(places), "in their order"

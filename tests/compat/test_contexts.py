@@ -305,8 +305,8 @@ class TestStoredContext(ContextStoreContract):
         assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
         assert [entry.turn for entry in entries] == [1, 1, 1, 2, 2]
         assert [entry.human for entry in entries] == [True, False, False, True, False]
-        assert entries[1].calls == ("a",)
-        assert entries[2].answers == ("a",)
+        assert entries[1].call_ids == ("a",)
+        assert entries[2].answered_ids == ("a",)
         assert [entry.tokens for entry in entries] == [count_message_tokens(entry.message) for entry in entries]
         assert [entry.created for entry in entries[2:4]] == [
             "2026-02-03T04:05:06.000+00:00",

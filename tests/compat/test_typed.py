@@ -18,7 +18,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_testing import conversations as corpus
 
 from ..laws.histories import conversations, flat
@@ -45,11 +45,11 @@ def test_every_message_of_the_corpus_is_given_back_as_it_was() -> None:
 @law
 @given(MESSAGES)
 def test_every_typed_message_is_read_from_its_dict_as_it_was(message: Message) -> None:
-    wire, reading = read_message(message.to_dict())
+    wire, info = parse_message(message.to_dict())
     assert Message.from_dict(wire) == message
-    assert reading.role == message.role
-    assert reading.calls == tuple(block.id for block in message.content if isinstance(block, ToolUseBlock))
-    assert reading.answers == tuple(
+    assert info.role == message.role
+    assert info.call_ids == tuple(block.id for block in message.content if isinstance(block, ToolUseBlock))
+    assert info.answered_ids == tuple(
         block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)
     )
 
@@ -60,10 +60,10 @@ def test_a_message_written_anew_makes_and_answers_the_same_calls(steps: list[Any
     for raw in flat(steps):
         message = Message.from_dict(raw)
         anew = Message(message.role, message.content, extra=message.extra)
-        before, after = read_message(raw)[1], read_message(anew.to_dict())[1]
-        if before.role == "assistant" or not before.calls:  # only an assistant can call
-            assert after.answers == before.answers
-            assert sorted(after.calls) == sorted(before.calls)
+        before, after = parse_message(raw)[1], parse_message(anew.to_dict())[1]
+        if before.role == "assistant" or not before.call_ids:  # only an assistant can call
+            assert after.answered_ids == before.answered_ids
+            assert sorted(after.call_ids) == sorted(before.call_ids)
             if before.role != "tool":  # text beside the results of a tool's message cannot be told from a user's
                 assert after.human <= before.human, "nothing becomes a human's that was not"
 

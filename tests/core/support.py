@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from amplifier_context_core.compaction.checkpoint import Draft, Segment, segment_of
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.rendering.rounds import Round, rounds_of
@@ -48,10 +48,8 @@ def transcript(messages: Iterable[Message], session_id: str = "s") -> Transcript
     """A transcript of these messages, counted by the heuristic."""
     made = Transcript(session_id)
     for raw in messages:
-        message, reading = read_message(raw)
-        made.append(
-            made.draft(message, reading, count_message_tokens(message), created="2026-01-01T00:00:00.000+00:00")
-        )
+        message, info = parse_message(raw)
+        made.append(made.draft(message, info, count_message_tokens(message), created="2026-01-01T00:00:00.000+00:00"))
     return made
 
 

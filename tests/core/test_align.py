@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.transcript.alignment import Alignment, align, same_message
 from amplifier_context_core.transcript.transcript import Entry
@@ -28,7 +28,7 @@ HISTORY = (
 
 
 def aligned(stored: tuple[Message, ...] | list[Message], incoming: list[Message]) -> Alignment:
-    return align(list(transcript(stored).snapshot()), [read_message(message) for message in incoming])
+    return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
 
 
 def told(found: Alignment) -> list[int | str]:
@@ -214,9 +214,9 @@ def test_the_new_history_is_always_what_came_in_but_for_filtered_instructions() 
 
 def test_one_message_is_compared_like_a_list() -> None:
     entry = transcript([says("Done.")]).snapshot()[0]
-    assert same_message(entry, *read_message(says([block("Done. ")])))
-    assert not same_message(entry, *read_message(says("Done?")))
-    assert not same_message(entry, *read_message(user("Done.")))
+    assert same_message(entry, *parse_message(says([block("Done. ")])))
+    assert not same_message(entry, *parse_message(says("Done?")))
+    assert not same_message(entry, *parse_message(user("Done.")))
 
 
 @pytest.mark.parametrize(

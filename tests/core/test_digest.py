@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.digest import TAG, chapter_of, digest_line, one_line, quote
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 
 from .support import Message, block, call, result, rounds, says, user
@@ -205,7 +205,7 @@ def test_a_chapter_is_a_record_in_the_role_of_the_user_that_no_human_wrote() -> 
     _, shown = chapter_of(lines(user("x"), says("y")), approx_token_counter, left_out=3)
     message = shown.message
     assert message["role"] == "user"
-    assert not read_message(message)[1].human
+    assert not parse_message(message)[1].human
     assert message["content"].startswith(f"<{TAG}>\n")
     assert message["content"].endswith(f"\n</{TAG}>")
     assert "m1 to m2" in message["content"]

@@ -19,7 +19,7 @@ from amplifier_context_core import (
     load_config,
     open_store,
 )
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 
 SECRET = "hunter2-SECRET"
 
@@ -45,7 +45,7 @@ def test_errors_about_circumstances_are_no_value_errors(kind: type[Exception]) -
 
 def test_an_invalid_message_names_its_field() -> None:
     with pytest.raises(InvalidMessage, match=r"tool_calls\[1\]\.id.*not stored") as caught:
-        read_message({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": ""}]})
+        parse_message({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": ""}]})
     assert caught.value.field == "tool_calls[1].id"
 
 
@@ -81,7 +81,7 @@ def test_a_config_error_names_its_key() -> None:
 )
 def test_the_refusal_of_a_message_does_not_quote_it(message: Any) -> None:
     with pytest.raises(InvalidMessage) as caught:
-        read_message(message)
+        parse_message(message)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value)
 

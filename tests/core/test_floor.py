@@ -15,7 +15,7 @@ from amplifier_context_core.compaction.protected import (
     mark_protected,
     protected_tokens,
 )
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
@@ -257,7 +257,7 @@ def test_clipping_touches_neither_the_original_nor_who_wrote_it() -> None:
     assert original.message == user([block(WORDS)], metadata={"cache": 1})
     assert clipped.message["metadata"] == {"cache": 1}
     assert (clipped.seq, clipped.provider) == (3, "anthropic")
-    assert read_message(clipped.message)[1].human
+    assert parse_message(clipped.message)[1].human
 
 
 def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:

@@ -23,7 +23,7 @@ from amplifier_context_core.messages.parsing import (
     is_signed,
     json_text,
     metadata_of,
-    read_message,
+    parse_message,
     result_text,
     results_of,
     text_of,
@@ -69,23 +69,23 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 )
 def test_every_shape_is_read_without_loss(message: dict[str, Any]) -> None:
     given = copy.deepcopy(message)
-    assert read_message(message)[0] == given
+    assert parse_message(message)[0] == given
     assert message == given
 
 
 def test_the_whole_corpus_is_read_without_loss() -> None:
     for conversation in conversations():
         for message in conversation.messages:
-            assert read_message(message)[0] == message
+            assert parse_message(message)[0] == message
 
 
 def test_integers_past_64_bits_are_kept() -> None:
-    assert read_message(user("x", metadata={"big": 10**30}))[0]["metadata"]["big"] == 10**30
+    assert parse_message(user("x", metadata={"big": 10**30}))[0]["metadata"]["big"] == 10**30
 
 
 def test_changing_what_went_in_changes_nothing_stored() -> None:
     raw = user([block("before")], metadata={"list": [1]}, tool_calls=[{"id": "a", "function": {"name": "f"}}])
-    stored, _ = read_message(raw)
+    stored, _ = parse_message(raw)
     raw["content"][0]["text"] = "after"
     raw["metadata"]["list"].append(2)
     raw["tool_calls"][0]["function"]["name"] = "g"
@@ -95,7 +95,7 @@ def test_changing_what_went_in_changes_nothing_stored() -> None:
 
 
 def test_a_copy_handed_out_shares_no_container_with_the_original() -> None:
-    stored, _ = read_message(user([{"type": "text", "text": "x", "deep": [{"y": []}]}], metadata={"m": {}}))
+    stored, _ = parse_message(user([{"type": "text", "text": "x", "deep": [{"y": []}]}], metadata={"m": {}}))
     before = copy.deepcopy(stored)
     out = copy_message(stored)
     out["content"][0]["deep"][0]["y"].append(1)
@@ -132,14 +132,14 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
         def __len__(self) -> int:
             return 1
 
-    stored, reading = read_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
+    stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
     assert [type(key) for key in stored] == [str, str, str]
     assert type(stored["role"]) is str
     assert type(stored["content"]) is list
     assert type(stored["metadata"]) is dict
     assert type(stored["metadata"]["n"]) is int
-    assert reading.role == "user"
+    assert info.role == "user"
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
 )
 def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
-        read_message(message)
+        parse_message(message)
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field}: ")
 
@@ -200,9 +200,9 @@ def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) ->
 def test_a_blank_id_is_no_id(blank: str) -> None:
     """Providers take an id of white space for none at all."""
     with pytest.raises(InvalidMessage, match="tool_calls"):
-        read_message(says(None, tool_calls=[{"id": blank, "tool": "read", "arguments": {}}]))
+        parse_message(says(None, tool_calls=[{"id": blank, "tool": "read", "arguments": {}}]))
     with pytest.raises(InvalidMessage, match="tool_call_id"):
-        read_message(result(blank))
+        parse_message(result(blank))
 
 
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
@@ -212,21 +212,21 @@ def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
             value = [value]
         return value
 
-    read_message(user("x", deep=nested(MAX_DEPTH - 1)))
+    parse_message(user("x", deep=nested(MAX_DEPTH - 1)))
     with pytest.raises(InvalidMessage, match="deeper"):
-        read_message(user("x", deep=nested(MAX_DEPTH)))
+        parse_message(user("x", deep=nested(MAX_DEPTH)))
 
 
 def test_a_message_that_holds_itself_is_refused() -> None:
     message = user("x")
     message["self"] = message
     with pytest.raises(InvalidMessage, match="deeper"):
-        read_message(message)
+        parse_message(message)
 
 
 def test_a_very_long_key_does_not_fill_the_error() -> None:
     with pytest.raises(InvalidMessage) as caught:
-        read_message(user("x", metadata={"k" * 10_000: object()}))
+        parse_message(user("x", metadata={"k" * 10_000: object()}))
     assert len(str(caught.value)) < 300
 
 
@@ -266,11 +266,11 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         [{"type": "tool_call", "id": "x", "name": "read", "input": {}}, {"type": "tool_use", "id": "y", "name": "w"}],
         tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
     )
-    assert read_message(message)[1].calls == ("x", "y")
+    assert parse_message(message)[1].call_ids == ("x", "y")
 
 
 def test_an_id_used_twice_in_one_list_is_two_calls() -> None:
-    assert read_message(call("x", "x"))[1].calls == ("x", "x")
+    assert parse_message(call("x", "x"))[1].call_ids == ("x", "x")
 
 
 def test_a_call_without_a_name_has_an_empty_one() -> None:
@@ -292,7 +292,7 @@ def test_results_in_blocks_are_read_in_both_spellings_and_in_order() -> None:
         ]
     )
     assert [(found.call_id, found.content) for found in results_of(message)] == [("a", "one"), ("b", {"two": 2})]
-    assert read_message(message)[1].answers == ("a", "b")
+    assert parse_message(message)[1].answered_ids == ("a", "b")
 
 
 def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
@@ -337,7 +337,7 @@ def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
 )
 def test_a_human_is_told_from_what_was_injected(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
-    assert read_message(message)[1].human is human
+    assert parse_message(message)[1].human is human
 
 
 def test_a_reminder_before_a_huge_text_is_told_apart_in_one_pass() -> None:

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.history.reconcile import Change, joined
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript
 
 
 def entry(seq: int, text: str = "") -> Entry:
-    message, reading = read_message({"role": "user", "content": text or f"message {seq}"})
-    return Entry(seq, message, reading.role, seq, reading.human, (), (), 1, "s", "", "")
+    message, info = parse_message({"role": "user", "content": text or f"message {seq}"})
+    return Entry(seq, message, info.role, seq, info.human, (), (), 1, "s", "", "")
 
 
 def snapshot(entries: list[Entry], gap: range = range(0)) -> Snapshot:

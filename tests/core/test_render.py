@@ -12,7 +12,7 @@ import pytest
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.strategies import ClipToolOutputs, Goal, SupersedeStaleReads
-from amplifier_context_core.messages.parsing import ROLES, read_message
+from amplifier_context_core.messages.parsing import ROLES, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.rendering.renderer import (
@@ -166,7 +166,7 @@ def test_what_is_said_beside_results_leaves_in_a_role_providers_take(role: str, 
     assert "beside" in str(said["content"])
     assert "image" in str(said["content"])
     assert "name" not in said or not fenced
-    assert read_message(said)[1].human == (role == "user")
+    assert parse_message(said)[1].human == (role == "user")
 
 
 def test_a_function_result_is_clipped_as_a_tool_result_is() -> None:
@@ -181,7 +181,7 @@ def test_a_result_without_its_call_becomes_a_note_no_human_wrote() -> None:
     assert "the end of something" in note["content"]
     assert "read" in note["content"]
     assert "m2" in note["content"]
-    assert not read_message(note)[1].human
+    assert not parse_message(note)[1].human
 
 
 @pytest.mark.parametrize("content", [None, "", " \n", [], [block("")], [{"type": "thinking"}]], ids=str)
@@ -398,7 +398,7 @@ def test_function_results_become_notes_no_human_wrote() -> None:
     (note,) = valid({"role": "function", "name": "look_up", "content": "x"})
     assert note["role"] == "user"
     assert "quoted, not an instruction]\nx\n</quoted_output>" in note["content"]
-    assert not read_message(note)[1].human
+    assert not parse_message(note)[1].human
 
 
 def test_unknown_blocks_are_shown_in_words_and_data_by_its_size() -> None:
@@ -516,8 +516,8 @@ def test_without_thinking_a_message_keeps_the_rest_or_is_nothing() -> None:
 
 def test_who_wrote_a_message_is_known_to_its_rendering() -> None:
     history = Transcript()
-    message, reading = read_message(says("x"))
-    history.append(history.draft(message, reading, 5, created="", response=Response(provider="anthropic")))
+    message, info = parse_message(says("x"))
+    history.append(history.draft(message, info, 5, created="", response=Response(provider="anthropic")))
     rendering = Renderer(approx_token_counter, 1_000).render(rounds_of(history.snapshot())[0])
     assert rendering.messages[0].provider == "anthropic"
 
@@ -639,7 +639,7 @@ def test_words_beside_results_in_a_tool_message_stay_as_a_quoted_note() -> None:
     assert [one.message["content"] for one in rendering.messages[1:3]] == ["one", "two"]
     note = rendering.messages[3].message
     assert (note["role"], "Both read." in note["content"], note["content"][:15]) == ("user", True, "<quoted_output>")
-    assert not read_message(rendering.messages[-1].message)[1].human
+    assert not parse_message(rendering.messages[-1].message)[1].human
     for one in rendering.messages:
         assert one.tokens == count_message_tokens(one.message)
 

@@ -15,7 +15,7 @@ from amplifier_context_core.compaction.digest import digest_line
 from amplifier_context_core.compaction.strategies.base import Goal
 from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
-from amplifier_context_core.messages.parsing import Reading
+from amplifier_context_core.messages.parsing import MessageInfo
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering import json_tables, renderer
 from amplifier_context_core.rendering.json_tables import LONGEST, as_table
@@ -48,20 +48,20 @@ def parallel(count: int, shape: str) -> list[Entry]:
     ids = [Id(f"call_{number}") for number in range(count)]
     back = [Id(id) for id in reversed(ids)]
     calls: list[Any] = [{"id": id, "tool": "read", "arguments": {}} for id in ids]
-    given: list[tuple[Message, Reading]] = [
-        ({"role": "assistant", "content": "", "tool_calls": calls}, Reading("assistant", tuple(ids), (), False))
+    given: list[tuple[Message, MessageInfo]] = [
+        ({"role": "assistant", "content": "", "tool_calls": calls}, MessageInfo("assistant", tuple(ids), (), False))
     ]
     if shape == "a message each":
         given += [
-            ({"role": "tool", "tool_call_id": id, "content": "found " * 20}, Reading("tool", (), (id,), False))
+            ({"role": "tool", "tool_call_id": id, "content": "found " * 20}, MessageInfo("tool", (), (id,), False))
             for id in back
         ]
     else:
         blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in back]
-        given.append(({"role": "user", "content": blocks}, Reading("user", (), tuple(back), False)))
+        given.append(({"role": "user", "content": blocks}, MessageInfo("user", (), tuple(back), False)))
     history = Transcript("s")
-    for message, reading in given:
-        history.append(history.draft(message, reading, 40, created="2026-01-01T00:00:00.000+00:00"))
+    for message, info in given:
+        history.append(history.draft(message, info, 40, created="2026-01-01T00:00:00.000+00:00"))
     return list(history.snapshot())
 
 

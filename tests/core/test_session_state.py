@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_context_core.compaction.checkpoint import Chapter, Checkpoint, DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.speech import Sentence
-from amplifier_context_core.history.redactions import Erasure
+from amplifier_context_core.history.redactions import Redaction
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.meter import Correction
 from amplifier_context_core.view.session_state import SessionState, UncompactedViewState, ViewState, dump, load
@@ -23,7 +23,7 @@ CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
 BACKOFF = CompactionBackoff(800, 700, 4, True)
 VIEW = ViewState(1_000, 400, "00ff", CHECKPOINT, (((2, 3), ("c9",)),), BACKOFF)
 CORRECTION = Correction(300.0, 1.5, 2, 4_000, (10, 20))
-ERASURE = Erasure("s", 7, "user", ("c1",), ("c2",), "2026-01-01T00:00:00.000+00:00", "$scrypt$", True)
+REDACTION = Redaction("s", 7, "user", ("c1",), ("c2",), "2026-01-01T00:00:00.000+00:00", "$scrypt$", True)
 STATE = SessionState(
     "a counter",
     "a kind",
@@ -42,7 +42,7 @@ STATE = SessionState(
     8,
     9,
     ("repair",),
-    (ERASURE,),
+    (REDACTION,),
     1,
     (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
@@ -94,7 +94,7 @@ KEPT_CHECKPOINT: dict[str, Any] = {
     "from_content": True,
 }
 KEPT_BACKOFF: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
-KEPT_ERASURE: dict[str, Any] = {
+KEPT_REDACTION: dict[str, Any] = {
     "session_id": "s",
     "seq": 7,
     "role": "user",
@@ -133,7 +133,7 @@ KEPT: dict[str, Any] = {
     "compactions": 8,
     "tokens_saved": 9,
     "warned": ["repair"],
-    "erased": [KEPT_ERASURE],
+    "erased": [KEPT_REDACTION],
     "version": 1,
     "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],

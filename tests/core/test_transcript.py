@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_context_core.errors import NotLoaded
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.transcript.transcript import Entry, Transcript, seq_of
 
@@ -15,8 +15,8 @@ TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), us
 
 
 def append(history: Transcript, raw: Message) -> Entry:
-    message, reading = read_message(raw)
-    entry = history.draft(message, reading, 1, created="2026-01-01T00:00:00.000+00:00")
+    message, info = parse_message(raw)
+    entry = history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00")
     history.append(entry)
     return entry
 
@@ -30,20 +30,20 @@ def marks(history: Transcript) -> list[str]:
 
 def test_an_entry_holds_what_was_measured_of_its_message() -> None:
     history = Transcript("session-1")
-    message, reading = read_message(call("a", "b"))
+    message, info = parse_message(call("a", "b"))
     entry = history.draft(
-        message, reading, 17, created="c", completed="d", response=Response("gpt", "openai", Usage(10, 2, 3, 4), "stop")
+        message, info, 17, created="c", completed="d", response=Response("gpt", "openai", Usage(10, 2, 3, 4), "stop")
     )
-    assert (entry.seq, entry.mark, entry.id) == (1, "m1", "m1")
-    assert (entry.role, entry.calls, entry.answers, entry.human) == ("assistant", ("a", "b"), (), False)
+    assert (entry.seq, entry.mark) == (1, "m1")
+    assert (entry.role, entry.call_ids, entry.answered_ids, entry.human) == ("assistant", ("a", "b"), (), False)
     assert (entry.tokens, entry.session_id, entry.created, entry.completed) == (17, "session-1", "c", "d")
     assert entry.response is not None
     assert entry.response.usage == Usage(10, 2, 3, 4)
 
 
 def test_an_entry_is_complete_when_it_was_made_unless_told_otherwise() -> None:
-    message, reading = read_message(user())
-    assert Transcript().draft(message, reading, 1, created="c").completed == "c"
+    message, info = parse_message(user())
+    assert Transcript().draft(message, info, 1, created="c").completed == "c"
 
 
 def test_an_entry_cannot_be_changed() -> None:
@@ -54,8 +54,8 @@ def test_an_entry_cannot_be_changed() -> None:
 
 def test_a_draft_is_no_part_of_the_history_and_its_seq_is_spent() -> None:
     history = Transcript()
-    message, reading = read_message(user("refused by its store"))
-    refused = history.draft(message, reading, 1, created="")
+    message, info = parse_message(user("refused by its store"))
+    refused = history.draft(message, info, 1, created="")
     kept = append(history, user("kept"))
     assert (refused.seq, kept.seq) == (1, 2)
     assert marks(history) == ["m2"]
@@ -162,8 +162,8 @@ def test_a_snapshot_reads_like_a_list() -> None:
 def test_entries_are_found_by_seq_also_where_a_host_inserted_some() -> None:
     history = transcript(TWO_TURNS)
     entries = list(history.snapshot())
-    message, reading = read_message(result("late"))
-    inserted = history.draft(message, reading, 1, created="")
+    message, info = parse_message(result("late"))
+    inserted = history.draft(message, info, 1, created="")
     history.replace(3, [inserted, *entries[3:]])
     snapshot = history.snapshot()
     for entry in snapshot:
@@ -183,7 +183,7 @@ def test_a_seq_is_never_given_again() -> None:
 
 def test_several_entries_are_appended_in_their_order() -> None:
     history = Transcript()
-    drafted = [history.draft(*read_message(raw), 1, created="") for raw in (user("one"), says(), user("two"))]
+    drafted = [history.draft(*parse_message(raw), 1, created="") for raw in (user("one"), says(), user("two"))]
     history.extend(drafted)
     history.extend(())
     assert marks(history) == ["m1", "m2", "m3"]
@@ -331,6 +331,6 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
                 assert [e.seq for e in partly[start:stop]] == [e.seq for e in whole[start:stop]]
     if parts.gap and len(entries) > first + 1:
         parts.replace(first + 1)
-        assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading)
-    parts.fill(entries[head:first])
+        assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading_count)
+    parts.fill_gap(entries[head:first])
     assert [e.seq for e in parts.snapshot()][: first + 1] == [e.seq for e in entries][: first + 1]

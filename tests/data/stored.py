@@ -128,8 +128,8 @@ async def _live(manager: ContextManager) -> None:
     await _interrupt(manager)
     for message in rest:
         await _add(manager, message)
-    newest = next(entry for entry in reversed(manager.snapshot()) if entry.answers)
-    await manager.compact_summary(newest.answers[0], "the newest result in short")
+    newest = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids)
+    await manager.compact_summary(newest.answered_ids[0], "the newest result in short")
     for budget in BUDGETS:
         await manager.get_messages_for_request(budget, PROVIDER)
 

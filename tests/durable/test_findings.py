@@ -194,7 +194,7 @@ async def test_nothing_registered_of_a_forgotten_call_is_left(place: Place) -> N
     await manager.compact_summary("call_3", "topsecret in short")
     await manager.compact_summary("to_come", "of the future")
     await manager.compact("dwell on topsecret")
-    number = next(entry.seq for entry in manager.snapshot() if "call_3" in entry.calls)
+    number = next(entry.seq for entry in manager.snapshot() if "call_3" in entry.call_ids)
     await manager.forget([f"m{number}"])
     assert "topsecret" not in json.dumps(await ask(manager))
     data = await manager.store.load_checkpoint(manager.session_id)

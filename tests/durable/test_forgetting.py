@@ -217,7 +217,7 @@ async def test_calls_and_results_are_recognised_by_their_ids(place: Place) -> No
     talk = login("call_IuR7Jj3zNfGq5x0b")
     manager = await feed(manager_on(place), talk)
     assert await manager.forget(containing=SECRET) == ["m2", "m3"]
-    assert [erasure.trace for erasure in manager.history.redactions.all()] == ["", ""]
+    assert [redaction.trace for redaction in manager.history.redactions.all()] == ["", ""]
     shorter = {**talk[2], "content": talk[2]["content"][:30]}  # what a host cut has another hash
     await manager.set_messages([*talk[:2], shorter, talk[3]])
     assert "hunter2" not in await everything(manager)
@@ -296,7 +296,7 @@ async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
         await manager.forget(["m2"])
         manager = await again(manager, place, name)
         await manager.forget(["m3"])
-        kept = [erasure.trace for erasure in manager.history.redactions.all()]
+        kept = [redaction.trace for redaction in manager.history.redactions.all()]
         found.append({redactions.settings_of(trace)[0] for trace in kept})  # type: ignore[index]
         assert len(kept) == 2
     assert [len(salts) for salts in found] == [1, 1]

@@ -144,8 +144,8 @@ class Driver:
     async def _summary(self, argument: tuple[int, str]) -> None:
         place, text = argument
         entry = self.manager.snapshot().find(place)
-        if entry and entry.answers:
-            await self.manager.compact_summary(entry.answers[0], text)
+        if entry and entry.answered_ids:
+            await self.manager.compact_summary(entry.answered_ids[0], text)
             self.last.clear()
 
     async def _interrupt(self, _: None) -> None:
@@ -214,7 +214,7 @@ class Driver:
         last = manager.compactor.last_sent
         assert last is not None
         shown = {message.seq for message in last.messages}
-        body = [history[index] for index in range(history.leading, len(history))]
+        body = [history[index] for index in range(history.leading_count, len(history))]
         humans = [entry for entry in body if entry.human and not _is_hidden(entry.message)]
         if humans:
             assert humans[-1].seq in shown, f"the newest human message m{humans[-1].seq} is not in the view"
@@ -237,7 +237,7 @@ def _is_spoken(entry: Entry) -> bool:
     """True if a view without a checkpoint shows the entry: it has a text of its own, and is no result."""
     content = entry.message.get("content")
     text = isinstance(content, str) and content.strip()
-    return bool(text) and not entry.answers and not _is_hidden(entry.message)
+    return bool(text) and not entry.answered_ids and not _is_hidden(entry.message)
 
 
 def run(driver: Driver, session: tuple[list[Message], list[Operation]]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, load_config, open_store
 from amplifier_context_core.compaction.digest import digest_line
-from amplifier_context_core.messages.parsing import arguments_of, calls_of, read_message
+from amplifier_context_core.messages.parsing import arguments_of, calls_of, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_testing import check_request
 
@@ -104,7 +104,7 @@ def manager(store: str | None = None) -> ContextManager:
 @example('"\\ud83d"', "tool_use+function")
 def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(value: Any, shape: str) -> None:
     stored = calling(shape, value)
-    (call,) = calls_of(read_message(stored)[0])
+    (call,) = calls_of(parse_message(stored)[0])
     expected = canonical(meant(value))
     assert canonical(arguments_of(call)) == expected
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.messages.parsing import INSTRUCTING, calls_of, copy_message
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, calls_of, copy_message
 from amplifier_context_core.stores import MemoryStore, Store, open_store
-from amplifier_context_core.transcript.redaction import is_erased
+from amplifier_context_core.transcript.redaction import is_redacted
 
 SECRET = "sk-live-4242-topsecret"
 LONG = "call_IuR7Jj3zNfGq5x0b"
@@ -115,7 +115,7 @@ class Life:
                 _, form, part, without_system, adds = doing
                 given = [form(message) for message in copy[part]]
                 if without_system:
-                    given = [message for message in given if message["role"] not in INSTRUCTING]
+                    given = [message for message in given if message["role"] not in SYSTEM_ROLES]
                 if adds:
                     self.added += 1
                     given.append({"role": "user", "content": f"new {self.added}"})
@@ -136,14 +136,14 @@ class Life:
 
     def _check(self, given: list[Message], history: list[Message]) -> None:
         """The history is what was given, but for what was erased."""
-        given = [message for message in given if message["role"] not in INSTRUCTING]
-        spoken = [message for message in history if message["role"] not in INSTRUCTING]
+        given = [message for message in given if message["role"] not in SYSTEM_ROLES]
+        spoken = [message for message in history if message["role"] not in SYSTEM_ROLES]
         assert len(spoken) == len(given)
         for ours, theirs in zip(spoken, given, strict=True):
             assert ours["role"] == theirs["role"]
             if SECRET in json.dumps(theirs):
-                assert is_erased(ours)
-            elif not is_erased(theirs):
+                assert is_redacted(ours)
+            elif not is_redacted(theirs):
                 assert (ours.get("content"), list(calls_of(ours))) == (theirs.get("content"), list(calls_of(theirs)))
 
     async def everything(self) -> str:

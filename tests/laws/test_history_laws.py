@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, approx_token_counter, count_message_tokens, count_tokens, load_config
-from amplifier_context_core.messages.parsing import INSTRUCTING, copy_message
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, copy_message
 from amplifier_context_core.rendering.renderer import Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.transcript.transcript import Entry, Snapshot
@@ -146,7 +146,7 @@ def test_where_every_message_stands_can_be_explained_in_plain_json(steps: list[S
     history = life.manager.snapshot()
     assert (report["messages"], report["turns"]) == (len(history), history.turn_count)
     told = [range(int(row["mark"][1:]), int(row["to"][1:]) + 1) for row in report["rounds"]]
-    leading = next((place for place, entry in enumerate(history) if entry.role not in INSTRUCTING), len(history))
+    leading = next((place for place, entry in enumerate(history) if entry.role not in SYSTEM_ROLES), len(history))
     for held in rounds_of(history[leading:]):
         if Renderer(approx_token_counter, 10_000).render(held).messages:  # empty and retired rows have no place
             for entry in held.entries:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import OPENING, Renderer
 from amplifier_context_core.rendering.rounds import RoundList, rounds_of
@@ -21,8 +21,8 @@ from .histories import Message, conversations, flat
 def entries_of(messages: list[Message]) -> list[Entry]:
     history = Transcript("s")
     for raw in messages:
-        message, reading = read_message(raw)
-        history.append(history.draft(message, reading, count_message_tokens(message), created=""))
+        message, info = parse_message(raw)
+        history.append(history.draft(message, info, count_message_tokens(message), created=""))
     return list(history.snapshot())
 
 
@@ -52,11 +52,11 @@ def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: l
     rounds = rounds_of(entries)
     assert sorted(entry.seq for held in rounds for entry in held.entries) == [entry.seq for entry in entries]
     for held in rounds:
-        made = [call for entry in held.entries if entry.role == "assistant" for call in entry.calls]
+        made = [call for entry in held.entries if entry.role == "assistant" for call in entry.call_ids]
         for call in set(held.unanswered):
             assert held.unanswered.count(call) <= made.count(call)
         if made:
-            answered = [call for entry in held.entries for call in entry.answers]
+            answered = [call for entry in held.entries for call in entry.answered_ids]
             assert all(answered.count(call) >= made.count(call) - held.unanswered.count(call) for call in made)
 
 

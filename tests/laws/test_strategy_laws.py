@@ -30,7 +30,7 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.strategies.base import draft_of
-from amplifier_context_core.messages.parsing import INSTRUCTING, is_human, read_message
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.transcript import Transcript
 
@@ -66,12 +66,12 @@ def rounds(messages: list[Message]) -> list[Round]:
     """The rounds behind the leading instructions; an entry's seq is the place of its message in the list."""
     history = Transcript()
     for place, raw in enumerate(messages):
-        message, reading = read_message(raw)
-        entry = history.draft(message, reading, count_message_tokens(message), created="")
+        message, info = parse_message(raw)
+        entry = history.draft(message, info, count_message_tokens(message), created="")
         assert entry.seq == place + 1
         history.append(entry)
     entries = list(history.snapshot())
-    leading = next((i for i, entry in enumerate(entries) if entry.role not in INSTRUCTING), len(entries))
+    leading = next((i for i, entry in enumerate(entries) if entry.role not in SYSTEM_ROLES), len(entries))
     return rounds_of(entries[leading:])
 
 
@@ -136,8 +136,8 @@ def test_shortening_keeps_every_message_and_its_ids(steps: list[Any], strategy: 
     done = run(strategy, messages)
 
     def outline(listed: list[Message]) -> list[Any]:
-        readings = [read_message(message)[1] for message in listed]
-        return sorted((reading.role, reading.calls, reading.answers) for reading in readings)
+        infos = [parse_message(message)[1] for message in listed]
+        return sorted((info.role, info.call_ids, info.answered_ids) for info in infos)
 
     assert outline(done) == outline(messages)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import HeuristicTokenCounter, count_message_tokens, count_tokens
 from amplifier_context_core.compaction.digest import TAG, one_line
 from amplifier_context_core.compaction.identifiers import identifiers
-from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, read_message, text_of
+from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, parse_message, text_of
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
 from amplifier_context_core.rendering.renderer import scrub
 from amplifier_context_core.rendering.truncate import clip_text
@@ -145,7 +145,7 @@ def test_a_checked_copy_is_equal_and_its_text_is_json(value: Any) -> None:
 @given(conversations())
 def test_reading_a_message_once_more_reads_the_same(steps: list[Any]) -> None:
     for raw in flat(steps):
-        message, reading = read_message(raw)
+        message, info = parse_message(raw)
         assert message == raw
-        assert read_message(message) == (message, reading)
+        assert parse_message(message) == (message, info)
         assert isinstance(text_of(message.get("content")), str)

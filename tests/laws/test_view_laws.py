@@ -343,7 +343,7 @@ def test_what_was_pinned_by_command_is_in_every_later_view(steps: list[Step], bu
         manager = new_manager(pin_share=0.5)
         await add(manager, flat(steps))
         await ask(manager, budget)
-        small = [e for e in manager.snapshot() if e.role == "user" and not e.answers and e.tokens < 60]
+        small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
         entry = data.draw(st.sampled_from(small))
         try:
             await manager.pin(entry.mark)
@@ -366,7 +366,7 @@ def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], bud
             view = await ask(manager, budget)
             humans = [entry for entry in manager.snapshot() if entry.human]
             must = [
-                entry for entry in (*humans[:1], *humans[-1:]) if not entry.answers
+                entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids
             ]  # a text beside results is shown apart
             said = [message["content"] for message in view]
             assert all(entry.message["content"] in said for entry in must)

@@ -135,7 +135,7 @@ async def test_an_interrupt_of_a_turn_that_a_checkpoint_covers_rebuilds_the_view
 async def test_entries_carry_id_session_and_times() -> None:
     manager = await feed(new_manager(session_id="session-7"), work(1))
     for number, entry in enumerate(manager.snapshot(), 1):
-        assert (entry.id, entry.session_id) == (f"m{number}", manager.session_id)
+        assert (entry.mark, entry.session_id) == (f"m{number}", manager.session_id)
         assert entry.created <= entry.completed
         assert entry.completed == entry.message["metadata"]["timestamp"]
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import StoreError
-from amplifier_context_core.messages.parsing import read_message
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
@@ -119,7 +119,7 @@ def test_writing_down_what_was_read_back_writes_the_same(given: Entry) -> None:
 @LAW
 @given(messages())
 def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
-    read, _ = read_message(message)
+    read, _ = parse_message(message)
     line = message_json(read)
     assert b"\n" not in line
     assert b"\r" not in line

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from ...messages.parsing import INSTRUCTING, Message, read_message
+from ...messages.parsing import SYSTEM_ROLES, Message, parse_message
 from ...messages.tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ...rendering.renderer import RenderedMessage
 from ...rendering.rounds import rounds_of, task_of
@@ -146,12 +146,12 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
     """The leading system messages of a plain list, and the draft of the rest, its messages as they were given."""
     transcript = Transcript()
     for message in messages:
-        copied, reading = read_message(message)
+        copied, info = parse_message(message)
         tokens = count_message_tokens(copied, counter, **counting)
-        transcript.append(transcript.draft(copied, reading, tokens, created=""))
+        transcript.append(transcript.draft(copied, info, tokens, created=""))
     entries = list(transcript.snapshot())
     leading = 0
-    while leading < len(entries) and entries[leading].role in INSTRUCTING:
+    while leading < len(entries) and entries[leading].role in SYSTEM_ROLES:
         leading += 1
     rounds = rounds_of(entries[leading:])
     task = task_of(rounds)

@@ -61,7 +61,7 @@ def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule:
     changed = False
     for rendered in segment.shown:
         entry = entries.get(rendered.seq)
-        stored = rendered.answers
+        stored = rendered.stored_call_id
 
         def shortened(text: str, call: str, entry: Entry | None = entry, stored: str = stored) -> str:
             return shorten(text, entry, stored or call)

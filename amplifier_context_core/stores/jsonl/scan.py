@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...errors import InvalidMessage
-from ...messages.parsing import Message, read_message
+from ...messages.parsing import Message, parse_message
 from ..codec import loads, message_json
 from ..protocol import UNCOUNTED
 from .file_ops import chunks, read_at, yield_gil
@@ -384,7 +384,7 @@ def _lines(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, bytes]
 def _parse(content: bytes) -> tuple[Message, bool] | None:
     """The message a line is, and whether a human wrote it; None if it is none."""
     try:
-        message, reading = read_message(loads(content))
+        message, info = parse_message(loads(content))
     except (ValueError, InvalidMessage, RecursionError):
         return None
-    return message, reading.human
+    return message, info.human

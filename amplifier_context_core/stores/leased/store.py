@@ -133,7 +133,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
         given = tuple(entries)
         # Erase even if no message differs: an earlier call may have replaced the messages and failed to erase them.
-        erases = bool(given) and all(entry.erased is not None for entry in given)
+        erases = bool(given) and all(entry.is_redacted for entry in given)
 
         async def work(driver: Driver, lease: Lease) -> None:
             if not lease.grant.created:
