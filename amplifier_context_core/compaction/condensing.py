@@ -17,7 +17,7 @@ from itertools import accumulate
 from ..messages.tokens import TokenCounter
 from .checkpoint import DigestEntry, Fact
 from .identifiers import identifiers
-from .speech import GAP, RULE, joined, length, select, with_gaps, word_end
+from .speech import GAP, OWN, RULE, joined, length, select, with_gaps, word_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,14 @@ class Tuning:
 
     Attributes:
         people: share of the room that sentences of people may take.
+        pasted: share of the room that sentences which people pasted may take of that.
         agent: share of what is left then that sentences of the agent may take.
         calls: share of what is left then that calls may take before they are cut.
         freshness: worth that the newest entry has above the oldest.
     """
 
-    people: float = 0.6
+    people: float = 0.8
+    pasted: float = 0.05
     agent: float = 0.65
     calls: float = 0.35
     freshness: float = 0.2
@@ -63,10 +65,13 @@ def condense(
     facts = [list(entry.facts) for entry in entries]
     of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
-    rules = sum(_length_of_rules(fact) for of_entry in facts for fact in of_entry)
+    rules, own = (
+        sum(_needed_for_people(fact, worth) for of_entry in facts for fact in of_entry) for worth in (RULE, OWN)
+    )
     room = max(int(size * share), rules)
     others = _length_of_speech(facts, "agent") + of_calls + of_names
-    people = max(int(room * tuning.people), min(rules, room), room - others)
+    people = min(int(room * tuning.people), own + int(room * tuning.pasted))
+    people = max(people, rules, room - others)
     room -= _shorten_speech(facts, "person", people)
     room -= _shorten_speech(facts, "agent", max(int(room * tuning.agent), room - of_calls - of_names))
     room -= _shorten_calls(facts, room, max(int(room * tuning.calls), room - of_names))
@@ -109,10 +114,10 @@ def _stated(fact: Fact) -> Fact | None:
     return replace(fact, sentences=tuple(with_gaps(fact.sentences, rules)), names=(), scores=()) if rules else None
 
 
-def _length_of_rules(fact: Fact) -> int:
-    """Return the characters that `select` needs to keep all the rules in a fact."""
-    rules = [sentence for sentence in fact.sentences if sentence.worth >= RULE]
-    return sum(len(rule.text) + len(GAP.text) for rule in rules) + len(fact.subject) + _JOINTS if rules else 0
+def _needed_for_people(fact: Fact, worth: float) -> int:
+    """Return the characters that `select` needs to keep a person's sentences of at least this worth."""
+    kept = [sentence for sentence in fact.sentences if fact.speaker == "person" and sentence.worth >= worth]
+    return sum(len(sentence.text) + len(GAP.text) for sentence in kept) + len(fact.subject) + _JOINTS if kept else 0
 
 
 def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:

@@ -136,6 +136,8 @@ def _worth_of_content(sentence: str) -> float:
         worth += 0.25
     if sentence.rstrip().endswith("?"):
         worth += 0.15
+    if sentence.rstrip().endswith((":", "：")):  # noqa: RUF001
+        worth -= 0.3  # it introduces what follows, and says little without that
     if identifiers(sentence, 1) or any(letter.isdigit() for letter in sentence):
         worth += 0.1
     return worth

@@ -187,3 +187,8 @@ def test_a_label_is_paid_for_by_the_first_sentence_of_its_speech() -> None:
 def test_what_is_kept_fits_the_room(room: int) -> None:
     said = [read("A first thing. Let me look at it. The fault is there: a lock.", "agent")] * 4
     assert sum(map(length, select(said, room))) <= room + len(GAP.text) * len(said)
+
+
+def test_a_sentence_that_only_introduces_the_next_is_worth_less_than_it() -> None:
+    introduces, follows = read("The two causes are these: A lock is never released.", "agent")
+    assert introduces.worth < follows.worth
