@@ -133,7 +133,7 @@ async def test_files_are_the_owners_only_whatever_the_umask(tmp_path: Path, mask
 async def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path, ending: str) -> None:
     target = tmp_path / "elsewhere"
     target.write_bytes(b"")
-    schema.beside(path, ending).symlink_to(target)
+    schema.sidecar(path, ending).symlink_to(target)
     with pytest.raises(StoreError, match="symbolic link"):
         await SqliteStore(path).append("s", entries(1, 1))
     assert target.read_bytes() == b""
@@ -172,7 +172,7 @@ async def test_a_database_says_whose_it_is_and_its_version(path: Path) -> None:
     await store.append("s", entries(1, 1))
     await store.close()
     with raw(path) as db:
-        assert db.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION,)
+        assert db.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
         assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
     db.close()
@@ -208,7 +208,7 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 1))
     await store.close()
-    assert schema.APPLICATION.to_bytes(4, "big") in path.read_bytes()[:100]
+    assert schema.APPLICATION_ID.to_bytes(4, "big") in path.read_bytes()[:100]
 
 
 async def test_a_migration_that_fails_leaves_the_database_as_it_was(
@@ -246,7 +246,7 @@ async def test_durability_is_what_sqlite_is_told(path: Path, durability: str, sy
 async def test_appends_that_come_together_share_commits(path: Path) -> None:
     store = SqliteStore(path)
     commits: list[str] = []
-    await store._engine.run("alone", lambda job: job.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
+    await store._engine.run("no_transaction", lambda job: job.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
     for first in range(1, 11):
         await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
     await store.close()
@@ -347,7 +347,7 @@ FILES = ("", "-wal", "-shm")
 
 def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
     for ending in endings:
-        schema.beside(path, ending).rename(schema.beside(to, ending))
+        schema.sidecar(path, ending).rename(schema.sidecar(to, ending))
 
 
 async def other_database(path: Path) -> None:
@@ -362,8 +362,8 @@ async def test_nothing_is_acknowledged_into_a_file_that_was_removed(path: Path, 
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     for ending in endings:
-        schema.beside(path, ending).unlink()
-    gone = schema.beside(path, endings[0])
+        schema.sidecar(path, ending).unlink()
+    gone = schema.sidecar(path, endings[0])
     for call in (store.append("s", entries(3, 3)), store.read("s"), store.replace("s", 0, []), store.extent("s")):
         with pytest.raises(StoreError, match=rf"another program removed {gone}, .*release the session and open"):
             await call
@@ -426,7 +426,7 @@ async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_
 async def test_a_log_whose_database_is_gone_is_kept_when_another_is_made(path: Path) -> None:
     await other_database(path)
     path.unlink()
-    schema.beside(path, "-wal").write_bytes(b"what came last")
+    schema.sidecar(path, "-wal").write_bytes(b"what came last")
     await other_database(path)
     (kept,) = (file for file in path.parent.iterdir() if file.name.endswith("-wal"))
     assert kept.read_bytes() == b"what came last"
@@ -437,7 +437,7 @@ async def test_closing_after_the_file_went_makes_none(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     for ending in FILES:
-        schema.beside(path, ending).unlink()
+        schema.sidecar(path, ending).unlink()
     await store.close()
     assert list(path.parent.iterdir()) == []
 
@@ -462,12 +462,12 @@ async def test_positions_of_a_history_nobody_edited_need_no_index(path: Path) ->
     await store.close()
     db = raw(path)
     (indexed,) = db.execute(
-        f"SELECT count(*) FROM entries INDEXED BY entries_by_seq WHERE {schema.ELSEWHERE}"
+        f"SELECT count(*) FROM entries INDEXED BY entries_by_seq WHERE {schema.NOT_AT_SEQ}"
     ).fetchone()
     plan = " ".join(
         row[3]
         for row in db.execute(
-            f"EXPLAIN QUERY PLAN SELECT id FROM entries WHERE session = 2 AND seq IN (1, 2) AND {schema.ELSEWHERE}"
+            f"EXPLAIN QUERY PLAN SELECT id FROM entries WHERE session = 2 AND seq IN (1, 2) AND {schema.NOT_AT_SEQ}"
         )
     )
     db.close()

@@ -277,7 +277,7 @@ async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
     await store.close()
     assert_same(await store.read("s", -3), entries(400, 402))
     await store.close()
-    assert {path, kept} == set(path.parent.iterdir()) - {schema.beside(kept, "-wal")}
+    assert {path, kept} == set(path.parent.iterdir()) - {schema.sidecar(kept, "-wal")}
 
 
 async def test_what_another_session_lost_is_told_when_it_is_opened(path: Path) -> None:
@@ -384,10 +384,10 @@ async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> N
 async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, step: int) -> None:
     """The files as they are after each step of putting the new database in its place."""
     await build(path, 30)
-    new = schema.beside(path, ".salvaged-20260101T000000-1")
-    kept = schema.beside(path, ".damaged-20260101T000000-1")
+    new = schema.sidecar(path, ".salvaged-20260101T000000-1")
+    kept = schema.sidecar(path, ".damaged-20260101T000000-1")
     shutil.copy(path, new)
-    log, kept_log = schema.beside(path, "-wal"), schema.beside(kept, "-wal")
+    log, kept_log = schema.sidecar(path, "-wal"), schema.sidecar(kept, "-wal")
     log.write_bytes(b"the log of the damaged one")
     path.write_bytes(b"damaged")
     if step > 0:
@@ -407,7 +407,7 @@ async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, 
 async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     await build(path)
     status = path.stat()
-    kept = recovery.salvage(path, (status.st_dev, status.st_ino))
+    kept = recovery.recover(path, (status.st_dev, status.st_ino))
     assert kept is not None
     store = SqliteStore(path)
     assert_same(await store.read("s"), entries(1, 300))
@@ -416,7 +416,7 @@ async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     assert await store.extent("t") == Extent(15, 20)
     assert await store.verify("s") == []
     await store.close()
-    assert recovery.salvage(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
+    assert recovery.recover(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
 
 
 async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_erasing_that_was_cut_short_is_told_and_done_later(
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM entries").fetchone()
     with monkeypatch.context() as patch:
-        patch.setattr(secure_erase, "_PATIENCE", 0.03)
+        patch.setattr(secure_erase, "_READER_TIMEOUT", 0.03)
         with pytest.raises(StoreError, match="not erased from every byte"):
             await store.rewrite("s", [entry(1, "gone")])
     assert [one.message["content"] for one in await store.read("s")] == ["gone"]
@@ -157,7 +157,7 @@ async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, 
     assert holding(path, "hunter2secret")
     await store.sessions()
     for _ in range(6_000):
-        if not await store._engine.run("read", lambda job: secure_erase.is_erasing(job.db)):  # pyright: ignore[reportPrivateUsage]
+        if not await store._engine.run("read", lambda job: secure_erase.is_erase_pending(job.db)):  # pyright: ignore[reportPrivateUsage]
             break
         await asyncio.sleep(0.01)
     await store.close()

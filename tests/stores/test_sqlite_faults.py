@@ -61,7 +61,7 @@ async def sql(store: SqliteStore, statement: str) -> None:
     def run(job: Task) -> None:
         job.db.execute(statement).fetchall()
 
-    await store._engine.run("alone", run)  # pyright: ignore[reportPrivateUsage]
+    await store._engine.run("no_transaction", run)  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Path, store: SqliteStore) -> None:
@@ -399,7 +399,7 @@ async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> 
     def fail(job: Task) -> None:
         raise RuntimeError("ours")
 
-    for kind in ("read", "write", "note", "alone", "apart"):
+    for kind in ("read", "write", "write_unsynced", "no_transaction", "no_connection"):
         with pytest.raises(RuntimeError, match="ours"):
             await store._engine.run(kind, fail)  # pyright: ignore[reportPrivateUsage]
     before = threading.active_count()
@@ -472,7 +472,7 @@ async def test_a_file_that_cannot_be_looked_at_now_is_not_taken_for_removed(
 
     with monkeypatch.context() as patched:
         patched.setattr(file_identity.os, "readlink", lambda _: "elsewhere")
-        patched.setattr(file_identity, "place_of", stale)
+        patched.setattr(file_identity, "identity_of", stale)
         with pytest.raises(StoreError, match="ESTALE"):
             await store.append("s", entries(3, 3))
     await store.append("s", entries(3, 3))

@@ -221,15 +221,15 @@ async def test_a_refused_claim_leaves_no_trace(path: Path) -> None:
 
 
 def test_a_process_is_known_by_when_it_began() -> None:
-    assert leases.started(os.getpid()) == leases.started(os.getpid()) != ""
+    assert leases.process_start(os.getpid()) == leases.process_start(os.getpid()) != ""
     process = subprocess.Popen(["sleep", "60"])
-    began = leases.started(process.pid)
+    began = leases.process_start(process.pid)
     process.kill()
     assert began
     for _ in range(1_000):
-        if not leases.started(process.pid):
+        if not leases.process_start(process.pid):
             break
         time.sleep(0.002)
-    assert leases.started(process.pid) == ""  # a zombie holds nothing
+    assert leases.process_start(process.pid) == ""  # a zombie holds nothing
     process.wait()
-    assert leases.started(process.pid) == ""
+    assert leases.process_start(process.pid) == ""

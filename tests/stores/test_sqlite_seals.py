@@ -235,7 +235,7 @@ async def test_a_session_whose_id_is_lost_is_kept_under_one_that_its_owner_is_to
 async def test_entries_of_another_session_are_known_for_damaged(path: Path, claimed: bool) -> None:
     """A key says to which session an entry belongs, and the checksum says which key."""
     await build(path)
-    step = 1 << schema.POSITION_BITS
+    step = 1 << schema.SLOT_BITS
     change(path, "DELETE FROM entries WHERE session = 3 AND seq = 2")
     moved = "session = 3, " if claimed else ""
     change(path, f"UPDATE entries SET {moved}id = id + 2 * {step} WHERE session = 1 AND seq = 2")
@@ -460,17 +460,17 @@ def downgrade(path: Path) -> None:
     old.close()
     path.unlink()
     new = sqlite3.connect(path, isolation_level=None)
-    for statement in schema._FIRST:  # pyright: ignore[reportPrivateUsage]
+    for statement in schema._CREATE_TABLES:  # pyright: ignore[reportPrivateUsage]
         new.execute(statement)
-    new.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+    new.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
     new.execute("PRAGMA user_version = 1")
     for table, found in rows.items():
         for row in found:
             values = list(row[:8] if table == "sessions" else row)
             if table == "entries":
-                values[-1] -= values[0] >> schema.POSITION_BITS << schema.POSITION_BITS
+                values[-1] -= values[0] >> schema.SLOT_BITS << schema.SLOT_BITS
             elif table == "archive":
-                values[-1] -= values[1] << schema.POSITION_BITS
+                values[-1] -= values[1] << schema.SLOT_BITS
             new.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
     new.execute("PRAGMA journal_mode = WAL")
     new.close()

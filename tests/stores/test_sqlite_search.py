@@ -284,7 +284,7 @@ async def test_a_damaged_index_is_filled_anew(path: Path, store: SqliteStore) ->
 def test_the_table_is_made_when_somebody_searches(path: Path) -> None:
     schema.make_file(path)
     db = schema.open_database(path, "none", 1.0)
-    assert not schema.has_search(db)
-    assert not search.catch_up(db, "s")
-    assert not schema.has_search(db)
+    assert not schema.has_search_table(db)
+    assert not search.index_next_batch(db, "s")
+    assert not schema.has_search_table(db)
     schema.disconnect(db, path)

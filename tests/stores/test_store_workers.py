@@ -77,7 +77,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     server = LoopThread("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
         lambda: asyncio.ensure_future(files.run(lambda: "done")),
-        lambda: asyncio.ensure_future(database.run("apart", lambda job: "done")),
+        lambda: asyncio.ensure_future(database.run("no_connection", lambda job: "done")),
         lambda: asyncio.ensure_future(server.run(asyncio.sleep(0, "done"))),
     ]
     for call in calls:
@@ -102,8 +102,8 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
         if len(handled) == 1:
             raise problem
         for job in jobs:
-            job.answer = "done"
-        sqlite_worker.answer(jobs)
+            job.result = "done"
+        sqlite_worker.deliver(jobs)
 
     def tick() -> float | None:
         if len(handled) == 1:
@@ -113,22 +113,22 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
     worker = sqlite_worker.SqliteWorker("test", handle, tick)
     jobs = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
     for job in jobs:
-        worker.put(job)
+        worker.submit(job)
     first, second = [job.future for job in jobs]
     assert first is not None
     assert second is not None
     assert type(await ended(first)) is of(problem)
     assert await asyncio.wait_for(second, DEADLINE) == "done"
-    worker.end()
+    worker.stop()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
-    kinds: tuple[sqlite_worker.TaskKind, ...] = ("read", "write", "alone", "apart")
+    kinds: tuple[sqlite_worker.TaskKind, ...] = ("read", "write", "no_transaction", "no_connection")
     for kind in kinds:
         job = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
-        engine.put(job)
+        engine.submit(job)
         assert job.future is not None
         assert type(await ended(job.future)) is of(problem)
         assert await asyncio.wait_for(engine.run(kind, lambda job: "goes on"), DEADLINE) == "goes on"

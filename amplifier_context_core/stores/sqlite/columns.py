@@ -10,9 +10,9 @@ import zlib
 from itertools import pairwise
 from typing import cast
 
-from .errors import damage
+from .errors import damage_error
 
-_LARGEST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 def text_in(value: object) -> str:
@@ -22,24 +22,24 @@ def text_in(value: object) -> str:
             return value.decode()
         except UnicodeDecodeError:
             pass
-    raise damage("a column does not hold the text it should")
+    raise damage_error("a column does not hold the text it should")
 
 
-def number_in(value: object, lowest: int = 0, highest: int = _LARGEST) -> int:
+def number_in(value: object, lowest: int = 0, highest: int = _MAX_INTEGER) -> int:
     """Return the integer of a column."""
     if isinstance(value, int) and lowest <= value <= highest:
         return value
-    raise damage("a column does not hold the number it should")
+    raise damage_error("a column does not hold the number it should")
 
 
 def time_in(value: object) -> float:
     """Return the seconds since 1970 of a column."""
     if isinstance(value, float) and 0 <= value < 1e11:
         return value
-    raise damage("a column does not hold the time it should")
+    raise damage_error("a column does not hold the time it should")
 
 
-def positions_in(value: object, stop: int) -> list[int]:
+def slots_in(value: object, stop: int) -> list[int]:
     """Return the rising positions before `stop` that a column lists as JSON; an empty column lists none."""
     text = text_in(value)
     if not text:
@@ -51,13 +51,13 @@ def positions_in(value: object, stop: int) -> list[int]:
     if isinstance(found, list):
         listed = cast("list[object]", found)
         if all(isinstance(one, int) for one in listed):
-            positions = cast("list[int]", found)
-            bounds = [-1, *positions, stop]
+            slots = cast("list[int]", found)
+            bounds = [-1, *slots, stop]
             if all(one < other for one, other in pairwise(bounds)):
-                return positions
-    raise damage("a column does not hold the positions it should")
+                return slots
+    raise damage_error("a column does not hold the positions it should")
 
 
-def seal_of(row: tuple[int | str, ...]) -> int:
+def row_checksum(row: tuple[int | str, ...]) -> int:
     """Return the checksum of a row of `sessions`, which is its last column."""
     return zlib.crc32("\0".join(map(str, row)).encode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Self
 
-from .errors import damage, made
+from .errors import damage_error, driver_error
 
 _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 
@@ -18,21 +18,21 @@ _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 def _documented(problem: Exception) -> sqlite3.Error:
     """The driver's error for what it raises without documenting it. The text is left out: it may quote a message."""
     if isinstance(problem, UnicodeDecodeError):
-        return damage("what SQLite says of the file is no text")
+        return damage_error("what SQLite says of the file is no text")
     if isinstance(problem, OverflowError):
-        return made(sqlite3.DataError, "a number is larger than 64 bits", "SQLITE_RANGE")
-    return made(sqlite3.OperationalError, "out of memory", "SQLITE_NOMEM")
+        return driver_error(sqlite3.DataError, "a number is larger than 64 bits", "SQLITE_RANGE")
+    return driver_error(sqlite3.OperationalError, "out of memory", "SQLITE_NOMEM")
 
 
-def the_row(found: sqlite3.Cursor) -> Any:
+def required_row(cursor: sqlite3.Cursor) -> Any:
     """Return the first row of a query that must find one.
 
     Raises:
         sqlite3.Error: there is none: the file is damaged.
     """
-    row = found.fetchone()
+    row = cursor.fetchone()
     if row is None:
-        raise damage("a row is missing")
+        raise damage_error("a row is missing")
     return row
 
 

@@ -21,15 +21,25 @@ from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
-from .errors import Fault, damage, is_damage, is_index_damage, is_moved, is_unwritable, moved, store_error, unsettles
-from .file_identity import FileIdentity, place_of
+from .errors import (
+    DriverError,
+    closes_connection,
+    damage_error,
+    is_damage,
+    is_index_damage,
+    is_moved,
+    is_unwritable,
+    moved_error,
+    store_error,
+)
+from .file_identity import FileIdentity, identity_of
 from .leases import TTL, Leases
-from .recovery import finish, is_cut, pop_repairs, put_log_aside, salvage
-from .row_recovery import REWRITTEN, WHOLE
-from .schema import beside, disconnect, is_file, make_file, open_database, open_to_read
-from .search import drop
-from .secure_erase import erase, is_erasing
-from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, answer
+from .recovery import finish_recovery, is_truncated, pop_repairs, quarantine_log, recover
+from .row_recovery import REWRITTEN, WHOLE_DATABASE
+from .schema import disconnect, is_regular_file, make_file, open_database, open_to_read, sidecar
+from .search import drop_index
+from .secure_erase import erase, is_erase_pending
+from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, deliver
 
 log = logging.getLogger(__name__)
 
@@ -51,59 +61,59 @@ class SqliteEngine:
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._file: FileIdentity | None = None
-        self._log_path = str(beside(path, "-wal"))  # a text is looked for faster than a path, and it is often
+        self._file_identity: FileIdentity | None = None
+        self._log_path = str(sidecar(path, "-wal"))  # a text is looked for faster than a path, and it is often
         self._file_path = str(path)
-        self._log: FileIdentity | None = None
-        self._syncing = True
-        self._told: dict[str, OnRepair | None] = {}
-        self._untold: dict[str, list[Repair]] = {}
-        self._later: list[tuple[float, Task]] = []
-        self._renewal = 0.0
-        self._resumed = False
-        self._begin()
+        self._log_identity: FileIdentity | None = None
+        self._is_synchronous = True
+        self._listeners: dict[str, OnRepair | None] = {}
+        self._pending_repairs: dict[str, list[Repair]] = {}
+        self._delayed: list[tuple[float, Task]] = []
+        self._next_renewal = 0.0
+        self._erase_is_resumed = False
+        self._make_workers()
 
-    def _begin(self) -> None:
+    def _make_workers(self) -> None:
         self._pid = os.getpid()
         self._worker = SqliteWorker("sqlite store", self._handle, self._tick)
-        self._long = SqliteWorker("sqlite store, long", self._handle_long, lambda: None)
+        self._background = SqliteWorker("sqlite store, long", self._handle_background, lambda: None)
 
     async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
         """Have work done, in its turn. Who is cancelled while waiting leaves it to be done all the same."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.put(Task(work, kind, session_id, future, begin=(work, kind)))
+        self.submit(Task(work, kind, session_id, future, original=(work, kind)))
         return await future
 
-    def put(self, job: Task) -> None:
+    def submit(self, task: Task) -> None:
         """Have a job done, in its turn."""
         if self._pid != os.getpid():
-            self._leave_to_parent()
-        self._worker.put(job)
+            self._reset_after_fork()
+        self._worker.submit(task)
 
     async def close(self) -> None:
         """Release all claims and close the connection, after all that was asked for; a later call opens anew."""
-        if not self._worker.idle:
-            await self.run("apart", self._close)
+        if not self._worker.is_idle:
+            await self.run("no_connection", self._close)
 
     def abandon(self) -> None:
         """The store object is gone: close without anybody waiting for it."""
-        if not self._worker.idle and self._pid == os.getpid():
-            self._worker.put(Task(self._close, "apart"))
+        if not self._worker.is_idle and self._pid == os.getpid():
+            self._worker.submit(Task(self._close, "no_connection"))
 
     # -- for jobs ------------------------------------------------------------------------------------------------------
 
-    def listen(self, session_id: str, told: OnRepair | None) -> None:
+    def set_listener(self, session_id: str, listener: OnRepair | None) -> None:
         """Who is told of repairs of a session."""
-        if told is not None or session_id not in self._told:
-            self._told[session_id] = told
+        if listener is not None or session_id not in self._listeners:
+            self._listeners[session_id] = listener
 
-    def unlisten(self, session_id: str) -> None:
+    def remove_listener(self, session_id: str) -> None:
         """Nobody is told any more."""
-        self._told.pop(session_id, None)
+        self._listeners.pop(session_id, None)
 
-    def tell(self, job: Task, repair: Repair) -> None:
+    def report(self, task: Task, repair: Repair) -> None:
         """Say with a job's answer that something was mended."""
-        job.repairs.append((self._told.get(repair.session_id), repair))
+        task.repairs.append((self._listeners.get(repair.session_id), repair))
 
     def snapshot(self) -> sqlite3.Connection:
         """One more connection, which sees the database as it is now, whatever is written later."""
@@ -118,136 +128,143 @@ class SqliteEngine:
 
     # -- in the first thread -------------------------------------------------------------------------------------------
 
-    def _handle(self, jobs: Sequence[Task]) -> None:
+    def _handle(self, tasks: Sequence[Task]) -> None:
         try:
-            if jobs[0].kind in WRITING:
-                self._write(jobs)
+            if tasks[0].kind in WRITING:
+                self._write(tasks)
             else:
-                self._single(jobs[0])
+                self._run_alone(tasks[0])
         except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
-            for job in jobs:
-                job.fail(problem)
-        self._finish(jobs)
+            for task in tasks:
+                task.fail(problem)
+        self._finish(tasks)
 
-    def _finish(self, jobs: Sequence[Task]) -> None:
+    def _finish(self, tasks: Sequence[Task]) -> None:
         done: list[Task] = []
-        for job in jobs:
-            job.connection = None
-            if isinstance(job.error, _FAULTS):
-                if job.otherwise is not None and is_unwritable(job.error):
-                    job.answer, job.error = job.otherwise(job), None
+        for task in tasks:
+            task.connection = None
+            if isinstance(task.error, _FAULTS):
+                if task.fallback is not None and is_unwritable(task.error):
+                    task.result, task.error = task.fallback(task), None
                 else:  # here and nowhere else: no error of the driver gets past this line
-                    job.error = self._said(job.error)
-            if self._untold and job.session_id in self._untold:
-                for repair in self._untold.pop(job.session_id):
-                    self.tell(job, repair)
-            then = job.answer
-            if job.error is not None or not isinstance(then, Continuation):
-                done.append(job)
+                    task.error = self._translate_error(task.error)
+            if self._pending_repairs and task.session_id in self._pending_repairs:
+                for repair in self._pending_repairs.pop(task.session_id):
+                    self.report(task, repair)
+            continuation = task.result
+            if task.error is not None or not isinstance(continuation, Continuation):
+                done.append(task)
                 continue
-            job.work, job.kind, job.answer, job.otherwise = then.work, then.kind, None, then.otherwise
-            if then.elsewhere:
-                self._long.put(job)
-            elif then.after:
-                self._later.append((time.monotonic() + then.after, job))
+            task.work, task.kind, task.result, task.fallback = (
+                continuation.work,
+                continuation.kind,
+                None,
+                continuation.fallback,
+            )
+            if continuation.in_background:
+                self._background.submit(task)
+            elif continuation.delay:
+                self._delayed.append((time.monotonic() + continuation.delay, task))
             else:
-                self._worker.put(job)
-        answer(done)
+                self._worker.submit(task)
+        deliver(done)
 
-    def _write(self, jobs: Sequence[Task], *, mended: bool = False) -> None:
+    def _write(self, tasks: Sequence[Task], *, after_repair: bool = False) -> None:
         """Do jobs in one transaction. One that fails takes none of the others along."""
         began = False
         try:
             if self._db is None:  # otherwise it is looked at before the commit: once is enough, and each look costs
-                self._look()
+                self._check_file_identity()
             if self.leases.lost:
-                jobs = [job for job in jobs if job.kind in ("claim", "leave") or not self._is_apart(job)]
-            if not jobs:
+                tasks = [
+                    task for task in tasks if task.kind in ("acquire", "release") or not self._fail_if_orphaned(task)
+                ]
+            if not tasks:
                 return
-            kinds = {job.kind for job in jobs}
-            opened = nullcontext(self._db) if self._db else self._connection(makes=kinds != {"leave"})
+            kinds = {task.kind for task in tasks}
+            opened = nullcontext(self._db) if self._db else self._connection(creates=kinds != {"release"})
             with opened as db:
-                self._let_sync(db, "write" in kinds)
+                self._set_synchronous(db, "write" in kinds)
                 db.execute("BEGIN IMMEDIATE")
                 began = True
-                for job in jobs:
-                    self._part(db, job, alone=len(jobs) == 1)
-                if self._look():  # others may have been waited for
-                    raise moved("the file is not at its path any more")
+                for task in tasks:
+                    self._run_in_group(db, task, alone=len(tasks) == 1)
+                if self._check_file_identity():  # others may have been waited for
+                    raise moved_error("the file is not at its path any more")
                 if db.in_transaction:
                     db.execute("COMMIT")
-                if self._look():  # what is acknowledged stands at the path
-                    raise moved("the file is not at its path any more")
-            self.leases.settle(True)
+                if self._check_file_identity():  # what is acknowledged stands at the path
+                    raise moved_error("the file is not at its path any more")
+            self.leases.finish_transaction(True)
         except _FAULTS as problem:
-            self._undo(problem)
-            for job in jobs:
-                job.begin_anew()
-            if began and len(jobs) > 1:
-                for job in jobs:
-                    self._write([job])
-            elif not mended and self._mend(problem, jobs[0].session_id):
-                self._write(jobs, mended=True)
+            self._roll_back(problem)
+            for task in tasks:
+                task.reset()
+            if began and len(tasks) > 1:
+                for task in tasks:
+                    self._write([task])
+            elif not after_repair and self._repair(problem, tasks[0].session_id):
+                self._write(tasks, after_repair=True)
             else:
-                for job in jobs:
-                    job.fail(problem)
+                for task in tasks:
+                    task.fail(problem)
         except BaseException as problem:  # noqa: BLE001 - told to whoever asked
-            self._undo(problem)
-            for job in jobs:
-                job.fail(StoreError(str(problem)) if type(problem) is StoreError else problem)
+            self._roll_back(problem)
+            for task in tasks:
+                task.fail(StoreError(str(problem)) if type(problem) is StoreError else problem)
 
-    def _let_sync(self, db: sqlite3.Connection, wanted: bool) -> None:
+    def _set_synchronous(self, db: sqlite3.Connection, wanted: bool) -> None:
         """Have the next commits wait for the disk, or not: who holds a claim need not outlive the machine's power."""
-        if wanted != self._syncing and self._durability == "fsync":
+        if wanted != self._is_synchronous and self._durability == "fsync":
             db.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
-            self._syncing = wanted
+            self._is_synchronous = wanted
 
-    def _part(self, db: sqlite3.Connection, job: Task, *, alone: bool) -> None:
-        staged = self.leases.staged()
-        job.connection = db
+    def _run_in_group(self, db: sqlite3.Connection, task: Task, *, alone: bool) -> None:
+        staged = self.leases.staged_changes()
+        task.connection = db
         if not alone:
             db.execute("SAVEPOINT part")
         try:
-            job.answer = job.work(job)
+            task.result = task.work(task)
         except _FAULTS:
             raise  # the file or the disk: who knows what became of the transaction
         except Exception as problem:  # noqa: BLE001 - told to whoever asked
-            job.fail(problem)
-            self.leases.take_back(staged)
+            task.fail(problem)
+            self.leases.restore_staged(staged)
             db.execute("ROLLBACK" if alone else "ROLLBACK TO part")
         if not alone:
             db.execute("RELEASE part")
 
-    def _single(self, job: Task, *, mended: bool = False) -> None:
+    def _run_alone(self, task: Task, *, after_repair: bool = False) -> None:
         """Do a job that reads, at one moment of the database, or one that wants no transaction."""
         try:
-            if job.kind == "apart":
-                job.answer = job.work(job)
+            if task.kind == "no_connection":
+                task.result = task.work(task)
                 return
-            self._look()
-            if self._is_apart(job):
+            self._check_file_identity()
+            if self._fail_if_orphaned(task):
                 return
-            with self._connection(makes=job.kind != "read") as db:
-                job.connection = db
-                if job.kind == "read":
+            with self._connection(creates=task.kind != "read") as db:
+                task.connection = db
+                if task.kind == "read":
                     db.execute("BEGIN")
-                job.answer = job.work(job)
+                task.result = task.work(task)
                 if db.in_transaction:
                     db.execute("COMMIT")
         except _FAULTS as problem:
-            self._undo(problem)
-            job.begin_anew()
-            if job.kind != "apart" and not mended and self._mend(problem, job.session_id):
-                self._single(job, mended=True)
+            self._roll_back(problem)
+            task.reset()
+            if task.kind != "no_connection" and not after_repair and self._repair(problem, task.session_id):
+                self._run_alone(task, after_repair=True)
             else:
-                job.fail(problem)
+                task.fail(problem)
         except Exception as problem:  # noqa: BLE001 - told to whoever asked
-            self._undo(problem)
-            job.fail(problem)
+            self._roll_back(problem)
+            task.fail(problem)
 
-    def _undo(self, problem: BaseException) -> None:
+    def _roll_back(self, problem: BaseException) -> None:
         """Take back what is not committed; after some faults a new connection is needed."""
-        self.leases.settle(False)
+        self.leases.finish_transaction(False)
         clear_frames(problem.__traceback__)  # a cursor in one of them would keep a closed connection's file open
         db = self._db
         if db is None:
@@ -255,20 +272,20 @@ class SqliteEngine:
         with suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        if unsettles(problem) or db.in_transaction:
+        if closes_connection(problem) or db.in_transaction:
             self._disconnect()
 
-    def _said(self, problem: Fault) -> StoreError:
-        said = store_error(problem, self.path)
-        said.__cause__ = problem
-        return said
+    def _translate_error(self, problem: DriverError) -> StoreError:
+        error = store_error(problem, self.path)
+        error.__cause__ = problem
+        return error
 
     @contextmanager
-    def _connection(self, *, makes: bool) -> Generator[sqlite3.Connection]:
+    def _connection(self, *, creates: bool) -> Generator[sqlite3.Connection]:
         """The connection; one of its own, which only reads, for a job that makes no database where there is none."""
-        own: sqlite3.Connection | None = None
-        if not makes and self._db is None:
-            finish(self.path)
+        read_only: sqlite3.Connection | None = None
+        if not creates and self._db is None:
+            finish_recovery(self.path)
             try:
                 if self.path.exists():
                     self._database()
@@ -276,70 +293,70 @@ class SqliteEngine:
                 if not is_unwritable(problem):
                     raise
             if self._db is None:
-                own = open_to_read(self.path, self._busy)
+                read_only = open_to_read(self.path, self._busy)
         try:
-            yield own or self._database()
+            yield read_only or self._database()
         finally:
-            if own is not None:
-                disconnect(own, self.path)
+            if read_only is not None:
+                disconnect(read_only, self.path)
 
-    def _is_apart(self, job: Task) -> bool:
+    def _fail_if_orphaned(self, task: Task) -> bool:
         """Is a job about a session whose database went away? Then it has failed."""
-        if not self.leases.is_apart(job.session_id):
+        if not self.leases.is_orphaned(task.session_id):
             return False
-        job.fail(self.leases.lost[job.session_id].with_traceback(None))
+        task.fail(self.leases.lost[task.session_id].with_traceback(None))
         return True
 
-    def _look(self) -> bool:
+    def _check_file_identity(self) -> bool:
         """Was the file removed or replaced? What is written to it then is lost: the connection and claims are gone."""
         if self._db is None:
             if self.leases.held:
-                finish(self.path)
+                finish_recovery(self.path)
                 if not self.path.exists():
-                    self.leases.lose_all(f"removed {self.path}")
+                    self.leases.orphan_all(f"removed {self.path}")
             return False
-        happened = self._happened()
-        if not happened:
+        change = self._file_change()
+        if not change:
             return False
-        log.warning("another program %s while it was in use", happened)
-        if place_of(self._file_path) is not None:
-            former = self._log.place if self._log is not None else None
-            self._put_log_aside(lambda: former is not None and place_of(self._log_path) == former)
+        log.warning("another program %s while it was in use", change)
+        if identity_of(self._file_path) is not None:
+            former_log = self._log_identity.identity if self._log_identity is not None else None
+            self._quarantine_log(lambda: former_log is not None and identity_of(self._log_path) == former_log)
         self._disconnect()
-        self.leases.lose_all(happened)
+        self.leases.orphan_all(change)
         return True
 
-    def _happened(self) -> str:
+    def _file_change(self) -> str:
         """What became of the files that the connection has open; empty when they are where they were."""
-        if self._file is not None and (happened := self._file.happened()):
-            return f"{happened} {self._file_path}"
-        if self._log is not None and (happened := self._log.happened()):
-            return f"{happened} {self._log_path}"
+        if self._file_identity is not None and (change := self._file_identity.change()):
+            return f"{change} {self._file_path}"
+        if self._log_identity is not None and (change := self._log_identity.change()):
+            return f"{change} {self._log_path}"
         return ""
 
-    def _put_log_aside(self, is_orphan: Callable[[], bool]) -> None:
-        kept = put_log_aside(self.path, is_orphan)
-        if kept is not None:
-            log.warning("the log of the database that was %s is kept as %s", self.path, kept)
+    def _quarantine_log(self, is_orphan: Callable[[], bool]) -> None:
+        quarantined_at = quarantine_log(self.path, is_orphan)
+        if quarantined_at is not None:
+            log.warning("the log of the database that was %s is kept as %s", self.path, quarantined_at)
 
     def _database(self) -> sqlite3.Connection:
         while self._db is None:
             self._disconnect()  # an attempt that failed has left its watch
-            finish(self.path)
-            self._put_log_aside(lambda: is_file(beside(self.path, "-wal")) and not self.path.exists())
+            finish_recovery(self.path)
+            self._quarantine_log(lambda: is_regular_file(sidecar(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
-            self._file = FileIdentity(self._file_path)
-            self._db, self._syncing = open_database(self.path, self._durability, self._busy), True
-            self._log = FileIdentity(self._log_path)
-            if self._file.happened():  # put aside by another process meanwhile
+            self._file_identity = FileIdentity(self._file_path)
+            self._db, self._is_synchronous = open_database(self.path, self._durability, self._busy), True
+            self._log_identity = FileIdentity(self._log_path)
+            if self._file_identity.change():  # put aside by another process meanwhile
                 self._disconnect()
-            elif is_cut(self._db, self.path):
+            elif is_truncated(self._db, self.path):
                 self._disconnect()
-                raise damage("the file is shorter than it should be")
-            elif not self._resumed:
-                self._resumed = True
-                if is_erasing(self._db):
-                    self._worker.put(Task(partial(erase, self.path), "write"))
+                raise damage_error("the file is shorter than it should be")
+            elif not self._erase_is_resumed:
+                self._erase_is_resumed = True
+                if is_erase_pending(self._db):
+                    self._worker.submit(Task(partial(erase, self.path), "write"))
         return self._db
 
     def _disconnect(self) -> None:
@@ -347,11 +364,11 @@ class SqliteEngine:
         if db is not None:
             with suppress(sqlite3.Error):
                 disconnect(db, self.path)
-        for watch in (self._file, self._log):
+        for watch in (self._file_identity, self._log_identity):
             if watch is not None:
                 watch.close()
 
-    def _mend(self, problem: Fault, session_id: str) -> bool:
+    def _repair(self, problem: DriverError, session_id: str) -> bool:
         """After damage: have a database that is whole again. False if it was no damage.
 
         Raises:
@@ -359,126 +376,134 @@ class SqliteEngine:
         """
         if is_moved(problem):
             return True
-        if is_index_damage(problem) and self._drop_search():
+        if is_index_damage(problem) and self._drop_search_index():
             repair = Repair(session_id, "the search index was damaged; the next search fills it again")
-            self._untold.setdefault(session_id, []).append(repair)
+            self._pending_repairs.setdefault(session_id, []).append(repair)
             return True
         if not is_damage(problem) and not is_index_damage(problem):
             return False
         self._disconnect()
         try:
-            kept = salvage(self.path, self._file.place if self._file is not None else None)
+            quarantined_at = recover(
+                self.path, self._file_identity.identity if self._file_identity is not None else None
+            )
         except _FAULTS as another:
-            said = f"{self._said(another)}; it is damaged, and what can be read of it is saved then"
-            raise StoreError(said) from another
+            text = f"{self._translate_error(another)}; it is damaged, and what can be read of it is saved then"
+            raise StoreError(text) from another
         log.warning(
-            "the database %s was damaged and has been rewritten; the damaged one is kept as %s", self.path, kept
+            "the database %s was damaged and has been rewritten; the damaged one is kept as %s",
+            self.path,
+            quarantined_at,
         )
         db = self._database()
         db.execute("BEGIN IMMEDIATE")
-        self.leases.claim_anew(db)
-        for name in {*self._told, session_id} - ({WHOLE} - self._told.keys()):  # or `repair` would not report it
+        self.leases.reacquire_all(db)
+        for name in {*self._listeners, session_id} - (
+            {WHOLE_DATABASE} - self._listeners.keys()
+        ):  # or `repair` would not report it
             repairs = pop_repairs(db, name)
-            if name == session_id and not repairs and kept is not None:
-                repairs = [Repair(name, f"{REWRITTEN}; nothing of this session was lost", 0, str(kept))]
+            if name == session_id and not repairs and quarantined_at is not None:
+                repairs = [Repair(name, f"{REWRITTEN}; nothing of this session was lost", 0, str(quarantined_at))]
             if repairs:
-                self._untold.setdefault(name, []).extend(repairs)
+                self._pending_repairs.setdefault(name, []).extend(repairs)
         db.execute("COMMIT")
-        self.leases.settle(True)
+        self.leases.finish_transaction(True)
         return True
 
-    def _drop_search(self) -> bool:
+    def _drop_search_index(self) -> bool:
         """Have no search index. False if it is too damaged even for that."""
         db = self._database()
         try:
             db.execute("BEGIN IMMEDIATE")
-            drop(db)
+            drop_index(db)
             db.execute("COMMIT")
         except sqlite3.Error as problem:
-            self._undo(problem)
+            self._roll_back(problem)
             if is_unwritable(problem):
                 raise
             return False
         return True
 
-    def _close(self, job: Task) -> None:
+    def _close(self, task: Task) -> None:
         try:
-            self._look()
+            self._check_file_identity()
             if self.leases.held:
                 db = self._database()
                 db.execute("BEGIN IMMEDIATE")
                 for session_id in self.leases.held:
                     self.leases.release(db, session_id)
                 db.execute("COMMIT")
-                self.leases.settle(True)
+                self.leases.finish_transaction(True)
             self.leases.lost.clear()
         finally:
             self._disconnect()
-            self.leases.settle(False)
+            self.leases.finish_transaction(False)
             self.leases.retire()
-            self._renewal = 0.0
-            self._told.clear()
-            self._resumed = False
-            self._worker.end()
-            self._long.end()
+            self._next_renewal = 0.0
+            self._listeners.clear()
+            self._erase_is_resumed = False
+            self._worker.stop()
+            self._background.stop()
 
     def _tick(self) -> float | None:
         """Now and then: put what waited, and renew the claims. Says when it wants to be called again."""
-        if not self._later and not self.leases.held:
+        if not self._delayed and not self.leases.held:
             return None
         now = time.monotonic()
         waits: list[float] = []
-        if self._later:
-            for when, job in self._later:
+        if self._delayed:
+            for when, task in self._delayed:
                 if when <= now:
-                    self._worker.put(job)
-            self._later = [(when, job) for when, job in self._later if when > now]
-            waits += [when - now for when, _ in self._later]
+                    self._worker.submit(task)
+            self._delayed = [(when, task) for when, task in self._delayed if when > now]
+            waits += [when - now for when, _ in self._delayed]
         if self.leases.held and self._db is not None:
-            if self._renewal <= now:
-                if self._renewal:
+            if self._next_renewal <= now:
+                if self._next_renewal:
                     self._renew(self._db)
-                self._renewal = now + TTL / 3
-            waits.append(self._renewal - now)
+                self._next_renewal = now + TTL / 3
+            waits.append(self._next_renewal - now)
         return max(0.001, min(waits)) if waits else None
 
     def _renew(self, db: sqlite3.Connection) -> None:
         try:
-            self._let_sync(db, wanted=False)
+            self._set_synchronous(db, wanted=False)
             db.execute("BEGIN IMMEDIATE")
             self.leases.renew(db)
             db.execute("COMMIT")
         except sqlite3.Error as problem:
             log.debug("claims were not renewed: %s", type(problem).__name__)
-            self._undo(problem)
+            self._roll_back(problem)
 
-    def _leave_to_parent(self) -> None:
+    def _reset_after_fork(self) -> None:
         """This process was forked: threads, connection and claims are the parent's."""
         if self._db is not None:
             _abandoned.append(self._db)
-        self._db, self._file, self._log, self._later = None, None, None, []
+        self._db, self._file_identity, self._log_identity, self._delayed = None, None, None, []
         self.leases = Leases()
-        self._begin()
+        self._make_workers()
 
     # -- in the second thread ------------------------------------------------------------------------------------------
 
-    def _handle_long(self, jobs: Sequence[Task]) -> None:
-        for job in jobs:
+    def _handle_background(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
             try:
-                job.answer = job.work(job)
+                task.result = task.work(task)
             except _FAULTS as problem:
                 clear_frames(problem.__traceback__)
-                if (is_damage(problem) or is_index_damage(problem)) and not job.tried and job.begin is not None:
-                    job.tried = True
-                    job.answer = Continuation(lambda job, problem=problem: self._mended(job, problem), "apart")
+                if (is_damage(problem) or is_index_damage(problem)) and not task.retried and task.original is not None:
+                    task.retried = True
+                    task.result = Continuation(
+                        lambda task, problem=problem: self._repair_and_restart(task, problem), "no_connection"
+                    )
                 else:
-                    job.fail(problem)
+                    task.fail(problem)
             except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
-                job.fail(problem)
-        self._finish(jobs)
+                task.fail(problem)
+        self._finish(tasks)
 
-    def _mended(self, job: Task, problem: Fault) -> Continuation:
+    def _repair_and_restart(self, task: Task, problem: DriverError) -> Continuation:
         """What a job met in the second thread is mended in the first, and the job begins anew."""
-        self._mend(problem, job.session_id)
-        assert job.begin is not None  # noqa: S101 - seen by who calls
-        return Continuation(*job.begin)
+        self._repair(problem, task.session_id)
+        assert task.original is not None  # noqa: S101 - seen by who calls
+        return Continuation(*task.original)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-_SAYS = {
+_ADVICE = {
     sqlite3.SQLITE_BUSY: "is locked by another process; end that one, or try again",
     sqlite3.SQLITE_LOCKED: "is locked by another process; end that one, or try again",
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; end that one, or try again",
@@ -24,17 +24,17 @@ _SAYS = {
     sqlite3.SQLITE_RANGE: "cannot take a number this large",
     sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk, its space and limits on file sizes",
 }
-_SYSTEM_SAYS = {
-    errno.ENOSPC: _SAYS[sqlite3.SQLITE_FULL],
+_SYSTEM_ADVICE = {
+    errno.ENOSPC: _ADVICE[sqlite3.SQLITE_FULL],
     errno.EDQUOT: "cannot grow: the quota is used up; free some space and try again",
-    errno.EROFS: _SAYS[sqlite3.SQLITE_READONLY],
+    errno.EROFS: _ADVICE[sqlite3.SQLITE_READONLY],
     errno.EACCES: "cannot be opened: permission is missing; give it back",
     errno.EPERM: "cannot be opened: permission is missing; give it back",
     errno.ENOTDIR: "cannot be opened: what should be its folder is a file; name another path",
     errno.EFBIG: "cannot grow: a limit on file sizes is reached; raise it and try again",
 }
 # After these a connection is not trusted any more: a new one looks at the file afresh.
-_UNSETTLING = frozenset(
+_CLOSES_CONNECTION = frozenset(
     {
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_READONLY,
@@ -50,23 +50,23 @@ _UNSETTLING = frozenset(
 _NO_LOG = (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP)
 _UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _UNWRITABLE_SYSTEM = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-Fault = sqlite3.Error | OSError
+DriverError = sqlite3.Error | OSError
 
 
-def store_error(problem: Fault, path: Path) -> StoreError:
+def store_error(error: DriverError, path: Path) -> StoreError:
     """Our error for what was raised; chain it."""
-    code = code_of(problem)
-    if isinstance(problem, OSError):
-        says = _SYSTEM_SAYS.get(problem.errno or 0, "cannot be opened; check that its folder may be written")
-        name = errno.errorcode.get(problem.errno or 0, type(problem).__name__)
+    code = code_of(error)
+    if isinstance(error, OSError):
+        advice = _SYSTEM_ADVICE.get(error.errno or 0, "cannot be opened; check that its folder may be written")
+        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
     else:
-        if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
             code = sqlite3.SQLITE_FULL
         elif code == sqlite3.SQLITE_CANTOPEN and _is_read_only(path.parent):
             code = sqlite3.SQLITE_READONLY
-        says = _SAYS.get(code, "could not do what it was asked")
-        name = getattr(problem, "sqlite_errorname", None) or type(problem).__name__
-    return StoreError(f"the database {path} {says} ({name})")
+        advice = _ADVICE.get(code, "could not do what it was asked")
+        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    return StoreError(f"the database {path} {advice} ({name})")
 
 
 def _is_read_only(folder: Path) -> bool:
@@ -76,24 +76,24 @@ def _is_read_only(folder: Path) -> bool:
         return False
 
 
-def code_of(problem: BaseException) -> int:
+def code_of(error: BaseException) -> int:
     """The primary result code; 0 where there is none."""
-    return int(getattr(problem, "sqlite_errorcode", 0) or 0) & 0xFF
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def is_damage(problem: BaseException) -> bool:
+def is_damage(error: BaseException) -> bool:
     """Does it say that the file itself is damaged?"""
     # A row where none should be: what is known of the session cannot be right.
-    telling = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT)
-    return code_of(problem) in telling and not is_index_damage(problem)
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT)
+    return code_of(error) in codes and not is_index_damage(error)
 
 
-def is_index_damage(problem: BaseException) -> bool:
+def is_index_damage(error: BaseException) -> bool:
     """Does it say that the search index is damaged, and only that?"""
-    return getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
-def made(kind: type[sqlite3.Error], what: str, name: str) -> sqlite3.Error:
+def driver_error(kind: type[sqlite3.Error], text: str, name: str) -> sqlite3.Error:
     """Return an error like those the driver makes, for what was found out here.
 
     Args:
@@ -101,33 +101,33 @@ def made(kind: type[sqlite3.Error], what: str, name: str) -> sqlite3.Error:
         what: its text.
         name: of its result code in `sqlite3`.
     """
-    error = kind(what)
+    error = kind(text)
     error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, name), name
     return error
 
 
-def damage(what: str) -> sqlite3.Error:
+def damage_error(text: str) -> sqlite3.Error:
     """Return the driver's error for a damaged file, for damage that was found out here."""
-    return made(sqlite3.DatabaseError, what, "SQLITE_CORRUPT")
+    return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 
-def moved(what: str) -> sqlite3.Error:
+def moved_error(text: str) -> sqlite3.Error:
     """The driver's error for a file that is not at its path any more; with a write-ahead log it does not look."""
-    return made(sqlite3.OperationalError, what, "SQLITE_READONLY_DBMOVED")
+    return driver_error(sqlite3.OperationalError, text, "SQLITE_READONLY_DBMOVED")
 
 
-def is_moved(problem: BaseException) -> bool:
+def is_moved(error: BaseException) -> bool:
     """Does it say that the file is not at its path any more?"""
-    return getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
 
 
-def is_unwritable(problem: BaseException) -> bool:
+def is_unwritable(error: BaseException) -> bool:
     """True if it says that nothing can be written here; there may still be something to read."""
-    if isinstance(problem, OSError):
-        return problem.errno in _UNWRITABLE_SYSTEM
-    return code_of(problem) in _UNWRITABLE or getattr(problem, "sqlite_errorcode", 0) in _NO_LOG
+    if isinstance(error, OSError):
+        return error.errno in _UNWRITABLE_SYSTEM
+    return code_of(error) in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) in _NO_LOG
 
 
-def unsettles(problem: BaseException) -> bool:
+def closes_connection(error: BaseException) -> bool:
     """Should the connection be closed after this?"""
-    return code_of(problem) in _UNSETTLING
+    return code_of(error) in _CLOSES_CONNECTION

@@ -15,7 +15,7 @@ DeviceInode = tuple[int, int]
 """Of a file: its device and its number there."""
 
 
-def place_of(path: str | Path) -> DeviceInode | None:
+def identity_of(path: str | Path) -> DeviceInode | None:
     """Where a file is; None if there is none.
 
     Raises:
@@ -37,7 +37,7 @@ class FileIdentity:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.place = place_of(path)
+        self.identity = identity_of(path)
         self._descriptor: int | None = None
         self._link = ""
         if hasattr(os, "O_PATH"):
@@ -45,23 +45,23 @@ class FileIdentity:
                 self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
                 self._link = f"/proc/self/fd/{self._descriptor}"
 
-    def _stands(self) -> bool:
+    def _has_its_name(self) -> bool:
         """Is its name the path? Not where there is a link on the way, which may come to lead elsewhere."""
         try:
             return self._link != "" and os.readlink(self._link) == self._path
         except OSError:  # no /proc, or none any more
             return False
 
-    def happened(self) -> str:
+    def change(self) -> str:
         """What became of it: ``removed``, ``replaced``; empty when it is where it was, or never was.
 
         Raises:
             OSError: nobody can tell now.
         """
-        if self.place is None or self._stands():
+        if self.identity is None or self._has_its_name():
             return ""
-        now = place_of(self._path)
-        if now == self.place:
+        now = identity_of(self._path)
+        if now == self.identity:
             return ""
         return "removed" if now is None else "replaced"
 

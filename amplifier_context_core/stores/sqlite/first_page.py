@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from .driver import CheckedConnection
-from .schema import PAGE, connect, disconnect, make_schema, objects
+from .schema import PAGE_SIZE, connect, disconnect, make_schema, schema_objects
 
 Roots = dict[bytes, int]
 
@@ -32,7 +32,7 @@ class FirstPage:
     """
 
     content: bytes
-    own: bool = False
+    is_own: bool = False
 
 
 def first_pages(copy: Path) -> Iterator[FirstPage]:
@@ -41,10 +41,10 @@ def first_pages(copy: Path) -> Iterator[FirstPage]:
     Args:
         copy: of the damaged file; it is not changed, but its write-ahead log is worked into it.
     """
-    known = [roots for roots in (_own_roots(copy), *_usual_roots()) if roots]
+    known = [roots for roots in (_roots_in_file(copy), *_default_roots()) if roots]
     with copy.open("rb") as file:
-        yield FirstPage(file.read(PAGE), own=True)
-    pages = copy.stat().st_size // PAGE
+        yield FirstPage(file.read(PAGE_SIZE), is_own=True)
+    pages = copy.stat().st_size // PAGE_SIZE
     tried: list[Roots] = []
     for roots in known:
         if roots not in tried:
@@ -52,7 +52,7 @@ def first_pages(copy: Path) -> Iterator[FirstPage]:
             yield FirstPage(_page(roots, pages))
 
 
-def _own_roots(copy: Path) -> Roots:
+def _roots_in_file(copy: Path) -> Roots:
     """Return the roots that the file itself names, as far as its schema can be read."""
     found: list[tuple[tuple[bytes | None, ...], int]] = []
     with suppress(sqlite3.Error):
@@ -65,7 +65,7 @@ def _own_roots(copy: Path) -> Roots:
         finally:
             disconnect(db, copy)
     roots: Roots = {}
-    for name, (kind, table, sql) in objects().items():
+    for name, (kind, table, sql) in schema_objects().items():
         expected = (name, kind, table, sql)
         alike = [sum(one == other for one, other in zip(expected, row, strict=True)) for row, _ in found]
         if alike and max(alike) >= 3:
@@ -74,9 +74,9 @@ def _own_roots(copy: Path) -> Roots:
 
 
 @cache
-def _usual_roots() -> tuple[Roots, ...]:
+def _default_roots() -> tuple[Roots, ...]:
     """Return the roots of a database as it is made, and as a VACUUM leaves it."""
-    db = _made()
+    db = _new_database()
     try:
         new = _roots(db)
         db.execute("VACUUM")
@@ -92,22 +92,22 @@ def _page(roots: Roots, pages: int) -> bytes:
         roots: by name; those of a new database for the names that are missing.
         pages: of the file.
     """
-    db = _made()
+    db = _new_database()
     try:
         db.execute("PRAGMA writable_schema = ON")
         for name, root in roots.items():
             db.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = CAST(? AS TEXT)", (root, name))
-        page = db.serialize()[:PAGE]
+        page = db.serialize()[:PAGE_SIZE]
     finally:
         db.close()
     # Bytes 28 to 31: pages of the file; 32 to 39: free pages, which nothing here looks for.
     return page[:18] + _WRITE_AHEAD + page[20:28] + pages.to_bytes(4, "big") + bytes(8) + page[40:]
 
 
-def _made() -> sqlite3.Connection:
+def _new_database() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None, factory=CheckedConnection)
     db.text_factory = bytes
-    db.execute(f"PRAGMA page_size = {PAGE}")
+    db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     make_schema(db)
     return db
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from ...errors import SessionInUse, SessionLost, StoreError
 from .columns import number_in, text_in, time_in
-from .driver import the_row
+from .driver import required_row
 
 TTL = 60.0  # seconds a claim is good for where nobody can see whether its holder lives
 
-_STANDS = "SELECT fence, token, expires, released FROM leases WHERE session = ?"
-_living: set[str] = set()  # tokens of this process's store objects that may hold claims
+_SELECT_LEASE = "SELECT fence, token, expires, released FROM leases WHERE session = ?"
+_live_tokens: set[str] = set()  # tokens of this process's store objects that may hold claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class Holder:
 
     def is_this_process(self) -> bool:
         """Is it a store object of this very process?"""
-        return self.machine == machine() and self.pid == os.getpid() and self.started == started(self.pid)
+        return self.machine == machine_id() and self.pid == os.getpid() and self.started == process_start(self.pid)
 
     def is_gone(self) -> bool:
         """May the claim be taken over?"""
         if self.released is not None:
             return True
         if self.is_this_process():
-            return self.token not in _living
-        if self.machine != machine():
+            return self.token not in _live_tokens
+        if self.machine != machine_id():
             return self.expires < time.time()
-        return started(self.pid) != self.started
+        return process_start(self.pid) != self.started
 
 
 class Leases:
@@ -74,11 +74,11 @@ class Leases:
         self.token = secrets.token_hex(8)
         self.held: dict[str, int] = {}
         self.lost: dict[str, StoreError] = {}
-        self._mark = self.token.encode()  # as the database gives it
+        self._token_bytes = self.token.encode()  # as the database gives it
         # Of the transaction that is under way: what it claimed, and (None) gave back. True when it is committed.
         self._staged: dict[str, int | None] = {}
 
-    def hold(self, db: sqlite3.Connection, session_id: str, *, anew: bool = False) -> None:
+    def ensure(self, db: sqlite3.Connection, session_id: str, *, reacquire: bool = False) -> None:
         """Claim a session, or make sure that it is still ours; inside a transaction that writes.
 
         Args:
@@ -91,45 +91,45 @@ class Leases:
             SessionLost: it was ours, and another has it now, or had it since.
             StoreError: it was ours in a database that is not there any more.
         """
-        if session_id in self.lost and not anew:
+        if session_id in self.lost and not reacquire:
             raise self.lost[session_id].with_traceback(None)
         ours = self._staged[session_id] if session_id in self._staged else self.held.get(session_id)
-        row = db.execute(_STANDS, (session_id,)).fetchone()
-        if ours is not None and row is not None and row[0] == ours and row[1] == self._mark and row[3] is None:
+        row = db.execute(_SELECT_LEASE, (session_id,)).fetchone()
+        if ours is not None and row is not None and row[0] == ours and row[1] == self._token_bytes and row[3] is None:
             if time_in(row[2]) < time.time() + TTL / 2:
                 self.renew(db)
             return
-        holder = holder_of(db, session_id) if row else None
-        if ours is not None and not anew:
+        holder = lease_holder(db, session_id) if row else None
+        if ours is not None and not reacquire:
             self.lost[session_id] = SessionLost(session_id, str(holder) if holder else "another writer")
             self.held.pop(session_id, None)
             raise self.lost[session_id]
         if holder is not None and holder.token != self.token and not holder.is_gone():
             raise SessionInUse(session_id, str(holder))
-        self._claim(db, session_id)
+        self._acquire(db, session_id)
 
-    def lose_all(self, happened: str) -> None:
+    def orphan_all(self, change: str) -> None:
         """The database went away, and the claims with it: what is there now is not what their holders know."""
         for session_id in self.held:
             self.lost[session_id] = StoreError(
-                f"session {session_id!r}: another program {happened}, and nothing was written there; put it back if it "
+                f"session {session_id!r}: another program {change}, and nothing was written there; put it back if it "
                 "is missed, then release the session and open it again: what it holds then is taken over"
             )
         self.held.clear()
 
-    def is_apart(self, session_id: str) -> bool:
+    def is_orphaned(self, session_id: str) -> bool:
         """Was a session claimed in a database that went away?"""
         return session_id in self.lost and not isinstance(self.lost[session_id], SessionLost)
 
     def check_free(self, db: sqlite3.Connection, session_id: str) -> None:
         """Raise `SessionInUse` if another holds a session."""
-        holder = holder_of(db, session_id)
+        holder = lease_holder(db, session_id)
         if holder is not None and holder.token != self.token and not holder.is_gone():
             raise SessionInUse(session_id, str(holder))
 
     def is_free(self, db: sqlite3.Connection, session_id: str) -> bool:
         """May this store object change a session now, without taking it from anybody?"""
-        holder = holder_of(db, session_id)
+        holder = lease_holder(db, session_id)
         return session_id not in self.lost and (holder is None or holder.token == self.token or holder.is_gone())
 
     def renew(self, db: sqlite3.Connection) -> None:
@@ -145,20 +145,20 @@ class Leases:
         )
         self._staged[session_id] = None
 
-    def claim_anew(self, db: sqlite3.Connection) -> None:
+    def reacquire_all(self, db: sqlite3.Connection) -> None:
         """Claim all that was ours: the database was written anew, and nobody else was at it."""
         for session_id in self.held:
-            self._claim(db, session_id)
+            self._acquire(db, session_id)
 
-    def staged(self) -> dict[str, int | None]:
+    def staged_changes(self) -> dict[str, int | None]:
         """What the transaction under way has done so far; for `take_back`."""
         return dict(self._staged)
 
-    def take_back(self, before: dict[str, int | None]) -> None:
+    def restore_staged(self, before: dict[str, int | None]) -> None:
         """What the transaction did since is taken back."""
         self._staged = before
 
-    def settle(self, committed: bool) -> None:
+    def finish_transaction(self, committed: bool) -> None:
         """The transaction ended."""
         for session_id, fence in self._staged.items() if committed else ():
             self.lost.pop(session_id, None)
@@ -170,38 +170,47 @@ class Leases:
 
     def retire(self) -> None:
         """Nothing of this store object holds a claim any more, whatever stands in the database."""
-        _living.discard(self.token)
+        _live_tokens.discard(self.token)
 
-    def _claim(self, db: sqlite3.Connection, session_id: str) -> None:
-        _living.add(self.token)
+    def _acquire(self, db: sqlite3.Connection, session_id: str) -> None:
+        _live_tokens.add(self.token)
         self._staged[session_id] = fence = next_fence(db)
         pid = os.getpid()
         db.execute(
             "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-            (session_id, self.token, fence, pid, socket.gethostname(), machine(), started(pid), time.time() + TTL),
+            (
+                session_id,
+                self.token,
+                fence,
+                pid,
+                socket.gethostname(),
+                machine_id(),
+                process_start(pid),
+                time.time() + TTL,
+            ),
         )
 
 
 def next_fence(db: sqlite3.Connection) -> int:
     """A number that was never given in this database."""
     db.execute("INSERT INTO facts VALUES ('fence', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
-    return number_in(the_row(db.execute("SELECT value FROM facts WHERE name = 'fence'"))[0])
+    return number_in(required_row(db.execute("SELECT value FROM facts WHERE name = 'fence'"))[0])
 
 
 _COLUMNS = "session, token, fence, pid, host, machine, started, expires, released"
 
 
-def holder_of(db: sqlite3.Connection, session_id: str) -> Holder | None:
+def lease_holder(db: sqlite3.Connection, session_id: str) -> Holder | None:
     """Return the last claim on a session, whether it still holds or not; None where there was none.
 
     Raises:
         sqlite3.Error: the database is damaged, or cannot be read.
     """
     row = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE session = ?", (session_id,)).fetchone()  # noqa: S608 - constant
-    return None if row is None else holder_in(row)[1]
+    return None if row is None else decode_lease_row(row)[1]
 
 
-def holder_in(row: tuple[Any, ...]) -> tuple[str, Holder]:
+def decode_lease_row(row: tuple[Any, ...]) -> tuple[str, Holder]:
     """Return a session's id and its holder, as a row of `leases` says.
 
     Raises:
@@ -221,14 +230,14 @@ def holder_in(row: tuple[Any, ...]) -> tuple[str, Holder]:
     return text_in(session), holder
 
 
-def holders(db: sqlite3.Connection) -> dict[str, str]:
+def holder_names(db: sqlite3.Connection) -> dict[str, str]:
     """Return for each session that is written to now, by its id, the holder of its claim in words."""
     rows = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE released IS NULL").fetchall()  # noqa: S608 - constant
-    return {session: str(holder) for session, holder in map(holder_in, rows) if not holder.is_gone()}
+    return {session: str(holder) for session, holder in map(decode_lease_row, rows) if not holder.is_gone()}
 
 
 @functools.cache
-def machine() -> str:
+def machine_id() -> str:
     """What a process id is good in: this host, since it was started, and this container of it."""
     known = [socket.gethostname()]
     with suppress(OSError):
@@ -238,7 +247,7 @@ def machine() -> str:
     return " ".join(known)
 
 
-def started(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When the process with an id began, in words of the system's own; empty when there is none."""
     try:
         # The name of a process, in brackets, may hold anything; the fields after it are numbers.

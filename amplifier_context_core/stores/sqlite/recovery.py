@@ -22,21 +22,21 @@ from ...errors import StoreError
 from ..protocol import Repair
 from .columns import number_in, text_in
 from .first_page import first_pages
-from .row_recovery import carry
-from .schema import beside, connections, disconnect, make_file, open_database, sync_folder
+from .row_recovery import recover_rows
+from .schema import connection_count, disconnect, make_file, open_database, sidecar, sync_folder
 
-_LOCKED = 0x40000000  # where SQLite's locks lie in a file
-_KEPT = "damaged"
+_LOCK_OFFSET = 0x40000000  # where SQLite's locks lie in a file
+_QUARANTINE_INFIX = "damaged"
 
 
 class Unrecoverable(StoreError):
     """Nothing in a damaged database is known to be ours."""
 
 
-_unsalvageable: dict[Path, tuple[int, ...]] = {}  # as they were: each attempt reads all of the file
+_unrecoverable: dict[Path, tuple[int, ...]] = {}  # as they were: each attempt reads all of the file
 
 
-def salvage(path: Path, seen: tuple[int, int] | None) -> Path | None:
+def recover(path: Path, damaged_identity: tuple[int, int] | None) -> Path | None:
     """Put a new database in the place of a damaged one.
 
     Args:
@@ -53,67 +53,67 @@ def salvage(path: Path, seen: tuple[int, int] | None) -> Path | None:
     """
     with _locked(path):
         status = path.stat()
-        if (status.st_dev, status.st_ino) != seen:
+        if (status.st_dev, status.st_ino) != damaged_identity:
             return None
         now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if _unsalvageable.get(path) == now:
-            raise _nothing_of_ours(path)
+        if _unrecoverable.get(path) == now:
+            raise _unrecoverable_error(path)
         try:
-            return _salvage(path)
+            return _recover(path)
         except Unrecoverable:
-            _unsalvageable[path] = now
+            _unrecoverable[path] = now
             raise
 
 
-def _salvage(path: Path) -> Path:
-    _check_alone(path)
+def _recover(path: Path) -> Path:
+    _check_exclusive(path)
     stamp = _stamp()
-    kept, made = beside(path, f".{_KEPT}-{stamp}"), beside(path, f".salvaging-{stamp}")
-    copy = beside(path, f".reading-{stamp}")
+    quarantined_at, new_path = sidecar(path, f".{_QUARANTINE_INFIX}-{stamp}"), sidecar(path, f".salvaging-{stamp}")
+    copy = sidecar(path, f".reading-{stamp}")
     try:
         # Read from a copy: a write-ahead log is worked into the file that is opened, and the damaged one is evidence.
         for ending in ("", "-wal"):
             with suppress(FileNotFoundError):
-                _copy(beside(path, ending), beside(copy, ending))
-        make_file(made)
-        new = open_database(made, "none", 1.0)
+                _copy(sidecar(path, ending), sidecar(copy, ending))
+        make_file(new_path)
+        new = open_database(new_path, "none", 1.0)
         try:
-            _fill(new, copy, path, str(kept))
+            _recover_rows(new, copy, path, str(quarantined_at))
         finally:
-            disconnect(new, made)
-        _check_alone(path)
-        _sync(made)
-        os.replace(made, beside(path, f".salvaged-{stamp}"))
+            disconnect(new, new_path)
+        _check_exclusive(path)
+        _sync(new_path)
+        os.replace(new_path, sidecar(path, f".salvaged-{stamp}"))
         sync_folder(path.parent)
-        _finish(path)
+        _finish_recovery(path)
     finally:
-        for one in (copy, made):
+        for one in (copy, new_path):
             for ending in ("", "-wal", "-shm"):
-                beside(one, ending).unlink(missing_ok=True)
-    return kept
+                sidecar(one, ending).unlink(missing_ok=True)
+    return quarantined_at
 
 
-def finish(path: Path) -> None:
+def finish_recovery(path: Path) -> None:
     """Put a new database that is whole in its place; a no-op where there is none."""
     if any(path.parent.glob(f"{glob.escape(path.name)}.salvaged-*")):
         with _locked(path):
-            _finish(path)
+            _finish_recovery(path)
 
 
-def _finish(path: Path) -> None:
-    for made in sorted(path.parent.glob(f"{glob.escape(path.name)}.salvaged-*")):
-        kept = beside(path, f".{_KEPT}-{made.name.rpartition('.salvaged-')[2]}")
+def _finish_recovery(path: Path) -> None:
+    for new_path in sorted(path.parent.glob(f"{glob.escape(path.name)}.salvaged-*")):
+        quarantined_at = sidecar(path, f".{_QUARANTINE_INFIX}-{new_path.name.rpartition('.salvaged-')[2]}")
         for ending in ("", "-wal"):
-            if not beside(kept, ending).exists():
+            if not sidecar(quarantined_at, ending).exists():
                 with suppress(FileNotFoundError):
-                    os.replace(beside(path, ending), beside(kept, ending))
-        beside(path, "-shm").unlink(missing_ok=True)
+                    os.replace(sidecar(path, ending), sidecar(quarantined_at, ending))
+        sidecar(path, "-shm").unlink(missing_ok=True)
         sync_folder(path.parent)
-        os.replace(made, path)
+        os.replace(new_path, path)
         sync_folder(path.parent)
 
 
-def put_log_aside(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
+def quarantine_log(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
     """Keep the log of a database that went away: SQLite would work it into whatever comes in that one's place.
 
     Args:
@@ -128,24 +128,24 @@ def put_log_aside(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
     with _locked(path):
         if not is_orphan():
             return None
-        kept = beside(path, f".{_KEPT}-{_stamp()}-wal")
-        os.replace(beside(path, "-wal"), kept)
-        beside(path, "-shm").unlink(missing_ok=True)
+        quarantined_at = sidecar(path, f".{_QUARANTINE_INFIX}-{_stamp()}-wal")
+        os.replace(sidecar(path, "-wal"), quarantined_at)
+        sidecar(path, "-shm").unlink(missing_ok=True)
         sync_folder(path.parent)
-        return kept
+        return quarantined_at
 
 
-def discard_kept(path: Path) -> list[Path]:
+def erase_quarantined(path: Path) -> list[Path]:
     """Erase the damaged databases that were kept: they hold what is to be forgotten."""
-    gone = sorted(path.parent.glob(f"{glob.escape(path.name)}.{_KEPT}-*"))
-    for one in gone:
+    erased = sorted(path.parent.glob(f"{glob.escape(path.name)}.{_QUARANTINE_INFIX}-*"))
+    for one in erased:
         one.unlink(missing_ok=True)
-    return gone
+    return erased
 
 
-def is_cut(db: sqlite3.Connection, path: Path) -> bool:
+def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
     """Is the file shorter than it says it is?"""
-    wal = beside(path, "-wal")
+    wal = sidecar(path, "-wal")
     if wal.exists() and wal.stat().st_size:
         return False  # the rest may stand there
     pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
@@ -155,7 +155,7 @@ def is_cut(db: sqlite3.Connection, path: Path) -> bool:
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
     """One process at a time puts files in the places of others. The file that is locked goes in the end."""
-    file = beside(path, ".salvage-lock")
+    file = sidecar(path, ".salvage-lock")
     with FileLock(file, timeout=60, mode=0o600):
         try:
             yield
@@ -167,8 +167,8 @@ def _stamp() -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
 
 
-def _check_alone(path: Path) -> None:
-    if connections(path):
+def _check_exclusive(path: Path) -> None:
+    if connection_count(path):
         raise StoreError(f"the database {path} is damaged, and others of this process work on it; close their stores")
     if sys.platform == "win32":
         return
@@ -176,7 +176,7 @@ def _check_alone(path: Path) -> None:
 
     with path.open("r+b") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, _LOCKED)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, _LOCK_OFFSET)
         except OSError:
             raise StoreError(
                 f"the database {path} is damaged, and other processes work on it; end them, and what can be read is "
@@ -195,20 +195,20 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _fill(new: sqlite3.Connection, copy: Path, path: Path, kept: str) -> None:
+def _recover_rows(new: sqlite3.Connection, copy: Path, path: Path, quarantined_at: str) -> None:
     """Write into a new database what can be read of a copy, under the first page that gives the most."""
     best, most = None, -1
     for page in first_pages(copy):
-        carried = carry(new, copy, page, kept)
-        if carried is not None and carried.whole:
+        counts = recover_rows(new, copy, page, quarantined_at)
+        if counts is not None and counts.whole:
             return
-        if carried is not None and carried.entries > most:
-            best, most = page, carried.entries
-    if best is None or carry(new, copy, best, kept, whole=False) is None:
-        raise _nothing_of_ours(path)
+        if counts is not None and counts.entries > most:
+            best, most = page, counts.entries
+    if best is None or recover_rows(new, copy, best, quarantined_at, whole=False) is None:
+        raise _unrecoverable_error(path)
 
 
-def _nothing_of_ours(path: Path) -> Unrecoverable:
+def _unrecoverable_error(path: Path) -> Unrecoverable:
     return Unrecoverable(
         f"the file {path} is no database of sessions, or damaged beyond what can be saved; it was left as it is. "
         "Move it away, restore a backup, or name another path"

@@ -18,27 +18,37 @@ from typing import Any
 
 from ...errors import ConfigError
 from ..validation import check_session_id, recovered_id
-from .columns import number_in, positions_in, text_in, time_in
-from .errors import damage
+from .columns import number_in, slots_in, text_in, time_in
+from .errors import damage_error
 from .first_page import FirstPage
-from .leases import holder_in
-from .rows import COLUMNS, LARGEST_NUMBER, VALUES, RawRow, SessionRow, entry_in, first_key, head_in, unsealed
-from .schema import APPLICATION, POSITION_BITS, POSITIONS, connect, disconnect
+from .leases import decode_lease_row
+from .rows import (
+    ENTRY_COLUMNS,
+    ENTRY_VALUES,
+    MAX_SESSION_NUMBER,
+    RawRow,
+    SessionRow,
+    decode_entry_row,
+    decode_session_row,
+    decode_unchecked,
+    first_key,
+)
+from .schema import APPLICATION_ID, MAX_SLOTS, SLOT_BITS, connect, disconnect
 
-_CHUNK = 1_000  # keys asked for at once
-_GIVE_UP = 20  # chunks without a single row: a page that leads to others, and is lost, takes fewer along
+_RANGE_KEYS = 1_000  # keys asked for at once
+_MAX_EMPTY_RANGES = 20  # chunks without a single row: a page that leads to others, and is lost, takes fewer along
 _PROBES = 8  # keys of a chunk that are asked for before its halves are
-_FAR = 1_000_000  # no seq that a damaged row names is believed when it is so far above those of the entries
+_MAX_SEQ_JUMP = 1_000_000  # no seq that a damaged row names is believed when it is so far above those of the entries
 REWRITTEN = "the database was damaged and has been rewritten"
-WHOLE = ""  # no session's id: reports of the whole database are noted with it
+WHOLE_DATABASE = ""  # no session's id: reports of the whole database are noted with it
 
 # Constants only: names of tables and columns.
 _SESSIONS = "SELECT * FROM sessions NOT INDEXED WHERE number >= ? AND number <= ?"
 _INDEXED = "SELECT id, number FROM sessions INDEXED BY sqlite_autoindex_sessions_1 WHERE id > ''"
-_ENTRIES = f"SELECT id, {COLUMNS} FROM entries WHERE id >= ? AND id <= ?"  # noqa: S608
+_ENTRIES = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id <= ?"  # noqa: S608
 _ARCHIVE = "SELECT id, session FROM archive NOT INDEXED WHERE id >= ? AND id <= ?"
-_ARCHIVED = f"SELECT {COLUMNS} FROM archive WHERE id = ?"  # noqa: S608
-_CARRY = f"(id, session, {COLUMNS}) VALUES (?, ?, {VALUES})"
+_ARCHIVED = f"SELECT {ENTRY_COLUMNS} FROM archive WHERE id = ?"  # noqa: S608
+_INSERT_VALUES = f"(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"
 
 
 @dataclass(slots=True)
@@ -56,8 +66,8 @@ class RecoveryCounts:
     whole: bool = True
 
 
-def carry(
-    new: sqlite3.Connection, copy: Path, first_page: FirstPage, kept: str, *, whole: bool = True
+def recover_rows(
+    new: sqlite3.Connection, copy: Path, first_page: FirstPage, quarantined_at: str, *, whole: bool = True
 ) -> RecoveryCounts | None:
     """Write into a new database what can be read of a copy of the damaged one.
 
@@ -77,16 +87,16 @@ def carry(
     with copy.open("r+b") as file:
         file.write(first_page.content)
     old = connect(copy, 1.0)
-    carrier = RowRecovery(old, new, kept)
+    recovery = RowRecovery(old, new, quarantined_at)
     new.execute("BEGIN")
     try:
-        sessions = carrier.sessions()
-        if not carrier.is_ours(sessions, marked=first_page.own):
+        sessions = recovery.sessions()
+        if not recovery.is_ours(sessions, marked=first_page.is_own):
             return None
-        carrier.run(sessions)
-        if carrier.carried.whole or not whole:
+        recovery.run(sessions)
+        if recovery.counts.whole or not whole:
             new.execute("COMMIT")
-        return carrier.carried
+        return recovery.counts
     finally:
         if new.in_transaction:
             new.execute("ROLLBACK")
@@ -109,11 +119,11 @@ class _FoundSession:
 
     number: int
     name: str = ""
-    head: SessionRow | None = None
-    archived: int | None = None
+    row: SessionRow | None = None
+    archived_count: int | None = None
     last_seq: int = 0
     updated: int = 0
-    holes: list[int] = field(default_factory=list[int])
+    gaps: list[int] = field(default_factory=list[int])
 
 
 @dataclass(slots=True)
@@ -122,8 +132,8 @@ class RowRecovery:
 
     old: sqlite3.Connection
     new: sqlite3.Connection
-    kept: str
-    carried: RecoveryCounts = field(default_factory=RecoveryCounts)
+    quarantined_at: str
+    counts: RecoveryCounts = field(default_factory=RecoveryCounts)
 
     def is_ours(self, sessions: list[_FoundSession], *, marked: bool) -> bool:
         """True if something in the file is known to be of ours: a sealed row, or the mark of the application.
@@ -136,28 +146,30 @@ class RowRecovery:
             (application,) = self.old.execute("PRAGMA application_id").fetchone()
         except sqlite3.Error:
             return False
-        marked = marked and application == APPLICATION
-        return any(marked or session.head or self._has_entry(session) for session in sessions)
+        marked = marked and application == APPLICATION_ID
+        return any(marked or session.row or self._has_entry(session) for session in sessions)
 
     def _has_entry(self, session: _FoundSession) -> bool:
         start = first_key(session.number)
-        return any(_sound(row[1:], "", row[0], start) for row in self._halves(_ENTRIES, start, start + _PROBES))
+        return any(
+            _decode_intact(row[1:], "", row[0], start) for row in self._read_by_halves(_ENTRIES, start, start + _PROBES)
+        )
 
     def run(self, sessions: list[_FoundSession]) -> None:
         """Carry over all there is."""
         for table in ("leases", "facts", "repairs", "damaged"):
-            self._table(table, READERS[table])
-        archives = self._archives()
+            self._recover_table(table, ROW_READERS[table])
+        archives = self._archive_keys()
         for session in sessions:
-            self._session(session, archives.pop(session.number, []))
+            self._recover_session(session, archives.pop(session.number, []))
         missing = self._report_elsewhere(sessions)
-        what = f"{REWRITTEN}; recovered: {len(sessions):,} sessions, {self.carried.entries:,} messages with archives"
+        what = f"{REWRITTEN}; recovered: {len(sessions):,} sessions, {self.counts.entries:,} messages with archives"
         what += f"; ids that had a writer and have no session now: {', '.join(missing)}" if missing else ""
-        self._note(WHOLE, what, self.carried.lost)
+        self._report(WHOLE_DATABASE, what, self.counts.lost)
         # Fences rise, also when the last one could not be read.
         self.new.execute("INSERT OR IGNORE INTO facts VALUES ('fence', ?)", (int(time.time()),))
 
-    def _table(self, table: str, read: RowReader) -> None:
+    def _recover_table(self, table: str, read: RowReader) -> None:
         """Carry over the rows of a table that is not about messages, as far as they can be read."""
         with suppress(sqlite3.Error):
             for row in self.old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of four names
@@ -174,76 +186,76 @@ class RowRecovery:
         with suppress(sqlite3.Error):
             for name, number in self.old.execute(_INDEXED):
                 with suppress(sqlite3.Error):
-                    names[number_in(number, 1, LARGEST_NUMBER)] = text_in(name)
+                    names[number_in(number, 1, MAX_SESSION_NUMBER)] = text_in(name)
         known: dict[int, _FoundSession] = {}
-        for row in self._rows(_SESSIONS, 1, LARGEST_NUMBER, names):
-            known[row[0]] = _session_in(row, names.get(row[0], ""))
+        for row in self._iterate_rows(_SESSIONS, 1, MAX_SESSION_NUMBER, names):
+            known[row[0]] = _decode_session(row, names.get(row[0], ""))
         number = 0
         with suppress(sqlite3.Error):
             while row := self.old.execute("SELECT id FROM entries WHERE id >= ?", (first_key(number + 1),)).fetchone():
-                if row[0] >> POSITION_BITS <= number:
+                if row[0] >> SLOT_BITS <= number:
                     break  # a damaged tree may give any row
-                number = row[0] >> POSITION_BITS
+                number = row[0] >> SLOT_BITS
                 names.setdefault(number, "")
-        taken = {session.name for session in known.values() if session.head}
+        taken = {session.name for session in known.values() if session.row}
         found = [known.get(number) or _FoundSession(number, names[number]) for number in sorted({*names, *known})]
         for session in found:
-            if session.head is None:
-                session.name = _free(session, taken)
+            if session.row is None:
+                session.name = _free_id(session, taken)
                 taken.add(session.name)
         return found
 
-    def _session(self, session: _FoundSession, archive: list[int]) -> None:
-        head = SessionRow(
-            session.number, session.name, updated=session.head.updated if session.head else session.updated
+    def _recover_session(self, session: _FoundSession, archive: list[int]) -> None:
+        new_row = SessionRow(
+            session.number, session.name, updated=session.row.updated if session.row else session.updated
         )
-        head.last_seq = session.head.last_seq if session.head else 0
-        places = self._entries(session, head)
-        stop = places[-1] + 1 if places else 0
-        length = session.head.length if session.head else stop - sum(hole < stop for hole in session.holes)
-        archived = len(archive) if session.archived is None else session.archived
-        self._archive(session, head, archive)
-        if session.last_seq < head.last_seq + _FAR:
-            head.last_seq = max(head.last_seq, session.last_seq)
-        gone = self._checkpoint(session, places)
-        marks = ", ".join("?" * len(head.values))
-        self.new.execute(f"INSERT INTO sessions VALUES ({marks})", head.values)  # noqa: S608 - question marks
-        self.carried.entries += head.stop + head.archived
-        lost = max(0, length - head.stop) + max(0, archived - head.archived)
-        self.carried.lost += lost
-        if lost or gone or session.head is None:
-            self.carried.whole = False
-            self._report(session, lost, gone)
+        new_row.last_seq = session.row.last_seq if session.row else 0
+        slots = self._recover_entries(session, new_row)
+        stop = slots[-1] + 1 if slots else 0
+        length = session.row.length if session.row else stop - sum(gap < stop for gap in session.gaps)
+        archived = len(archive) if session.archived_count is None else session.archived_count
+        self._recover_archive(session, new_row, archive)
+        if session.last_seq < new_row.last_seq + _MAX_SEQ_JUMP:
+            new_row.last_seq = max(new_row.last_seq, session.last_seq)
+        gone = self._recover_checkpoint(session, slots)
+        marks = ", ".join("?" * len(new_row.values))
+        self.new.execute(f"INSERT INTO sessions VALUES ({marks})", new_row.values)  # noqa: S608 - question marks
+        self.counts.entries += new_row.stop_slot + new_row.archived_count
+        lost = max(0, length - new_row.stop_slot) + max(0, archived - new_row.archived_count)
+        self.counts.lost += lost
+        if lost or gone or session.row is None:
+            self.counts.whole = False
+            self._report_session(session, lost, gone)
 
-    def _entries(self, session: _FoundSession, head: SessionRow) -> list[int]:
+    def _recover_entries(self, session: _FoundSession, new_row: SessionRow) -> list[int]:
         """Carry the history over; the positions that its entries had."""
         start = first_key(session.number)
-        last = start + session.head.stop - 1 if session.head else self._last(start)
-        places: list[int] = []
+        last = start + session.row.stop_slot - 1 if session.row else self._last(start)
+        slots: list[int] = []
         seqs: set[int] = set()
-        for row in self._rows(_ENTRIES, start, last, range(start, last + 1)):
-            position = row[0] - start
-            columns = _sound(row[1:], session.name, row[0], start)
+        for row in self._iterate_rows(_ENTRIES, start, last, range(start, last + 1)):
+            slot = row[0] - start
+            columns = _decode_intact(row[1:], session.name, row[0], start)
             if columns is None or columns[0] in seqs:
-                self._put_by(session, row[1:], "entries", position)
+                self._quarantine(session, row[1:], "entries", slot)
                 continue
-            self._carry("entries", start + len(places), session, columns, start + len(places))
-            places.append(position)
+            self._insert("entries", start + len(slots), session, columns, start + len(slots))
+            slots.append(slot)
             seqs.add(columns[0])
-            head.size += len(columns[5])
-            head.last_seq = max(head.last_seq, columns[0])
-        head.stop = len(places)
-        return places
+            new_row.size += len(columns[5])
+            new_row.last_seq = max(new_row.last_seq, columns[0])
+        new_row.stop_slot = len(slots)
+        return slots
 
     def _last(self, start: int) -> int:
         """Return the last key of a session whose row is lost; where it cannot be read, the last that may be."""
-        behind = start + (1 << POSITION_BITS) - 1
+        behind = start + (1 << SLOT_BITS) - 1
         with suppress(sqlite3.Error):
             newest = self.old.execute("SELECT max(id) FROM entries WHERE id >= ? AND id <= ?", (start, behind))
             return newest.fetchone()[0] or start - 1
         return behind
 
-    def _archives(self) -> dict[int, list[int]]:
+    def _archive_keys(self) -> dict[int, list[int]]:
         """Return the keys of all archived rows by the session that they say they belong to."""
         indexed: dict[int, int] = {}
         with suppress(sqlite3.Error):
@@ -252,11 +264,11 @@ class RowRecovery:
         with suppress(sqlite3.Error):
             (last,) = self.old.execute("SELECT max(id) FROM archive NOT INDEXED").fetchone()
         found: dict[int, list[int]] = {}
-        for key, session in self._rows(_ARCHIVE, 1, last or max(indexed, default=0), indexed):
+        for key, session in self._iterate_rows(_ARCHIVE, 1, last or max(indexed, default=0), indexed):
             found.setdefault(session, []).append(key)
         return found
 
-    def _archive(self, session: _FoundSession, head: SessionRow, archive: list[int]) -> None:
+    def _recover_archive(self, session: _FoundSession, new_row: SessionRow, archive: list[int]) -> None:
         """Carry the archive over."""
         start = first_key(session.number)
         for key in archive:
@@ -265,17 +277,17 @@ class RowRecovery:
                 row = self.old.execute(_ARCHIVED, (key,)).fetchone()
             if row is None:
                 continue
-            columns = _sound(row, session.name, start, start)
+            columns = _decode_intact(row, session.name, start, start)
             if columns is None:
-                self._put_by(session, row, "archive", None)
+                self._quarantine(session, row, "archive", None)
                 continue
-            self._carry("archive", key, session, columns, start)
-            head.archived += 1
-            head.last_seq = max(head.last_seq, columns[0])
+            self._insert("archive", key, session, columns, start)
+            new_row.archived_count += 1
+            new_row.last_seq = max(new_row.last_seq, columns[0])
 
     # -- what belongs to a session -------------------------------------------------------------------------------------
 
-    def _carry(self, table: str, key: int, session: _FoundSession, columns: RawRow, added: int) -> None:
+    def _insert(self, table: str, key: int, session: _FoundSession, columns: RawRow, added: int) -> None:
         """Write the columns of a sound row.
 
         Args:
@@ -286,57 +298,58 @@ class RowRecovery:
             added: that.
         """
         *others, crc = columns
-        self.new.execute(f"INSERT OR REPLACE INTO {table}{_CARRY}", (key, session.number, *others, crc + added))
+        self.new.execute(f"INSERT OR REPLACE INTO {table}{_INSERT_VALUES}", (key, session.number, *others, crc + added))
 
-    def _checkpoint(self, session: _FoundSession, places: list[int]) -> bool:
+    def _recover_checkpoint(self, session: _FoundSession, slots: list[int]) -> bool:
         """Carry the checkpoint over. True if there was one that does not stand any more."""
         try:
             row = self.old.execute("SELECT * FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
             if row is None:
                 return False
-            row = checkpoint_in(row)
+            row = decode_checkpoint_row(row)
         except sqlite3.Error:
             return True
         covered = row[1]
-        if places[:covered] != list(range(covered)):
+        if slots[:covered] != list(range(covered)):
             return True
         self.new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return False
 
-    def _put_by(self, session: _FoundSession, row: RawRow, came: str, at: int | None) -> None:
+    def _quarantine(self, session: _FoundSession, row: RawRow, came: str, at: int | None) -> None:
         """Keep a damaged row as it is."""
         marks = ", ".join("?" * 11)
         self.new.execute(
-            f"INSERT INTO damaged(session, found, came, at, {COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
+            f"INSERT INTO damaged(session, found, came, at, {ENTRY_COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
             (session.number, time.time(), came, at, *row),
         )
 
-    def _report(self, session: _FoundSession, lost: int, checkpoint: bool) -> None:
+    def _report_session(self, session: _FoundSession, lost: int, checkpoint: bool) -> None:
         what = REWRITTEN
-        what += "" if session.head else "; what was known of this session is taken from its messages"
+        what += "" if session.row else "; what was known of this session is taken from its messages"
         what += f"; {lost:,} messages of this session could not be read" if lost else ""
         what += "; its checkpoint is gone" if checkpoint else ""
-        self._note(session.name, what, lost)
+        self._report(session.name, what, lost)
 
-    def _note(self, name: str, what: str, lost: int) -> None:
+    def _report(self, name: str, what: str, lost: int) -> None:
         self.new.execute(
-            "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)", (name, what, lost, self.kept)
+            "INSERT INTO repairs(session, what, lost, kept) VALUES (?, ?, ?, ?)",
+            (name, what, lost, self.quarantined_at),
         )
 
     def _report_elsewhere(self, sessions: list[_FoundSession]) -> list[str]:
         """Where ids may be wrong, report that to every id that was claimed and has no session now; return those ids."""
-        unsure = ", ".join(session.name for session in sessions if session.head is None)
+        unsure = ", ".join(session.name for session in sessions if session.row is None)
         if not unsure:
             return []
         claimed = self.new.execute("SELECT session FROM leases WHERE session NOT IN (SELECT id FROM sessions)")
         missing = [text_in(session) for (session,) in claimed.fetchall()]
         for name in missing:
-            self._note(name, f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}", 0)
+            self._report(name, f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}", 0)
         return missing
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[RawRow]:
+    def _iterate_rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[RawRow]:
         """Yield the rows of a range of keys, in their order, without those that cannot be read.
 
         Args:
@@ -345,12 +358,16 @@ class RowRecovery:
             hints: keys that have a row, as far as is known.
         """
         empty = 0
-        while first <= last and empty < _GIVE_UP:
-            end = min(first + _CHUNK - 1, last)
-            rows = {row[0]: row for row in self._halves(sql, first, end)} if self._is_readable(sql, first, end) else {}
+        while first <= last and empty < _MAX_EMPTY_RANGES:
+            end = min(first + _RANGE_KEYS - 1, last)
+            rows = (
+                {row[0]: row for row in self._read_by_halves(sql, first, end)}
+                if self._is_readable(sql, first, end)
+                else {}
+            )
             for key in range(first, end + 1):  # a damaged tree may hide a row from a range that it gives by its key
                 if key not in rows and key in hints:
-                    rows |= {row[0]: row for row in self._halves(sql, key, key)}
+                    rows |= {row[0]: row for row in self._read_by_halves(sql, key, key)}
             yield from (rows[key] for key in sorted(rows))
             empty = 0 if rows else empty + 1
             first = end + 1
@@ -367,7 +384,7 @@ class RowRecovery:
                 return True
         return False
 
-    def _halves(self, sql: str, first: int, last: int) -> Iterator[RawRow]:
+    def _read_by_halves(self, sql: str, first: int, last: int) -> Iterator[RawRow]:
         try:
             rows = self.old.execute(sql, (first, last)).fetchall()
             if all(isinstance(row[0], int) and first <= row[0] <= last for row in rows):
@@ -377,11 +394,11 @@ class RowRecovery:
             pass
         if first < last:
             middle = (first + last) // 2
-            yield from self._halves(sql, first, middle)
-            yield from self._halves(sql, middle + 1, last)
+            yield from self._read_by_halves(sql, first, middle)
+            yield from self._read_by_halves(sql, middle + 1, last)
 
 
-def _sound(row: RawRow, name: str, key: int, start: int) -> RawRow | None:
+def _decode_intact(row: RawRow, name: str, key: int, start: int) -> RawRow | None:
     """Return the columns of a sound row, with the checksum of its content alone; None for a damaged one.
 
     Args:
@@ -397,26 +414,26 @@ def _sound(row: RawRow, name: str, key: int, start: int) -> RawRow | None:
         except UnicodeDecodeError:
             return None
     for added in (key, key - start):  # in a database of version 1 the session is not under the checksum
-        if entry_in(row, name, added) is not None:
+        if decode_entry_row(row, name, added) is not None:
             return (*row[:3], origin, *row[4:6], row[6] - added)
     return None
 
 
-def _session_in(row: RawRow, indexed: str) -> _FoundSession:
+def _decode_session(row: RawRow, indexed: str) -> _FoundSession:
     """Return what a row of `sessions` says; of a damaged one, what it may still be right about.
 
     Args:
         row: of today, or of version 1, which has neither the count of the archive nor a seal.
         indexed: the name that the index of ids has for it.
     """
-    number, name, _, holes, last_seq, _, updated, *_ = row
+    number, name, _, gaps, last_seq, _, updated, *_ = row
     for candidate in (name, indexed.encode()):
         with suppress(sqlite3.Error):
             if len(row) > 8:
-                head = head_in((number, candidate, *row[2:]))
-                return _FoundSession(number, head.session_id, head, head.archived)
-            head = unsealed((number, candidate, *row[2:], 0))
-            return _FoundSession(number, head.session_id, head)
+                new_row = decode_session_row((number, candidate, *row[2:]))
+                return _FoundSession(number, new_row.session_id, new_row, new_row.archived_count)
+            new_row = decode_unchecked((number, candidate, *row[2:], 0))
+            return _FoundSession(number, new_row.session_id, new_row)
     session = _FoundSession(number, indexed)
     with suppress(sqlite3.Error):
         session.name = indexed or text_in(name)
@@ -425,11 +442,11 @@ def _session_in(row: RawRow, indexed: str) -> _FoundSession:
     with suppress(sqlite3.Error):
         session.updated = number_in(updated, 0, time.time_ns() // 1000)
     with suppress(sqlite3.Error):
-        session.holes = positions_in(holes, POSITIONS)
+        session.gaps = slots_in(gaps, MAX_SLOTS)
     return session
 
 
-def _free(session: _FoundSession, taken: set[str]) -> str:
+def _free_id(session: _FoundSession, taken: set[str]) -> str:
     """Return an id for a session whose row is lost or damaged: the one it seems to have, if no other has it."""
     with suppress(ConfigError):
         if check_session_id(session.name) not in taken:
@@ -437,50 +454,50 @@ def _free(session: _FoundSession, taken: set[str]) -> str:
     return recovered_id(session.number, taken)
 
 
-def _lease_in(row: RawRow) -> tuple[Any, ...]:
-    session, holder = holder_in(row)
+def _decode_lease(row: RawRow) -> tuple[Any, ...]:
+    session, holder = decode_lease_row(row)
     return (session, *astuple(holder))
 
 
-def _fact_in(row: RawRow) -> tuple[Any, ...]:
+def _decode_fact(row: RawRow) -> tuple[Any, ...]:
     name, value = row
     return text_in(name), number_in(value)
 
 
-def _repair_in(row: RawRow) -> tuple[Any, ...]:
+def _decode_repair(row: RawRow) -> tuple[Any, ...]:
     key, session, what, lost, kept = row
     return number_in(key), text_in(session), text_in(what), number_in(lost), text_in(kept)
 
 
-def _damaged_in(row: RawRow) -> tuple[Any, ...]:
+def _decode_damaged(row: RawRow) -> tuple[Any, ...]:
     _, session, found, came, *_ = row
     number_in(session)
     time_in(found)
     if came not in (b"entries", b"archive"):
-        raise damage("a row is in a table it does not belong to")
+        raise damage_error("a row is in a table it does not belong to")
     return (*row[:3], text_in(came), *row[4:])
 
 
-def _count_in(row: RawRow) -> tuple[Any, ...]:
+def _decode_count(row: RawRow) -> tuple[Any, ...]:
     name, count = row
-    return text_in(name), number_in(count, 0, LARGEST_NUMBER)
+    return text_in(name), number_in(count, 0, MAX_SESSION_NUMBER)
 
 
-def checkpoint_in(row: RawRow) -> tuple[Any, ...]:
+def decode_checkpoint_row(row: RawRow) -> tuple[Any, ...]:
     """Return the values of a row of `checkpoints`; raise what the driver raises for damage if it is not sound."""
     session, covered, crc, data = row
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
-        raise damage("a checkpoint is not as it was written")
-    return number_in(session, 1, LARGEST_NUMBER), number_in(covered), crc, data
+        raise damage_error("a checkpoint is not as it was written")
+    return number_in(session, 1, MAX_SESSION_NUMBER), number_in(covered), crc, data
 
 
 RowReader = Callable[[RawRow], tuple[Any, ...]]
-READERS: dict[str, RowReader] = {
-    "leases": _lease_in,
-    "facts": _fact_in,
-    "repairs": _repair_in,
-    "damaged": _damaged_in,
-    "sqlite_sequence": _count_in,
+ROW_READERS: dict[str, RowReader] = {
+    "leases": _decode_lease,
+    "facts": _decode_fact,
+    "repairs": _decode_repair,
+    "damaged": _decode_damaged,
+    "sqlite_sequence": _decode_count,
 }
 """For each table that is not of the sessions, what checks a row of it and gives the values to write.
 

@@ -11,21 +11,21 @@ from typing import Any, cast
 from ...errors import StoreError
 from ...transcript.transcript import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
-from .columns import number_in, positions_in, seal_of, text_in
-from .errors import damage
-from .schema import POSITION_BITS, POSITIONS
+from .columns import number_in, row_checksum, slots_in, text_in
+from .errors import damage_error
+from .schema import MAX_SLOTS, SLOT_BITS
 
-COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
-VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as the bytes they are
+ENTRY_COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
+ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as the bytes they are
 
-LARGEST_NUMBER = (1 << (63 - POSITION_BITS)) - 1  # of a session
-LARGEST_TIME = 253_402_300_799_000_000  # microseconds since 1970: the year 9999 ends, which is all a date can hold
+MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
+MAX_TIME = 253_402_300_799_000_000  # microseconds since 1970: the year 9999 ends, which is all a date can hold
 
 EntryRow = tuple[int, int, int, str | None, bytes, bytes, int]
 RawRow = tuple[Any, ...]  # what stands in those columns of a file that may be damaged
 
 
-def row_of(entry: Entry, session_id: str, key: int) -> EntryRow:
+def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:
     """Return the columns of an entry.
 
     The session it came from stands apart: a fork says it of all its rows at once.
@@ -43,25 +43,33 @@ def row_of(entry: Entry, session_id: str, key: int) -> EntryRow:
         extra.pop("session_id", None)
     except UnicodeError:
         origin = None  # JSON can hold it, a column cannot
-    known = message_json(extra) if extra else b""
+    extra_json = message_json(extra) if extra else b""
     message = message_json(entry.message)
-    return entry.seq, entry.turn, entry.tokens, origin, known, message, seal(entry, known, message) + key
+    return (
+        entry.seq,
+        entry.turn,
+        entry.tokens,
+        origin,
+        extra_json,
+        message,
+        entry_checksum(entry, extra_json, message) + key,
+    )
 
 
-def seal(entry: Entry, extra: bytes, message: bytes) -> int:
+def entry_checksum(entry: Entry, extra: bytes, message: bytes) -> int:
     """The checksum of a row, without its key and without the session it came from, which a fork adds."""
-    return _seal(entry.seq, entry.turn, entry.tokens, extra, message)
+    return _checksum(entry.seq, entry.turn, entry.tokens, extra, message)
 
 
-def _seal(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) -> int:
+def _checksum(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) -> int:
     return zlib.crc32(message, zlib.crc32(b"%d %d %d %b" % (seq, turn, tokens, extra)))
 
 
-def entry_in(row: RawRow, session_id: str, key: int) -> Entry | None:
+def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
     """Return the entry of a row with a key (in the archive: that of position 0); None when the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row
     try:
-        if _seal(seq, turn, tokens, extra, message) + key != crc:
+        if _checksum(seq, turn, tokens, extra, message) + key != crc:
             return None
         known = cast("dict[str, Any]", loads(extra)) if extra else {}
         if origin is not None:
@@ -73,7 +81,7 @@ def entry_in(row: RawRow, session_id: str, key: int) -> Entry | None:
 
 def first_key(number: int) -> int:
     """The key of a session's entry at position 0."""
-    return number << POSITION_BITS
+    return number << SLOT_BITS
 
 
 SESSION_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
@@ -97,74 +105,74 @@ class SessionRow:
 
     number: int
     session_id: str
-    stop: int = 0
-    holes: list[int] = field(default_factory=list[int])
+    stop_slot: int = 0
+    gaps: list[int] = field(default_factory=list[int])
     last_seq: int = 0
     size: int = 0
     updated: int = 0
-    indexed: int = 0
-    archived: int = 0
+    indexed_slots: int = 0
+    archived_count: int = 0
 
     @property
     def length(self) -> int:
         """Entries of the history."""
-        return self.stop - len(self.holes)
+        return self.stop_slot - len(self.gaps)
 
-    def position(self, place: int) -> int:
+    def slot_of(self, index: int) -> int:
         """Where the entry at a place lies; for the place after the last, where the next will."""
-        if place >= self.length:
-            return self.stop
-        for hole in self.holes:
-            if hole > place:
+        if index >= self.length:
+            return self.stop_slot
+        for gap in self.gaps:
+            if gap > index:
                 break
-            place += 1
-        return place
+            index += 1
+        return index
 
-    def place(self, position: int) -> int:
+    def index_of(self, slot: int) -> int:
         """Which place an entry has that lies there."""
-        return position - bisect_left(self.holes, position)
+        return slot - bisect_left(self.gaps, slot)
 
-    def key(self, place: int) -> int:
+    def key_of(self, index: int) -> int:
         """The key of the entry at a place."""
-        return first_key(self.number) + self.position(place)
+        return first_key(self.number) + self.slot_of(index)
 
     @property
     def values(self) -> tuple[int | str, ...]:
         """Its row, sealed."""
-        holes = json.dumps(self.holes, separators=(",", ":")) if self.holes else ""
-        known = (self.last_seq, self.size, self.updated, self.indexed, self.archived)
-        row = (self.number, self.session_id, self.stop, holes, *known)
-        return (*row, seal_of(row))
+        gaps = json.dumps(self.gaps, separators=(",", ":")) if self.gaps else ""
+        known = (self.last_seq, self.size, self.updated, self.indexed_slots, self.archived_count)
+        row = (self.number, self.session_id, self.stop_slot, gaps, *known)
+        return (*row, row_checksum(row))
 
 
-def head_in(row: RawRow) -> SessionRow:
+def decode_session_row(row: RawRow) -> SessionRow:
     """Return what a row of `sessions` says; its columns are those of `HEAD`.
 
     Raises:
         sqlite3.Error: the row is damaged.
     """
-    head = unsealed(row[:-1])
+    head = decode_unchecked(row[:-1])
     if head.values[-1] != row[-1]:
-        raise damage(f"the row of session {head.number} is not as it was written")
+        raise damage_error(f"the row of session {head.number} is not as it was written")
     return head
 
 
-def unsealed(row: RawRow) -> SessionRow:
+def decode_unchecked(row: RawRow) -> SessionRow:
     """Return what a row of `sessions` says without its seal, and check only that it can be so.
 
     Raises:
         sqlite3.Error: it cannot.
     """
-    number, name, stop, holes, last_seq, size, updated, indexed, archived = row
-    stop = number_in(stop, 0, POSITIONS)
+    number, name, stop, gaps, last_seq, size, updated, indexed, archived = row
+    stop = number_in(stop, 0, MAX_SLOTS)
     return SessionRow(
-        number_in(number, 1, LARGEST_NUMBER),
+        number_in(number, 1, MAX_SESSION_NUMBER),
         text_in(name),
         stop,
-        positions_in(holes, stop),
+        slots_in(gaps, stop),
         number_in(last_seq),
         number_in(size),
-        number_in(updated, 0, LARGEST_TIME),
+        number_in(updated, 0, MAX_TIME),
         number_in(indexed, 0, stop),
         number_in(archived),
     )

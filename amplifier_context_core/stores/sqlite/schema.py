@@ -21,20 +21,20 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
-from .columns import number_in, seal_of, text_in
+from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
-from .errors import code_of, damage, is_unwritable
+from .errors import code_of, damage_error, is_unwritable
 
-APPLICATION = 0x41436374  # "ACct": how a database says whose it is
-POSITION_BITS = 36  # of an entry's key; those above are the session's number
+APPLICATION_ID = 0x41436374  # "ACct": how a database says whose it is
+SLOT_BITS = 36  # of an entry's key; those above are the session's number
 
-POSITIONS = (1 << POSITION_BITS) - 1
-ELSEWHERE = f"seq <> (id & {POSITIONS}) + 1"  # of an entry: it does not lie where its seq says
+MAX_SLOTS = (1 << SLOT_BITS) - 1
+NOT_AT_SEQ = f"seq <> (id & {MAX_SLOTS}) + 1"  # of an entry: it does not lie where its seq says
 
 _SYNCHRONOUS: dict[Durability, str] = {"fsync": "FULL", "flush": "NORMAL", "none": "OFF"}
 _COLUMNS = """seq INTEGER NOT NULL, turn INTEGER NOT NULL, tokens INTEGER NOT NULL, origin TEXT, extra TEXT NOT NULL,
 message TEXT NOT NULL, crc INTEGER NOT NULL"""
-_FIRST = (
+_CREATE_TABLES = (
     "CREATE TABLE facts(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     # `stop` is the position after the newest entry, `indexed` the one up to which the search index is filled.
     """CREATE TABLE sessions(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
@@ -42,7 +42,7 @@ stop INTEGER NOT NULL DEFAULT 0, holes TEXT NOT NULL DEFAULT '', last_seq INTEGE
 size INTEGER NOT NULL DEFAULT 0, updated INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0)""",
     f"CREATE TABLE entries(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, {_COLUMNS})",
     # A history nobody edited holds seq 1 at position 0, seq 2 at position 1: only what lies elsewhere needs an index.
-    f"CREATE INDEX entries_by_seq ON entries(session, seq) WHERE {ELSEWHERE}",
+    f"CREATE INDEX entries_by_seq ON entries(session, seq) WHERE {NOT_AT_SEQ}",
     f"CREATE TABLE archive(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, {_COLUMNS})",
     "CREATE INDEX archive_by_session ON archive(session)",
     """CREATE TABLE checkpoints(session INTEGER PRIMARY KEY, covered INTEGER NOT NULL, crc INTEGER NOT NULL,
@@ -62,29 +62,29 @@ JOIN sessions s ON s.number = e.session ORDER BY e.id""",
 )
 
 
-def _seal_sessions(db: sqlite3.Connection) -> None:
+def _fill_session_checksums(db: sqlite3.Connection) -> None:
     known = "SELECT number, id, stop, holes, last_seq, size, updated, indexed, archived FROM sessions"
     for number, name, stop, holes, *rest in db.execute(known).fetchall():
         numbers = (number_in(one) for one in rest)
         row = (number_in(number), text_in(name), number_in(stop), text_in(holes), *numbers)
-        db.execute("UPDATE sessions SET crc = ? WHERE number = ?", (seal_of(row), number))
+        db.execute("UPDATE sessions SET crc = ? WHERE number = ?", (row_checksum(row), number))
 
 
-_SEALED = (
+_ADD_CHECKSUMS = (
     # `archived` counts the session's entries in the archive, `crc` is the seal of the row (`rows.Head`).
     "ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE sessions ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
     # The position was part of an entry's checksum; now the key is, so that the session is (`rows.row_of`).
-    f"UPDATE entries SET crc = crc + (id >> {POSITION_BITS} << {POSITION_BITS})",  # noqa: S608 - a constant
-    f"UPDATE archive SET crc = crc + (session << {POSITION_BITS})",  # noqa: S608 - a constant
+    f"UPDATE entries SET crc = crc + (id >> {SLOT_BITS} << {SLOT_BITS})",  # noqa: S608 - a constant
+    f"UPDATE archive SET crc = crc + (session << {SLOT_BITS})",  # noqa: S608 - a constant
     "UPDATE sessions SET archived = (SELECT count(*) FROM archive WHERE session = number)",
-    _seal_sessions,
+    _fill_session_checksums,
 )
-_MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (_FIRST, _SEALED)
+_MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (_CREATE_TABLES, _ADD_CHECKSUMS)
 VERSION = len(_MIGRATIONS)
-PAGE = 4096  # bytes of a page of the files made here; SQLite's default
-_connected: Counter[Path] = Counter()
-_counting = threading.Lock()
+PAGE_SIZE = 4096  # bytes of a page of the files made here; SQLite's default
+_open_connections: Counter[Path] = Counter()
+_connections_lock = threading.Lock()
 SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
 
 
@@ -95,11 +95,11 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
         StoreError: what is there is not a database of ours, or of a newer version.
         sqlite3.Error, OSError: anything else.
     """
-    _check_files(path)
+    _check_file_types(path)
     db = connect(path, busy)
     try:
-        version = _check_ours(db, path)
-        _use_log(db, busy)
+        version = _check_schema(db, path)
+        _enable_wal(db, busy)
         # A damaged page is noticed when it is read, before a message is written into it.
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
@@ -126,14 +126,14 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
         sqlite3.Error, OSError: it cannot be read.
     """
     if not path.exists():
-        return _empty(path)
-    _check_files(path)
+        return _empty_database(path)
+    _check_file_types(path)
     try:
         return _opened_to_read(path, busy, "mode=ro")
     except sqlite3.OperationalError as problem:
         if not is_unwritable(problem):
             raise
-        if not beside(path, "-wal").exists():
+        if not sidecar(path, "-wal").exists():
             return _opened_to_read(path, busy, "immutable=1")
         with suppress(sqlite3.Error):
             return _opened_to_read(path, busy, "mode=rw", exclusive=True)
@@ -145,8 +145,8 @@ def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = Fals
     try:
         if exclusive:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite keeps in its own memory what else is shared
-        if 0 < _check_ours(db, path) < VERSION or exclusive:
-            return _copy_of_now(db, path)
+        if 0 < _check_schema(db, path) < VERSION or exclusive:
+            return _migrated_copy(db, path)
         db.execute("PRAGMA query_only = ON")
     except BaseException:
         disconnect(db, path)
@@ -154,7 +154,7 @@ def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = Fals
     return db
 
 
-def _copy_of_now(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+def _migrated_copy(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     """Return a copy in memory that is brought up to date, in place of a connection."""
     db = connect(path, 0.0, "mode=memory")
     try:
@@ -167,14 +167,14 @@ def _copy_of_now(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     return db
 
 
-def _empty(path: Path) -> sqlite3.Connection:
+def _empty_database(path: Path) -> sqlite3.Connection:
     """A database without sessions, in memory; counted as one at a path."""
     db = connect(path, 0.0, "mode=memory")
     _migrate(db, path)
     return db
 
 
-def only_reads(db: sqlite3.Connection) -> bool:
+def is_read_only(db: sqlite3.Connection) -> bool:
     """Is it a connection of `open_to_read`: one that may not write, or to no file?"""
     file = db.execute("PRAGMA database_list").fetchone()[2]
     return not file or bool(db.execute("PRAGMA query_only").fetchone()[0])
@@ -199,8 +199,8 @@ def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
         uri=bool(how),
     )
     db.text_factory = bytes
-    with _counting:
-        _connected[path] += 1
+    with _connections_lock:
+        _open_connections[path] += 1
     return db
 
 
@@ -209,17 +209,17 @@ def disconnect(db: sqlite3.Connection, path: Path) -> None:
     try:
         db.close()
     finally:
-        with _counting:
-            _connected[path] -= 1
+        with _connections_lock:
+            _open_connections[path] -= 1
 
 
-def connections(path: Path) -> int:
+def connection_count(path: Path) -> int:
     """How many connections this process has to a database. While there are any, nobody here may open and close its
     file by other means: on POSIX systems that takes away the locks of them all."""
-    return _connected[path]
+    return _open_connections[path]
 
 
-def has_search(db: sqlite3.Connection) -> bool:
+def has_search_table(db: sqlite3.Connection) -> bool:
     """Has the database a table to search in?"""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
@@ -258,18 +258,18 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def beside(path: Path, ending: str) -> Path:
+def sidecar(path: Path, ending: str) -> Path:
     """A file that belongs to a database: ``-wal``, ``-shm``."""
     return path.with_name(path.name + ending)
 
 
-def is_file(path: Path) -> bool:
+def is_regular_file(path: Path) -> bool:
     """Is it a file, and no link to one?"""
     return path.is_file() and not path.is_symlink()
 
 
-def _check_files(path: Path) -> None:
-    for one in (path, beside(path, "-wal"), beside(path, "-shm")):
+def _check_file_types(path: Path) -> None:
+    for one in (path, sidecar(path, "-wal"), sidecar(path, "-shm")):
         try:
             mode = one.lstat().st_mode
         except FileNotFoundError:
@@ -280,7 +280,7 @@ def _check_files(path: Path) -> None:
             raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
 
 
-def _check_ours(db: sqlite3.Connection, path: Path) -> int:
+def _check_schema(db: sqlite3.Connection, path: Path) -> int:
     """Return the version of a database that is ours and sound as far as its schema goes; 0 for an empty file.
 
     Raises:
@@ -293,7 +293,7 @@ def _check_ours(db: sqlite3.Connection, path: Path) -> int:
         application, version, changes, vacuums = db.execute(asked).fetchone()
         if application == version == changes == 0:
             return 0
-        if application != APPLICATION:
+        if application != APPLICATION_ID:
             raise StoreError(f"{path} is a database of another application; name another path, or restore a backup")
         if version > VERSION:
             raise StoreError(
@@ -301,10 +301,10 @@ def _check_ours(db: sqlite3.Connection, path: Path) -> int:
                 "amplifier-context-core, or restore a backup"
             )
         if vacuums or not _has_schema(db, version):
-            raise damage("the schema is not what it was made as")
+            raise damage_error("the schema is not what it was made as")
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
-            raise damage("the schema cannot be read") from problem
+            raise damage_error("the schema cannot be read") from problem
         raise
     return version
 
@@ -315,16 +315,16 @@ def _has_schema(db: sqlite3.Connection, version: int) -> bool:
     found = {name: (*row, sql) for name, *row, sql, _ in rows}
     roots = [root for *_, root in rows if root]
     search = _search_objects().keys() & found.keys()
-    expected = objects(version) | (_search_objects() if search else {})
+    expected = schema_objects(version) | (_search_objects() if search else {})
     return len(set(roots)) == len(roots) and all(found.get(name) == row for name, row in expected.items())
 
 
 @cache
-def objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
+def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
     """Return what the schema of a version holds: by its name, each object's type, table and definition."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _step(db, 0, version)
+        _apply_migrations(db, 0, version)
         return _objects_in(db)
     finally:
         db.close()
@@ -347,7 +347,7 @@ def _objects_in(db: sqlite3.Connection) -> dict[bytes, tuple[bytes, bytes, bytes
     return {name: tuple(row) for name, *row in db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master")}
 
 
-def _use_log(db: sqlite3.Connection, busy: float) -> None:
+def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
     """Have a write-ahead log. Where two make a database at once, SQLite lets one of them fail without any waiting."""
     until = time.monotonic() + busy
     while True:
@@ -363,7 +363,7 @@ def _use_log(db: sqlite3.Connection, busy: float) -> None:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        make_schema(db, _check_ours(db, path))  # checked again: another process may have been at it
+        make_schema(db, _check_schema(db, path))  # checked again: another process may have been at it
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -373,12 +373,12 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
 
 def make_schema(db: sqlite3.Connection, version: int = 0) -> None:
     """Bring the schema of a database up to date; 0 is the version of an empty one."""
-    _step(db, version, VERSION)
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    _apply_migrations(db, version, VERSION)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _step(db: sqlite3.Connection, version: int, target: int) -> None:
+def _apply_migrations(db: sqlite3.Connection, version: int, target: int) -> None:
     for migration in _MIGRATIONS[version:target]:
         for step in migration:
             db.execute(step) if isinstance(step, str) else step(db)

@@ -16,15 +16,15 @@ from ...errors import StoreError
 from ...transcript.search import ScanIndex, searchable_text
 from ...transcript.transcript import Entry
 from .columns import number_in
-from .queries import head_of, heads, keep, rows_between
-from .rows import SessionRow, entry_in, first_key
-from .schema import SEARCH_TABLE, has_fts5, has_search
+from .queries import find_session, iterate_rows, save_session_row, session_rows
+from .rows import SessionRow, decode_entry_row, first_key
+from .schema import SEARCH_TABLE, has_fts5, has_search_table
 
-_SLICE = 500  # entries taken into the index before others have their turn
-_SLICE_TIME = 0.01  # seconds, likewise
+_BATCH_ENTRIES = 500  # entries taken into the index before others have their turn
+_BATCH_SECONDS = 0.01  # seconds, likewise
 _WORD = re.compile(r"[\w./:@#-]+")
 _PARTS = re.compile(r"\w+")
-_LEAST_PREFIX = 3  # characters of a word that may stand for longer ones
+_MIN_PREFIX = 3  # characters of a word that may stand for longer ones
 # CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
 # the planes of rarer ideographs.
 _UNSPACED = re.compile(
@@ -32,69 +32,69 @@ _UNSPACED = re.compile(
 )
 
 
-def catch_up(db: sqlite3.Connection, session_id: str) -> bool:
+def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Take a slice of a session's entries that are not in the index into it; inside a transaction. Are there more?"""
-    head = head_of(db, session_id)
-    if head is None or head.indexed >= head.stop:
+    session = find_session(db, session_id)
+    if session is None or session.indexed_slots >= session.stop_slot:
         return False
-    if not has_search(db):
+    if not has_search_table(db):
         db.execute(SEARCH_TABLE)
-    until = time.perf_counter() + _SLICE_TIME
-    start, position = first_key(head.number), head.indexed
-    rows = list(rows_between(db, start + position, start + head.stop, _SLICE))
+    until = time.perf_counter() + _BATCH_SECONDS
+    start, slot = first_key(session.number), session.indexed_slots
+    rows = list(iterate_rows(db, start + slot, start + session.stop_slot, _BATCH_ENTRIES))
     for row in rows:
-        entry = entry_in(row[1:], session_id, row[0])
+        entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
-            put(db, row[0], entry)
-        position = row[0] - start + 1
+            index_entry(db, row[0], entry)
+        slot = row[0] - start + 1
         if time.perf_counter() > until:
             break
     else:
-        position = position if len(rows) == _SLICE else head.stop
-    head.indexed = position
-    keep(db, head)
-    return position < head.stop
+        slot = slot if len(rows) == _BATCH_ENTRIES else session.stop_slot
+    session.indexed_slots = slot
+    save_session_row(db, session)
+    return slot < session.stop_slot
 
 
-def put(db: sqlite3.Connection, key: int, entry: Entry) -> None:
+def index_entry(db: sqlite3.Connection, key: int, entry: Entry) -> None:
     """Put an entry's text into the index, in place of what is there under its key."""
     text = searchable_text(entry).encode("utf-8", "replace").decode()
-    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _spaced(text)))
+    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _with_cjk_spaced(text)))
 
 
-def check(db: sqlite3.Connection) -> None:
+def check_index(db: sqlite3.Connection) -> None:
     """Raise what the driver raises for a damaged search index if the index is not what its texts make it."""
-    if has_search(db) and has_fts5(db):
+    if has_search_table(db) and has_fts5(db):
         db.execute("INSERT INTO search(search) VALUES ('integrity-check')")
 
 
-def drop(db: sqlite3.Connection) -> None:
+def drop_index(db: sqlite3.Connection) -> None:
     """Have no index; the next search fills it again.
 
     Raises:
         StoreError: the index cannot be removed by this build of SQLite.
     """
-    if not has_search(db):
+    if not has_search_table(db):
         return
     if not has_fts5(db):
         raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
     db.execute("DROP TABLE search")
-    for head in [head for head in heads(db) if head.indexed]:
-        head.indexed = 0
-        keep(db, head)
+    for session in [session for session in session_rows(db) if session.indexed_slots]:
+        session.indexed_slots = 0
+        save_session_row(db, session)
 
 
-def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
+def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
     """Seqs of the entries that match, best first.
 
     First those that hold the whole query, then those that hold it as the beginning of something longer, the newest
     first; then those that hold some of its words, by bm25.
     """
-    head = head_of(db, session_id)
+    session = find_session(db, session_id)
     words = _words(query)
-    if head is None or not words or limit < 1 or not has_search(db):
+    if session is None or not words or limit < 1 or not has_search_table(db):
         return []
-    bounds = first_key(head.number), first_key(head.number) + head.indexed - 1
+    bounds = first_key(session.number), first_key(session.number) + session.indexed_slots - 1
     asked = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY "
     whole = " ".join(words)
     newest = f"{asked} rowid DESC LIMIT ?"
@@ -102,8 +102,8 @@ def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> li
     keys: dict[int, None] = {}  # in their order
     for statement, phrase in (
         (newest, _phrase(whole)),
-        (newest, _phrase(whole, begun=True)),
-        (some, " OR ".join(_phrase(word, begun=True) for word in words)),
+        (newest, _phrase(whole, as_prefix=True)),
+        (some, " OR ".join(_phrase(word, as_prefix=True) for word in words)),
     ):
         if len(keys) < limit:
             keys.update((key, None) for (key,) in db.execute(statement, (phrase, *bounds, limit)))
@@ -111,16 +111,18 @@ def found(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> li
     return [number_in(seq[0]) for seq in seqs if seq is not None]
 
 
-def scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
+def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
     """The same without an index: all of the history is looked through."""
-    head = head_of(db, session_id)
-    return [entry.seq for entry in ScanIndex().search(_entries(db, session_id, head), query, limit)] if head else []
+    session = find_session(db, session_id)
+    return (
+        [entry.seq for entry in ScanIndex().search(_entries(db, session_id, session), query, limit)] if session else []
+    )
 
 
-def _entries(db: sqlite3.Connection, session_id: str, head: SessionRow) -> Iterator[Entry]:
-    start = first_key(head.number)
-    for row in rows_between(db, start, start + head.stop):
-        entry = entry_in(row[1:], session_id, row[0])
+def _entries(db: sqlite3.Connection, session_id: str, session: SessionRow) -> Iterator[Entry]:
+    start = first_key(session.number)
+    for row in iterate_rows(db, start, start + session.stop_slot):
+        entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
             yield entry
 
@@ -131,17 +133,17 @@ def _words(query: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if _PARTS.search(word.replace("_", " "))]
 
 
-def _phrase(text: str, *, begun: bool = False) -> str:
+def _phrase(text: str, *, as_prefix: bool = False) -> str:
     """What finds a text, as FTS5 wants it: quoted, so that all in it is text.
 
     Args:
         text: one word, or several that follow each other.
         begun: also find what only begins with it, if its end is long enough to mean something.
     """
-    spaced = _spaced(text.replace('"', " ")).rstrip()
+    spaced = _with_cjk_spaced(text.replace('"', " ")).rstrip()
     last = _PARTS.findall(spaced.replace("_", " "))[-1]
-    return f'"{spaced}"' + ("*" if begun and len(last) >= _LEAST_PREFIX and spaced.endswith(last) else "")
+    return f'"{spaced}"' + ("*" if as_prefix and len(last) >= _MIN_PREFIX and spaced.endswith(last) else "")
 
 
-def _spaced(text: str) -> str:
+def _with_cjk_spaced(text: str) -> str:
     return _UNSPACED.sub(r" \g<0> ", text)

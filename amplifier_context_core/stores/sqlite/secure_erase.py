@@ -16,36 +16,36 @@ from pathlib import Path
 
 from ...errors import NotErased
 from .columns import number_in
-from .recovery import discard_kept
+from .recovery import erase_quarantined
 from .worker import Continuation, Task
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 20.0  # seconds for others to end what they read from the log
-_PAUSE = 0.02
+_READER_TIMEOUT = 20.0  # seconds for others to end what they read from the log
+_RETRY_DELAY = 0.02
 
 
-def note_erasing(db: sqlite3.Connection) -> None:
+def request_erase(db: sqlite3.Connection) -> None:
     """Note that something is to be erased; part of the transaction that replaces it."""
     db.execute("INSERT INTO facts VALUES ('erasing', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
 
 
-def is_erasing(db: sqlite3.Connection) -> bool:
+def is_erase_pending(db: sqlite3.Connection) -> bool:
     """Is there something to erase?"""
-    return _noted(db) is not None
+    return _pending_number(db) is not None
 
 
-def erase(path: Path, job: Task) -> Continuation | None:
+def erase(path: Path, task: Task) -> Continuation | None:
     """A job that erases all that is noted."""
-    if _noted(job.db) is None:
+    if _pending_number(task.db) is None:
         return None
-    return Continuation(partial(_write_anew, path), "alone")
+    return Continuation(partial(_vacuum, path), "no_transaction")
 
 
-def _write_anew(path: Path, job: Task) -> Continuation | None:
-    db = job.db
-    noted = _noted(db)
-    if noted is None:
+def _vacuum(path: Path, task: Task) -> Continuation | None:
+    db = task.db
+    number = _pending_number(db)
+    if number is None:
         return None  # another did it, after this was noted
     try:
         # A database may be larger than memory. What goes to the disk for a moment is what remains.
@@ -53,14 +53,14 @@ def _write_anew(path: Path, job: Task) -> Continuation | None:
         db.execute("VACUUM")
     except sqlite3.Error as problem:
         name = getattr(problem, "sqlite_errorname", type(problem).__name__)
-        raise _unfinished(path, f"the database could not be written anew ({name})") from problem
+        raise _not_erased(path, f"the database could not be written anew ({name})") from problem
     finally:
         db.execute("PRAGMA temp_store = MEMORY")
-    return Continuation(partial(_empty_log, path, noted, time.monotonic() + _PATIENCE), "alone")
+    return Continuation(partial(_truncate_log, path, number, time.monotonic() + _READER_TIMEOUT), "no_transaction")
 
 
-def _empty_log(path: Path, noted: int, until: float, job: Task) -> Continuation | None:
-    db = job.db
+def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Continuation | None:
+    db = task.db
     (before,) = db.execute("PRAGMA busy_timeout").fetchone()
     try:
         db.execute("PRAGMA busy_timeout = 0")  # those who read are waited for without keeping others waiting
@@ -72,24 +72,24 @@ def _empty_log(path: Path, noted: int, until: float, job: Task) -> Continuation 
     finally:
         db.execute(f"PRAGMA busy_timeout = {int(before)}")
     if busy:
-        if time.monotonic() > until:
-            raise _unfinished(path, "others keep reading from its log")
-        return Continuation(partial(_empty_log, path, noted, until), "alone", after=_PAUSE)
-    for gone in discard_kept(path):
-        log.warning("erased %s: what was to be forgotten may have stood in it", gone)
-    return Continuation(partial(_done, noted), "write")
+        if time.monotonic() > deadline:
+            raise _not_erased(path, "others keep reading from its log")
+        return Continuation(partial(_truncate_log, path, number, deadline), "no_transaction", delay=_RETRY_DELAY)
+    for erased in erase_quarantined(path):
+        log.warning("erased %s: what was to be forgotten may have stood in it", erased)
+    return Continuation(partial(_clear_request, number), "write")
 
 
-def _done(noted: int, job: Task) -> None:
-    job.db.execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (noted,))
+def _clear_request(number: int, task: Task) -> None:
+    task.db.execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (number,))
 
 
-def _noted(db: sqlite3.Connection) -> int | None:
+def _pending_number(db: sqlite3.Connection) -> int | None:
     row = db.execute("SELECT value FROM facts WHERE name = 'erasing'").fetchone()
     return number_in(row[0]) if row else None
 
 
-def _unfinished(path: Path, why: str) -> NotErased:
+def _not_erased(path: Path, why: str) -> NotErased:
     return NotErased(
         f"the messages were replaced, but the former ones are not erased from every byte of {path} yet: {why}. It is "
         "tried again when the database is opened anew, or rewritten once more"

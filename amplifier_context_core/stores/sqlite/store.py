@@ -19,17 +19,17 @@ from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
-from .errors import damage
+from .errors import damage_error
 from .queries import ReadResult
 from .recovery import pop_repairs
-from .row_recovery import WHOLE
+from .row_recovery import WHOLE_DATABASE
 from .rows import SessionRow
-from .schema import disconnect, has_fts5, only_reads
-from .secure_erase import erase, is_erasing, note_erasing
-from .verify import check, check_pages, problems, verify
+from .schema import disconnect, has_fts5, is_read_only
+from .secure_erase import erase, is_erase_pending, request_erase
+from .verify import check_database, check_pages, find_problems, verify
 from .worker import Continuation, Task
 
-_LONG = 1_000  # entries; longer ranges are read by the second thread
+_MAX_FOREGROUND_ENTRIES = 1_000  # entries; longer ranges are read by the second thread
 
 Change = Callable[[sqlite3.Connection], object]
 
@@ -77,28 +77,28 @@ class SqliteStore:
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
 
-        def work(job: Task) -> Extent:
-            head = queries.head_of(job.db, session_id)
-            if head is None:
-                queries.check_none(job.db, session_id)
+        def work(task: Task) -> Extent:
+            session = queries.find_session(task.db, session_id)
+            if session is None:
+                queries.check_missing_session(task.db, session_id)
             else:
-                queries.check_end(job.db, head)
-            self._engine.leases.hold(job.db, session_id, anew=True)
-            self._engine.listen(session_id, on_repair)
-            for repair in pop_repairs(job.db, session_id):
-                self._engine.tell(job, repair)
-            return _extent(head)
+                queries.check_end(task.db, session)
+            self._engine.leases.ensure(task.db, session_id, reacquire=True)
+            self._engine.set_listener(session_id, on_repair)
+            for repair in pop_repairs(task.db, session_id):
+                self._engine.report(task, repair)
+            return _extent(session)
 
-        return await self._engine.run("claim", work, session_id)
+        return await self._engine.run("acquire", work, session_id)
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
 
-        def work(job: Task) -> None:
-            self._engine.leases.release(job.db, session_id)
-            self._engine.unlisten(session_id)
+        def work(task: Task) -> None:
+            self._engine.leases.release(task.db, session_id)
+            self._engine.remove_listener(session_id)
 
-        await self._engine.run("leave", work, session_id)
+        await self._engine.run("release", work, session_id)
 
     async def close(self) -> None:
         await self._engine.close()
@@ -107,18 +107,20 @@ class SqliteStore:
 
     async def extent(self, session_id: str) -> Extent:
         check_session_id(session_id)
-        return await self._engine.run("read", lambda job: _extent(queries.head_of(job.db, session_id)), session_id)
+        return await self._engine.run(
+            "read", lambda task: _extent(queries.find_session(task.db, session_id)), session_id
+        )
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)
 
-        def work(job: Task) -> list[Entry] | Continuation:
-            head = queries.head_of(job.db, session_id)
-            if head is None:
+        def work(task: Task) -> list[Entry] | Continuation:
+            session = queries.find_session(task.db, session_id)
+            if session is None:
                 return []
-            wanted = index_range(head.length, start, stop)
-            reading = partial(queries.read, session_id=session_id, head=head, wanted=wanted)
-            return self._reading(job, session_id, reading, "entries", long=len(wanted) > _LONG)
+            wanted = index_range(session.length, start, stop)
+            reading = partial(queries.read, session_id=session_id, session=session, wanted=wanted)
+            return self._read_rows(task, session_id, reading, "entries", long=len(wanted) > _MAX_FOREGROUND_ENTRIES)
 
         return await self._engine.run("read", work, session_id)
 
@@ -126,48 +128,54 @@ class SqliteStore:
         check_session_id(session_id)
         asked = tuple(seqs)
 
-        def work(job: Task) -> list[Entry] | Continuation:
-            head = queries.head_of(job.db, session_id)
-            if head is None:
+        def work(task: Task) -> list[Entry] | Continuation:
+            session = queries.find_session(task.db, session_id)
+            if session is None:
                 return []
-            reading = partial(queries.find, session_id=session_id, head=head, seqs=asked)
-            return self._reading(job, session_id, reading, "entries", long=len(asked) > _LONG)
+            reading = partial(queries.find, session_id=session_id, session=session, seqs=asked)
+            return self._read_rows(task, session_id, reading, "entries", long=len(asked) > _MAX_FOREGROUND_ENTRIES)
 
         return await self._engine.run("read", work, session_id)
 
     async def archived(self, session_id: str) -> list[Entry]:
         check_session_id(session_id)
 
-        def work(job: Task) -> list[Entry] | Continuation:
-            head = queries.head_of(job.db, session_id)
-            if head is None:
+        def work(task: Task) -> list[Entry] | Continuation:
+            session = queries.find_session(task.db, session_id)
+            if session is None:
                 return []
-            reading = partial(queries.archived, session_id=session_id, head=head)
-            return self._reading(job, session_id, reading, "archive", long=True)
+            reading = partial(queries.archived, session_id=session_id, session=session)
+            return self._read_rows(task, session_id, reading, "archive", long=True)
 
         return await self._engine.run("read", work, session_id)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         check_session_id(session_id)
 
-        def work(job: Task) -> bytes | Continuation | None:
-            head = queries.head_of(job.db, session_id)
-            data, damaged = queries.load_checkpoint(job.db, head) if head else (None, False)
-            return Continuation(drop, "write", otherwise=report) if damaged else data
+        def work(task: Task) -> bytes | Continuation | None:
+            session = queries.find_session(task.db, session_id)
+            data, damaged = queries.load_checkpoint(task.db, session) if session else (None, False)
+            return Continuation(drop, "write", fallback=report) if damaged else data
 
-        def drop(job: Task) -> None:
-            head = queries.head_of(job.db, session_id)
-            if head and queries.load_checkpoint(job.db, head)[1] and self._engine.leases.is_free(job.db, session_id):
-                job.db.execute("DELETE FROM checkpoints WHERE session = ?", (head.number,))
-            report(job)
+        def drop(task: Task) -> None:
+            session = queries.find_session(task.db, session_id)
+            if (
+                session
+                and queries.load_checkpoint(task.db, session)[1]
+                and self._engine.leases.is_free(task.db, session_id)
+            ):
+                task.db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
+            report(task)
 
-        def report(job: Task) -> None:
-            self._engine.tell(job, Repair(session_id, "the checkpoint was damaged; it is made again from the history"))
+        def report(task: Task) -> None:
+            self._engine.report(
+                task, Repair(session_id, "the checkpoint was damaged; it is made again from the history")
+            )
 
         return await self._engine.run("read", work, session_id)
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._engine.run("read", lambda job: queries.sessions(job.db))
+        return await self._engine.run("read", lambda task: queries.sessions(task.db))
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -188,15 +196,15 @@ class SqliteStore:
         check_session_id(session_id)
         batch = tuple(entries)
 
-        def work(job: Task) -> Continuation | None:
-            if queries.head_of(job.db, session_id) is None:
+        def work(task: Task) -> Continuation | None:
+            if queries.find_session(task.db, session_id) is None:
                 return None
-            self._engine.leases.hold(job.db, session_id)
-            if queries.rewrite(job.db, session_id, batch):
-                check(job.db)  # or what a damaged page holds by mistake would stay in the file
-                search.drop(job.db)  # words that are erased are in it, and maybe where nobody looks for them
-                note_erasing(job.db)
-            return Continuation(partial(erase, self.path), "write") if is_erasing(job.db) else None
+            self._engine.leases.ensure(task.db, session_id)
+            if queries.rewrite(task.db, session_id, batch):
+                check_database(task.db)  # or what a damaged page holds by mistake would stay in the file
+                search.drop_index(task.db)  # words that are erased are in it, and maybe where nobody looks for them
+                request_erase(task.db)
+            return Continuation(partial(erase, self.path), "write") if is_erase_pending(task.db) else None
 
         await self._engine.run("write", work, session_id)
 
@@ -204,24 +212,24 @@ class SqliteStore:
         check_session_id(session_id)
         check_session_id(new_id)
 
-        def work(job: Task) -> None:
-            if queries.head_of(job.db, session_id) is None:
+        def work(task: Task) -> None:
+            if queries.find_session(task.db, session_id) is None:
                 raise no_session(session_id)
-            if queries.head_of(job.db, new_id) is not None:
+            if queries.find_session(task.db, new_id) is not None:
                 raise session_exists(new_id)
-            self._engine.leases.hold(job.db, new_id)
-            queries.fork(job.db, session_id, new_id, length)
+            self._engine.leases.ensure(task.db, new_id)
+            queries.fork(task.db, session_id, new_id, length)
 
         await self._engine.run("write", work, session_id)
 
     async def delete(self, session_id: str) -> None:
         check_session_id(session_id)
 
-        def work(job: Task) -> None:
-            self._engine.leases.check_free(job.db, session_id)
-            self._engine.leases.release(job.db, session_id)
-            queries.delete(job.db, session_id)
-            self._engine.unlisten(session_id)
+        def work(task: Task) -> None:
+            self._engine.leases.check_free(task.db, session_id)
+            self._engine.leases.release(task.db, session_id)
+            queries.delete(task.db, session_id)
+            self._engine.remove_listener(session_id)
 
         await self._engine.run("write", work, session_id)
 
@@ -231,21 +239,21 @@ class SqliteStore:
         """See `Searchable`. The index is brought up to date first, a slice at a time."""
         check_session_id(session_id)
 
-        def begin(job: Task) -> Continuation:
-            return catching_up if has_fts5(job.db) and not only_reads(job.db) else scan(job)
+        def begin(task: Task) -> Continuation:
+            return catching_up if has_fts5(task.db) and not is_read_only(task.db) else scan(task)
 
-        def catch_up(job: Task) -> Continuation:
-            return catching_up if search.catch_up(job.db, session_id) else Continuation(look, "read")
+        def catch_up(task: Task) -> Continuation:
+            return catching_up if search.index_next_batch(task.db, session_id) else Continuation(look, "read")
 
-        def look(job: Task) -> Continuation:
-            if only_reads(job.db):  # the index may be behind
-                return scan(job)
-            return self._elsewhere(lambda db: search.found(db, session_id, query, limit))
+        def look(task: Task) -> Continuation:
+            if is_read_only(task.db):  # the index may be behind
+                return scan(task)
+            return self._in_background(lambda db: search.matching_seqs(db, session_id, query, limit))
 
-        def scan(job: Task) -> Continuation:
-            return self._elsewhere(lambda db: search.scanned(db, session_id, query, limit))
+        def scan(task: Task) -> Continuation:
+            return self._in_background(lambda db: search.scan(db, session_id, query, limit))
 
-        catching_up = Continuation(catch_up, "note", otherwise=lambda _: Continuation(scan, "read"))
+        catching_up = Continuation(catch_up, "write_unsynced", fallback=lambda _: Continuation(scan, "read"))
 
         return await self._engine.run("read", begin, session_id)
 
@@ -253,10 +261,12 @@ class SqliteStore:
         """See `Checkable`. Also says what the database's own check finds, in whichever session."""
         check_session_id(session_id)
 
-        def work(job: Task) -> list[str]:
+        def work(task: Task) -> list[str]:
             return verify(self.path, session_id, self._busy)
 
-        return await self._engine.run("apart", lambda job: Continuation(work, "apart", elsewhere=True), session_id)
+        return await self._engine.run(
+            "no_connection", lambda task: Continuation(work, "no_connection", in_background=True), session_id
+        )
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is rewritten, whichever session the damage is in."""
@@ -265,79 +275,79 @@ class SqliteStore:
             return
         check_session_id(session_id)
 
-        def work(job: Task) -> None:
-            self._engine.leases.hold(job.db, session_id, anew=True)
-            self._engine.listen(session_id, on_repair)
-            found = problems(job.db, self.path, session_id)
+        def work(task: Task) -> None:
+            self._engine.leases.ensure(task.db, session_id, reacquire=True)
+            self._engine.set_listener(session_id, on_repair)
+            found = find_problems(task.db, self.path, session_id)
             if found:
-                raise damage(found[0])
-            search.check(job.db)
+                raise damage_error(found[0])
+            search.check_index(task.db)
 
-        await self._engine.run("claim", work, session_id)
+        await self._engine.run("acquire", work, session_id)
 
-    def _repair_all(self, on_repair: OnRepair | None, job: Task) -> None:
-        self._engine.listen(WHOLE, on_repair)
-        check(job.db)
-        search.check(job.db)
-        for repair in pop_repairs(job.db, WHOLE):
-            self._engine.tell(job, repair)
+    def _repair_all(self, on_repair: OnRepair | None, task: Task) -> None:
+        self._engine.set_listener(WHOLE_DATABASE, on_repair)
+        check_database(task.db)
+        search.check_index(task.db)
+        for repair in pop_repairs(task.db, WHOLE_DATABASE):
+            self._engine.report(task, repair)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
     async def _change(self, session_id: str, change: Change) -> None:
         check_session_id(session_id)
 
-        def work(job: Task) -> None:
-            self._engine.leases.hold(job.db, session_id)
-            change(job.db)
+        def work(task: Task) -> None:
+            self._engine.leases.ensure(task.db, session_id)
+            change(task.db)
 
         await self._engine.run("write", work, session_id)
 
-    def _reading(
-        self, job: Task, session_id: str, reading: Callable[[sqlite3.Connection], ReadResult], came: str, *, long: bool
+    def _read_rows(
+        self, task: Task, session_id: str, reading: Callable[[sqlite3.Connection], ReadResult], came: str, *, long: bool
     ) -> list[Entry] | Continuation:
         """Read here, or, what is long, elsewhere from the database as it is now."""
         if not long:
-            return self._sound(session_id, reading(job.db), came)
-        return self._elsewhere(lambda db: self._sound(session_id, reading(db), came))
+            return self._quarantine_damaged(session_id, reading(task.db), came)
+        return self._in_background(lambda db: self._quarantine_damaged(session_id, reading(db), came))
 
-    def _elsewhere(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
+    def _in_background(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
         snapshot = self._engine.snapshot()
 
-        def run(job: Task) -> object:
+        def run(task: Task) -> object:
             try:
                 return work(snapshot)
             finally:
                 disconnect(snapshot, self.path)
 
-        return Continuation(run, "apart", elsewhere=True)
+        return Continuation(run, "no_connection", in_background=True)
 
-    def _sound(self, session_id: str, found: ReadResult, came: str) -> list[Entry] | Continuation:
+    def _quarantine_damaged(self, session_id: str, found: ReadResult, came: str) -> list[Entry] | Continuation:
         """What was read; damaged rows are put aside first, where nobody else writes to the session."""
         if not found.damaged:
             return found.entries
 
-        def aside(job: Task) -> list[Entry] | Continuation:
-            if not self._engine.leases.is_free(job.db, session_id):
-                return left_out(job)
-            check_pages(job.db)  # or what is sound may only have been hard to find
-            lost = queries.set_aside(job.db, session_id, found.damaged, came)
-            if lost < len(found.damaged) and job.begin and not job.tried:
-                job.tried = True
-                return Continuation(*job.begin)  # the database was rewritten or repaired: it reads differently
+        def quarantine(task: Task) -> list[Entry] | Continuation:
+            if not self._engine.leases.is_free(task.db, session_id):
+                return left_out(task)
+            check_pages(task.db)  # or what is sound may only have been hard to find
+            lost = queries.quarantine(task.db, session_id, found.damaged, came)
+            if lost < len(found.damaged) and task.original and not task.retried:
+                task.retried = True
+                return Continuation(*task.original)  # the database was rewritten or repaired: it reads differently
             if lost:
                 what = f"{lost:,} damaged messages were put aside"
-                self._engine.tell(job, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
+                self._engine.report(task, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
             return found.entries
 
-        def left_out(job: Task) -> list[Entry]:
+        def left_out(task: Task) -> list[Entry]:
             lost = len(found.damaged)
             what = f"{lost:,} damaged messages were left out; the session's next writer puts them aside"
-            self._engine.tell(job, Repair(session_id, what, lost))
+            self._engine.report(task, Repair(session_id, what, lost))
             return found.entries
 
-        return Continuation(aside, "write", otherwise=left_out)
+        return Continuation(quarantine, "write", fallback=left_out)
 
 
-def _extent(head: SessionRow | None) -> Extent:
-    return Extent(head.length, head.last_seq) if head else Extent()
+def _extent(session: SessionRow | None) -> Extent:
+    return Extent(session.length, session.last_seq) if session else Extent()

@@ -22,12 +22,12 @@ from ..protocol import OnRepair, Repair, report_repair
 
 log = logging.getLogger(__name__)
 
-LARGEST_GROUP = 256
-_LATER = 1.0  # seconds until a tick that failed is tried again
-_LONGEST_WAIT = 0.001  # seconds for those who wrote in the last group as well
+MAX_GROUP = 256
+_TICK_RETRY_DELAY = 1.0  # seconds until a tick that failed is tried again
+_MAX_LINGER = 0.001  # seconds for those who wrote in the last group as well
 
-TaskKind = Literal["read", "write", "note", "claim", "leave", "alone", "apart"]
-WRITING: frozenset[TaskKind] = frozenset({"write", "note", "claim", "leave"})
+TaskKind = Literal["read", "write", "write_unsynced", "acquire", "release", "no_transaction", "no_connection"]
+WRITING: frozenset[TaskKind] = frozenset({"write", "write_unsynced", "acquire", "release"})
 Work = Callable[["Task"], Any]
 
 
@@ -54,12 +54,12 @@ class Task:
     kind: TaskKind
     session_id: str = ""
     future: asyncio.Future[Any] | None = None
-    answer: Any = None
+    result: Any = None
     error: BaseException | None = None
     repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])
-    tried: bool = False
-    begin: tuple[Work, TaskKind] | None = None
-    otherwise: Work | None = None
+    retried: bool = False
+    original: tuple[Work, TaskKind] | None = None
+    fallback: Work | None = None
     connection: sqlite3.Connection | None = None
 
     @property
@@ -69,14 +69,14 @@ class Task:
             raise RuntimeError(f"a job of kind {self.kind!r} has no connection")
         return self.connection
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """It will be tried again: how it ended is forgotten."""
-        self.answer = self.error = None
+        self.result = self.error = None
         self.repairs.clear()
 
     def fail(self, problem: BaseException) -> None:
         """It ended like this."""
-        self.answer, self.error = None, problem
+        self.result, self.error = None, problem
 
 
 @dataclass(slots=True)
@@ -91,9 +91,9 @@ class Continuation:
 
     work: Work
     kind: TaskKind
-    elsewhere: bool = False
-    after: float = 0.0
-    otherwise: Work | None = None
+    in_background: bool = False
+    delay: float = 0.0
+    fallback: Work | None = None
 
 
 class SqliteWorker:
@@ -110,23 +110,23 @@ class SqliteWorker:
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._held: Task | Literal[False] | None = False  # taken from the queue, but no part of the group
-        self._last_group, self._last_time = 1, 0.0
+        self._next_task: Task | Literal[False] | None = False  # taken from the queue, but no part of the group
+        self._last_group_size, self._last_group_seconds = 1, 0.0
 
-    def put(self, job: Task) -> None:
+    def submit(self, task: Task) -> None:
         """Have a job done, after those that were put before."""
         with self._lock:
             self._thread = self._thread or start_thread(self._name, self._run)
-            self._queue.put(job)
+            self._queue.put(task)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Let the thread end when it has done what was put before."""
         with self._lock:
             if self._thread is not None:
                 self._queue.put(None)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Is nothing to be done, as far as one can see?"""
         return self._thread is None
 
@@ -134,85 +134,85 @@ class SqliteWorker:
         wait: float | None = None
         while True:
             try:
-                job = self._next(wait)
+                task = self._take(wait)
             except queue.Empty:
-                wait = self._ticked()
+                wait = self._run_tick()
                 continue
-            if job is None:
+            if task is None:
                 with self._lock:
                     if self._queue.empty():
                         self._thread = None
                         return
                 continue
-            group = self._group(job) if job.kind in WRITING else [job]
+            group = self._collect_group(task) if task.kind in WRITING else [task]
             began = time.perf_counter()
             try:
                 self._handle(group)
             except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every caller is answered
                 for one in group:
                     one.fail(problem)
-                answer(group)
-            self._last_group, self._last_time = len(group), time.perf_counter() - began
-            del group, job
-            wait = self._ticked()
+                deliver(group)
+            self._last_group_size, self._last_group_seconds = len(group), time.perf_counter() - began
+            del group, task
+            wait = self._run_tick()
 
-    def _ticked(self) -> float | None:
+    def _run_tick(self) -> float | None:
         try:
             return self._tick()
         except BaseException as problem:  # noqa: BLE001 - no job asked for it, and the thread must go on
             log.warning("%s: what is due now and then failed (%s)", self._name, type(problem).__name__)
-            return _LATER
+            return _TICK_RETRY_DELAY
 
-    def _next(self, wait: float | None) -> Task | None:
-        if self._held is not False:
-            job, self._held = self._held, False
-            return job
+    def _take(self, wait: float | None) -> Task | None:
+        if self._next_task is not False:
+            task, self._next_task = self._next_task, False
+            return task
         return self._queue.get(timeout=wait)
 
-    def _group(self, first: Task) -> list[Task]:
+    def _collect_group(self, first: Task) -> list[Task]:
         """A job that writes and those that queue behind it.
 
         Who wrote together the last time is waited for, a moment: one that comes too late pays for the whole group once
         more. A single writer never waits.
         """
         group = [first]
-        until = time.perf_counter() + min(self._last_time / 4, _LONGEST_WAIT)
-        while len(group) < LARGEST_GROUP:
-            left = until - time.perf_counter() if len(group) < self._last_group else 0
+        deadline = time.perf_counter() + min(self._last_group_seconds / 4, _MAX_LINGER)
+        while len(group) < MAX_GROUP:
+            remaining = deadline - time.perf_counter() if len(group) < self._last_group_size else 0
             try:
-                job = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+                task = self._queue.get(timeout=remaining) if remaining > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if job is None or job.kind not in WRITING:
-                self._held = job
+            if task is None or task.kind not in WRITING:
+                self._next_task = task
                 break
-            group.append(job)
+            group.append(task)
         return group
 
 
-def answer(jobs: Iterable[Task]) -> None:
+def deliver(tasks: Iterable[Task]) -> None:
     """Tell the loops that asked how their jobs ended; each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Task]] = {}
-    for job in jobs:
-        if job.future is None:
-            _tell(job, nobody=True)
+    for task in tasks:
+        if task.future is None:
+            _report_repairs(task, no_listener=True)
         else:
-            by_loop.setdefault(job.future.get_loop(), []).append(job)
+            by_loop.setdefault(task.future.get_loop(), []).append(task)
     for loop, done in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_settle, done)
+            loop.call_soon_threadsafe(_complete_futures, done)
         except RuntimeError:  # it is closed: nobody waits there
-            for job in done:
-                _tell(job, nobody=True)
+            for task in done:
+                _report_repairs(task, no_listener=True)
 
 
-def _tell(job: Task, *, nobody: bool = False) -> None:
-    for listener, repair in job.repairs:
-        report_repair(repair, None if nobody else listener)
+def _report_repairs(task: Task, *, no_listener: bool = False) -> None:
+    for listener, repair in task.repairs:
+        report_repair(repair, None if no_listener else listener)
 
 
-def _settle(jobs: list[Task]) -> None:
-    for job in jobs:
-        _tell(job)
-        if job.future is not None:
-            resolve(job.future, job.answer, job.error)
+def _complete_futures(tasks: list[Task]) -> None:
+    for task in tasks:
+        _report_repairs(task)
+        if task.future is not None:
+            resolve(task.future, task.result, task.error)
