@@ -46,7 +46,7 @@ class Specification:
 
     @hookspec
     def amplifier_context_stores(self) -> Mapping[str, Callable[[str], Store]]:  # pyright: ignore[reportReturnType]
-        """Stores by the scheme of their address; each is called with the whole address."""
+        """Stores by the scheme of their URL; each is called with the whole URL as `url`."""
 
     @hookspec
     def amplifier_context_search_indexes(self) -> Mapping[str, Callable[[], SearchIndex]]:  # pyright: ignore[reportReturnType]
@@ -146,7 +146,7 @@ class Plugins:
         try:
             return build(**arguments)
         except Exception as problem:
-            # Of a store the type only: the text may hold the address, and the address a password.
+            # For a store only the type: the text may hold the URL, and the URL a password.
             said = type(problem).__name__ if key == "store" else problem
             raise PluginError(f"plug-in {plugin} failed to make {name!r}: {said}") from problem
 

@@ -1,7 +1,7 @@
-"""Stores: where histories are kept. See `protocol` for what a store is, and `open_store` for how one is named.
+"""Stores keep histories. `protocol` defines what a store is, and `open_store` opens one by its URL.
 
-A store of a plug-in takes from here what all stores share: the checks with their errors, and how an entry is written
-down. docs/extending.md shows one.
+A plug-in's store imports from here what all stores share: the checks with their errors, and the codec of entries.
+docs/extending.md shows one.
 """
 
 from __future__ import annotations

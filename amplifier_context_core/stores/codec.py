@@ -1,8 +1,8 @@
-"""Entries as rows: what a store writes down of an entry, and how it is read back.
+"""How stores encode an entry, and how they decode it.
 
-A message is kept as JSON, as it was given. What it says of itself (role, calls, whether a human wrote it) is read from
-it again; beside it stand seq, turn, tokens and, only where they say something the message does not, the session it came
-from, its times and its response.
+A message is kept as JSON, unchanged. What follows from it (role, calls, whether a human wrote it) is parsed from it
+again. Beside it a store keeps seq, turn, tokens and, in `extra`, what does not follow from the message: the session it
+came from, its times and its response.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..transcript.transcript import Entry
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
 _LONG_NUMBER = re.compile(rb"[0-9]{19,}")
-_BEFORE_NUMBER = b" \t\r\n:,[-"  # what stands before one in JSON; rarely before the digits of an id or a text
+_BEFORE_NUMBER = b" \t\r\n:,[-"  # precede a number in JSON, and rarely the digits of an id or a text
 
 
 def message_json(message: Message) -> bytes:
-    """A message as one line of JSON, without the line's end. UTF-8; what that cannot hold (lone surrogates) escaped."""
+    """Return a message as one line of UTF-8 JSON, without a line end. Lone surrogates are escaped."""
     try:
         return orjson.dumps(message)
     except (orjson.JSONEncodeError, UnicodeError):
@@ -34,7 +34,7 @@ def message_json(message: Message) -> bytes:
 
 
 def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
-    """What an entry of this session knows that its message does not say. Mostly empty."""
+    """Return what an entry of this session holds beyond its message. Mostly empty."""
     extra: dict[str, Any] = {}
     if entry.session_id != session_id:
         extra["session_id"] = entry.session_id
@@ -44,10 +44,10 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
         extra["completed"] = entry.completed
     response = entry.response
     if response is not None:
-        told = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error")}
+        fields = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error")}
         if response.usage is not None:
-            told["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
-        extra["response"] = {name: value for name, value in told.items() if value is not None}
+            fields["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
+        extra["response"] = {name: value for name, value in fields.items() if value is not None}
     if entry.is_redacted:
         extra["erased"] = entry.redaction_trace
     return extra
@@ -56,20 +56,20 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
 def decode_entry(
     session_id: str, seq: int, turn: int, tokens: int, message: bytes | str, extra: dict[str, Any] | None = None
 ) -> Entry:
-    """An entry as it was when it was written down.
+    """Return an entry as it was when it was encoded.
 
     Raises:
-        StoreError: the message cannot be read: it is damaged.
+        StoreError: the message is damaged and cannot be read.
     """
     try:
         read, info = parse_message(loads(message))
     except (ValueError, InvalidMessage, RecursionError) as problem:
         raise StoreError(f"m{seq} of session {session_id!r} is damaged ({type(problem).__name__})") from None
-    told = extra or {}
-    created = _text(told.get("created"))
+    fields = extra or {}
+    created = _text(fields.get("created"))
     if created is None:
         created = timestamp_of(read) or ""
-    completed = _text(told.get("completed"))
+    completed = _text(fields.get("completed"))
     return Entry(
         seq,
         read,
@@ -79,16 +79,16 @@ def decode_entry(
         info.call_ids,
         info.answered_ids,
         tokens,
-        _text(told.get("session_id")) or session_id,
+        _text(fields.get("session_id")) or session_id,
         created,
         created if completed is None else completed,
-        _response(told.get("response")),
-        _text(told.get("erased")),
+        _response(fields.get("response")),
+        _text(fields.get("erased")),
     )
 
 
 def loads(data: bytes | str) -> Any:
-    """JSON as history may hold it: lone surrogates too, and integers past 64 bits (orjson makes floats of those)."""
+    """Parse JSON that may hold lone surrogates, or integers beyond 64 bits, which orjson would turn into floats."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     if _may_hold_long_number(raw):
         return json.loads(data)
@@ -99,7 +99,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def _may_hold_long_number(raw: bytes) -> bool:
-    # The first look is ten times as fast as the second, and mostly enough.
+    # The first check is ten times as fast as the second, and mostly sufficient.
     first = raw.translate(_ZEROS).find(_LONG)
     if first < 0:
         return False
@@ -107,18 +107,18 @@ def _may_hold_long_number(raw: bytes) -> bool:
     return any(at == 0 or raw[at - 1] in _BEFORE_NUMBER for at in found)
 
 
-def _response(told: object) -> Response | None:
-    if not isinstance(told, dict):
+def _response(given: object) -> Response | None:
+    if not isinstance(given, dict):
         return None
-    told = cast("dict[str, Any]", told)
-    usage = cast("dict[str, Any] | None", told.get("usage") if isinstance(told.get("usage"), dict) else None)
+    fields = cast("dict[str, Any]", given)
+    usage = cast("dict[str, Any] | None", fields.get("usage") if isinstance(fields.get("usage"), dict) else None)
     figures = {name: usage[name] for name in Usage.__slots__ if isinstance(usage.get(name), int)} if usage else {}
     return Response(
-        _text(told.get("model")),
-        _text(told.get("provider")),
+        _text(fields.get("model")),
+        _text(fields.get("provider")),
         Usage(**figures) if "input_tokens" in figures else None,
-        _text(told.get("finish_reason")),
-        _text(told.get("error")),
+        _text(fields.get("finish_reason")),
+        _text(fields.get("error")),
     )
 
 

@@ -1,4 +1,4 @@
-"""The reference store: it keeps histories for as long as the process lives."""
+"""The reference store: it keeps histories in memory, for as long as the process lives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class _Session:
     archive: list[Entry] = field(default_factory=list[Entry])
     last_seq: int = 0
     checkpoint: tuple[int, bytes] | None = None
-    changed: int = 0  # which change of the whole store was the last here
+    last_change: int = 0  # its number among all changes of the store
 
 
 class MemoryStore:
-    """Keeps histories in memory. No method ever waits, so a cancelled call is either done or not begun."""
+    """Keeps histories in memory. No method waits for anything, so a cancelled call is either done or not begun."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
-        self._changes = 0
+        self._change_count = 0
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         return await self.extent(session_id)
@@ -38,7 +38,7 @@ class MemoryStore:
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         if entries:
-            session = self._changing(session_id)
+            session = self._session_to_change(session_id)
             session.entries.extend(entries)
             session.last_seq = max(session.last_seq, *(entry.seq for entry in entries))
 
@@ -60,7 +60,7 @@ class MemoryStore:
         check_index(session_id, keep, length)
         if keep == length and not entries:
             return
-        session = self._changing(session_id)
+        session = self._session_to_change(session_id)
         staying = {entry.seq for entry in entries}
         session.archive.extend(entry for entry in session.entries[keep:] if entry.seq not in staying)
         session.entries[keep:] = entries
@@ -72,7 +72,7 @@ class MemoryStore:
         found = self._sessions.get(check_session_id(session_id))
         if found is None or not entries:
             return
-        session = self._changing(session_id)
+        session = self._session_to_change(session_id)
         new = {entry.seq: entry for entry in entries}
         for kept in (session.entries, session.archive):
             for index, old in enumerate(kept):
@@ -87,7 +87,7 @@ class MemoryStore:
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         check_index(session_id, covered, (await self.extent(session_id)).length)
-        self._changing(session_id).checkpoint = (covered, data)
+        self._session_to_change(session_id).checkpoint = (covered, data)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         found = self._sessions.get(check_session_id(session_id))
@@ -101,14 +101,14 @@ class MemoryStore:
             raise session_exists(new_id)
         count = len(found.entries) if length is None else length
         check_index(session_id, count, len(found.entries))
-        child = self._changing(new_id)
+        child = self._session_to_change(new_id)
         child.entries = found.entries[:count]
         child.last_seq = found.last_seq
         if found.checkpoint and found.checkpoint[0] <= count:
             child.checkpoint = found.checkpoint
 
     async def sessions(self) -> list[SessionInfo]:
-        newest_first = sorted(self._sessions.items(), key=lambda item: item[1].changed, reverse=True)
+        newest_first = sorted(self._sessions.items(), key=lambda item: item[1].last_change, reverse=True)
         return [SessionInfo(session_id, len(session.entries)) for session_id, session in newest_first]
 
     async def delete(self, session_id: str) -> None:
@@ -117,8 +117,8 @@ class MemoryStore:
     async def close(self) -> None:
         return None
 
-    def _changing(self, session_id: str) -> _Session:
+    def _session_to_change(self, session_id: str) -> _Session:
         session = self._sessions.setdefault(check_session_id(session_id), _Session())
-        self._changes += 1
-        session.changed = self._changes
+        self._change_count += 1
+        session.last_change = self._change_count
         return session

@@ -1,21 +1,21 @@
-"""What a store is: where the histories of sessions are kept, behind a dozen methods.
+"""The protocol of a store: it keeps the histories of sessions, behind a dozen methods.
 
-A history is a list of entries. A *place* is an index into that list, from 0; a *seq* is an entry's identity, never its
-place. Entries are appended, or the list is kept up to some place and goes on differently from there; what no longer
-belongs to it stays in the *archive*. A *checkpoint* is opaque bytes that stand for a beginning of the list.
+A history is a list of entries. An *index* counts the entries of that list from 0. A *seq* identifies an entry and never
+changes. Entries are appended, or the list is kept up to some index and continues differently from there. Entries that
+no longer belong to it stay in the *archive*. A *checkpoint* is opaque bytes that cover the first entries of the list.
 
-The contract, which `amplifier_context_testing.store_contract` holds every store to:
+The contract, which `amplifier_context_testing.store_contract` tests for every store:
 
 - What is read equals what was appended in every field, times and response included.
-- The text of a `StoreError` holds the session id as ``repr`` shows it, ``'my session'``. It never quotes what a message
-  says. `check_session_id`, `check_index`, `no_session` and `session_exists` (in `validation`) word these errors.
-- A call does all of what it was asked or raises `StoreError` and has done nothing that a later call could see.
+- The text of a `StoreError` holds the session id as ``repr`` shows it, ``'my session'``. It never quotes a message.
+  `check_session_id`, `check_index`, `no_session` and `session_exists` (in `validation`) raise or return these errors.
+- A call either does everything it was asked for, or raises `StoreError` and has no effect that a later call could see.
 - What was acknowledged (the call returned) is as durable as the store promises.
-- Calls for one session are made one after another; calls for different sessions may be made at the same time, from
-  tasks of any event loop. No call blocks the loop it is made on.
-- One writer a session: whoever opens or first changes it claims it, until it is released or its process is gone.
-  Reading needs no claim.
-- A cancelled call may still be carried out; the next call for that session waits for it.
+- Calls for one session are made one after another. Calls for different sessions may be made at the same time, from
+  tasks of any event loop. No call blocks its event loop.
+- A session has one writer: the first store that opens or changes it locks it, until that store releases the session
+  or its process is gone. Reading needs no lock.
+- A cancelled call may still be carried out. The next call for that session waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
-UNCOUNTED = -1  # `Entry.tokens` of a message another program wrote: its reader counts and rewrites it
+UNCOUNTED = -1  # `Entry.tokens` of a message that another program wrote; the session counts and rewrites it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Extent:
 
     Attributes:
         length: entries of its history.
-        last_seq: highest seq ever given in it, also to entries that are archived, and in a fork also to those its
-            parent had then; 0 before the first. It never falls.
+        last_seq: highest seq ever given in it, archived entries included; in a fork also the highest of its parent at
+            that time. 0 before the first entry. It never falls.
     """
 
     length: int = 0
@@ -50,14 +50,14 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as lists of sessions show it.
+    """A session in a list of sessions.
 
     Attributes:
         session_id: its identity.
         length: entries of its history.
-        updated: when it was last changed, ISO 8601, UTC; empty where unknown.
-        size: bytes its history takes, about.
-        holder: who writes to it now, e.g. ``pid 4711 on host-a``; empty when nobody does.
+        updated: time of its last change, ISO 8601, UTC; empty if unknown.
+        size: bytes of its history, approximately.
+        holder: its current writer, e.g. ``pid 4711 on host-a``; empty if it has none.
     """
 
     session_id: str
@@ -74,7 +74,7 @@ class Repair:
     The listener that receives it logs it. Without a listener the store logs it (see `report_repair`).
 
     Attributes:
-        session_id: where.
+        session_id: the damaged session.
         description: what was found and done, as one line of text. It quotes no content of messages.
         lost: messages that can no longer be read.
         quarantined_at: where the damaged bytes were moved to; empty if there are none.
@@ -97,151 +97,151 @@ OnRepair = Callable[[Repair], None]
 
 @runtime_checkable
 class Store(Protocol):
-    """Keeps the histories of sessions. Making one opens nothing; the first call does.
+    """Keeps the histories of sessions. Creating a store opens nothing; the first call does.
 
-    Every method raises `StoreError` when it cannot do what it was asked, `SessionInUse` when another writer has
-    claimed the session, `SessionLost` when the claim was lost to another, and `ConfigError` for a session id that
-    cannot be one (empty, longer than 200 bytes of UTF-8, a path, control characters).
+    Every method raises `StoreError` if it cannot do what it was asked for, `SessionInUse` if another writer has locked
+    the session, and `SessionLost` if another writer took the lock over. It raises `ConfigError` for an invalid session
+    id (empty, longer than 200 bytes of UTF-8, a path, control characters).
     """
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        """Claim a session for writing and say how long it is. An unknown session is empty; it is not created yet.
+        """Lock a session for writing, and return its extent. An unknown session is empty; it is not created yet.
 
-        Damage that is found now, or by a later call for this session, is mended and told to `on_repair`.
-        Opening a session that is open here is a no-op.
+        Damage that is found now, or by a later call for this session, is repaired and reported to `on_repair`.
+        Opening a session that is open in this store is a no-op.
         """
         ...
 
     async def release(self, session_id: str) -> None:
-        """Give the claim back, everything written. Releasing a session that is not open here is a no-op."""
+        """Write everything, and unlock a session. Releasing a session that is not open in this store is a no-op."""
         ...
 
     async def extent(self, session_id: str) -> Extent:
-        """How long a session is, without claiming it."""
+        """Return how much of a session there is, without locking it."""
         ...
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Add entries at the end, all or none. Nothing to append is a no-op, and creates nothing.
+        """Append entries, all or none. Appending nothing is a no-op, and creates nothing.
 
         Args:
-            session_id: whose history.
-            entries: what to add.
-            atomic: no crash leaves a part of them. Without it, one that comes before this returns may leave some of
-                them, as of appends made at the same time; files then need one sync less.
+            session_id: of the history.
+            entries: to append.
+            atomic: no crash leaves a part of the entries. If false, a crash before this returns may leave some of them;
+                files then need one sync less. The same holds for appends made at the same time.
         """
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        """The entries from place `start` up to `stop` (excluded; None: to the end), in order.
+        """Return the entries from index `start` up to `stop` (excluded; None: to the end), in order.
 
-        A negative `start` counts from the end: -20 are the newest twenty. Places outside the history are empty. Fewer
-        than asked for inside it means that some were damaged (see `open`); the extent has shrunk by as many.
+        A negative `start` counts from the end: -20 selects the newest twenty. Indices outside the history select
+        nothing. Fewer entries than selected inside it mean that some were damaged (see `open`); the extent has shrunk
+        by as many.
         """
         ...
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
-        """The entries of the history with these seqs, in its order; seqs it does not hold are left out."""
+        """Return the entries of the history with these seqs, in its order. Skip seqs that it does not hold."""
         ...
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        """Keep the first `keep` entries; what came after them goes to the archive, and these entries come in its place.
+        """Keep the first `keep` entries, move the later ones to the archive, and append `entries` in their place.
 
-        Among them may be some that stood there (they move, and are not archived). A checkpoint that stands for more
-        than `keep` entries is gone. With ``keep=0`` and no entries the session is cleared; its seqs are still not given
-        again.
+        `entries` may hold some of the later ones (they move, and are not archived). A checkpoint that covers more than
+        `keep` entries is deleted. ``keep=0`` without entries clears the session; its seqs are still never given again.
 
         Raises:
-            StoreError: `keep` is more than the history is long, too.
+            StoreError: also if `keep` is greater than the length of the history.
         """
         ...
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Put these in place of the entries of the same seqs, wherever they are kept, the archive included.
+        """Replace the entries of the same seqs wherever they are kept, the archive included.
 
-        The only operation that erases: the former messages are gone from everything the store keeps, search index,
-        checkpoints and damaged bytes put aside included. (Where only tokens differ, checkpoints stay.) Seqs that are
-        kept nowhere are left out. Where that is so of one, or none is given, damaged bytes that were put aside are
-        erased all the same: the message may be among them.
+        This is the only operation that erases: the former messages are removed from everything the store keeps, search
+        index, checkpoints and quarantined bytes included. (If only tokens differ, checkpoints stay.) Seqs that are
+        kept nowhere are skipped. If there is such a seq, or no entry is given, quarantined bytes are erased as well:
+        the message may be among them.
 
         Raises:
-            NotErased: the entries are in place, but the former messages are not gone from everything yet.
+            NotErased: the entries are replaced, but the former messages are not removed from everything yet.
         """
         ...
 
     async def archived(self, session_id: str) -> list[Entry]:
-        """Entries that once belonged to the history, oldest replacement first; empty where no archive is kept."""
+        """Return the entries that left the history, oldest replacement first; none if no archive is kept."""
         ...
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        """Keep bytes that stand for the first `covered` entries; those saved before are replaced.
+        """Keep bytes that cover the first `covered` entries, in place of the bytes saved before.
 
-        For 0 entries of a session that is not there yet, that creates it.
+        With ``covered=0`` this creates a session that does not exist yet.
 
         Raises:
-            StoreError: `covered` is more than the history is long, too.
+            StoreError: also if `covered` is greater than the length of the history.
         """
         ...
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
-        """What was saved last and still stands; None when there is none, or it is damaged (told to `on_repair`)."""
+        """Return the checkpoint; None if there is none, or if it is damaged (reported to `on_repair`)."""
         ...
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
-        """Make a new session of the first `length` entries (None: of all) of this one.
+        """Create a session from the first `length` entries (None: all) of this one.
 
-        Seqs, and the session ids inside the entries, stay. The archive is not copied; the checkpoint is, when the
-        new session holds what it stands for. The `last_seq` of the new session is that of this one, however short it
-        is: no mark may name another message in a fork than it did before.
+        Seqs, and the session ids inside the entries, stay the same. The archive is not copied; the checkpoint is, if
+        the new session holds all entries that it covers. The `last_seq` of the new session is that of this one,
+        whatever its length: a mark must not name another message in a fork than in its parent.
 
         Raises:
-            StoreError: there is a session `new_id` already, or none `session_id`; or it is shorter than that.
+            StoreError: also if session `new_id` exists, `session_id` does not, or it is shorter than `length`.
         """
         ...
 
     async def sessions(self) -> list[SessionInfo]:
-        """All sessions, the last changed first."""
+        """Return all sessions, the last changed first."""
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Erase a session, with archive, checkpoint and search index. Deleting one that is not there is a no-op."""
+        """Erase a session, with archive, checkpoint and search index. Deleting an unknown session is a no-op."""
         ...
 
     async def close(self) -> None:
-        """Release all sessions and give back what it holds open. Closing twice is a no-op; a later call opens anew."""
+        """Release all sessions, and close files and connections. Closing twice is a no-op; a later call opens again."""
         ...
 
 
 @runtime_checkable
 class Searchable(Protocol):
-    """A store that finds messages by words itself, so that a search need not load the history."""
+    """A store that finds messages by words itself, so that a search does not load the history."""
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
-        """Seqs of at most `limit` entries of the history that match words, best first."""
+        """Return the seqs of at most `limit` entries of the history that match words, best first."""
         ...
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A store that can look for damage that reading alone would not show."""
+    """A store that can find damage that reading alone does not show."""
 
     async def verify(self, session_id: str) -> list[str]:
-        """What is wrong with a session, a line each; empty when all is well. Changes nothing and claims nothing."""
+        """Return what is wrong with a session, one line each. Changes nothing and locks nothing."""
         ...
 
 
 @runtime_checkable
 class Repairable(Protocol):
-    """A store that can repair what reading and opening do not."""
+    """A store that can repair damage that reading and opening do not repair."""
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
-        """Claim a session, and repair all that `Checkable.verify` reports of it; `on_repair` is called for each repair.
+        """Lock a session, and repair everything that `Checkable.verify` reports about it.
 
         Args:
-            session_id: which session. None claims none, and repairs what sessions share.
-            on_repair: called for each repair; also for those of what sessions share that no earlier call reported.
+            session_id: which session. None locks none, and repairs what sessions share.
+            on_repair: called for each repair, and for repairs of what sessions share that no earlier call reported.
 
         Raises:
-            StoreError: the damage cannot be repaired; the message says what else to do.
+            StoreError: the damage cannot be repaired; the text of the error names what else to do.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A store by its address: ``memory:``, ``jsonl:PATH``, ``sqlite:PATH``, ``postgresql://…``, ``redis://…``."""
+"""Open a store by its URL: ``memory:``, ``jsonl:PATH``, ``sqlite:PATH``, ``postgresql://…``, ``redis://…``."""
 
 from __future__ import annotations
 
@@ -14,52 +14,51 @@ from .protocol import Durability, Store
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
 _DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
-_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # how files of SQLite are named
-_EXTRAS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "redis": "redis"}  # driver -> extra that brings it
+_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # usual suffixes of SQLite files
+_EXTRAS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "redis": "redis"}  # by driver: the extra with it
 
 
 def open_store(
-    address: str, plugins: Plugins | None = None, *, durability: Durability = "fsync", archive: bool = True
+    url: str, plugins: Plugins | None = None, *, durability: Durability = "fsync", archive: bool = True
 ) -> Store:
-    """The store at an address. Opens no file and no connection.
+    """Return the store at a URL. Opens no file and no connection.
 
     Args:
-        address: a scheme and what the store makes of the rest, e.g. ``sqlite:~/sessions.db``.
-        plugins: where other schemes are found; a plug-in's store is given the address only.
-        durability: what acknowledged means: on disk (``fsync``), with the operating system (``flush``), or neither.
+        url: a scheme, and what the store needs after it, e.g. ``sqlite:~/sessions.db``.
+        plugins: where other schemes are found. A plug-in's store gets only the URL.
+        durability: what an acknowledged change has reached: the disk (``fsync``), the operating system (``flush``), or
+            neither (``none``).
         archive: keep what edits and interrupts take out of a history.
 
     Raises:
-        ConfigError: no store answers to that scheme, it cannot use the address, or its driver is not installed.
-        PluginError: the plug-in that answers failed.
+        ConfigError: no store has this scheme, it cannot use the URL, or its driver is not installed.
+        PluginError: the plug-in of this scheme failed.
     """
-    scheme, colon, _ = address.partition(":")
-    if not colon or not _SCHEME.fullmatch(scheme) or _DRIVE.match(address):
-        raise ConfigError("store", _without_scheme(address))
-    builtin = _builtin(address, durability, archive)
+    scheme, colon, _ = url.partition(":")
+    if not colon or not _SCHEME.fullmatch(scheme) or _DRIVE.match(url):
+        raise ConfigError("store", _without_scheme(url))
+    builtin = _builtin(url, durability, archive)
     if scheme in builtin:
         return builtin[scheme]()
-    found = (plugins or installed_plugins()).make_offered(
-        "amplifier_context_stores", scheme, "store", builtin, address=address
-    )
-    if not isinstance(found, Store):
-        raise ConfigError("store", f"what answers to {scheme!r} is no store")
-    return found
+    store = (plugins or installed_plugins()).make_offered("amplifier_context_stores", scheme, "store", builtin, url=url)
+    if not isinstance(store, Store):
+        raise ConfigError("store", f"the object that a plug-in made for {scheme!r} is no store")
+    return store
 
 
 def _without_scheme(given: str) -> str:
-    """Say what is wrong with a text without a scheme, and what may be meant.
+    """Return what is wrong with a text without a scheme, and a URL that may be meant.
 
-    Only a path is quoted. What else is meant for an address may hold a password.
+    Only a path is quoted: any other text may hold a password.
     """
     path = re.search(r"[/\\]|^[.~]|\.\w+$", given) and given.isprintable() and not re.search("@|^//|://", given)
     if not path and not (given and os.path.exists(given)):
-        return "is no address; an address begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
+        return "is not a URL; a store's URL begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
     scheme = "sqlite" if given.endswith(_DATABASES) else "jsonl"
-    return f"{given!r} is no address; an address begins with a scheme: {scheme}:{given}"
+    return f"{given!r} is not a URL; a store's URL begins with a scheme: {scheme}:{given}"
 
 
-def _builtin(address: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
+def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
     def of(module: str, name: str) -> Callable[[], Store]:
         def make() -> Store:
             try:
@@ -71,12 +70,12 @@ def _builtin(address: str, durability: Durability, archive: bool) -> Mapping[str
                 raise ConfigError(
                     "store", f"needs a driver that is not installed: pip install 'amplifier-context-core[{extra}]'"
                 ) from None
-            return kind.from_url(address, durability=durability, archive=archive)
+            return kind.from_url(url, durability=durability, archive=archive)
 
         return make
 
     def memory() -> Store:
-        if address != "memory:":
+        if url != "memory:":
             raise ConfigError("store", "'memory:' takes nothing after it")
         return MemoryStore()
 

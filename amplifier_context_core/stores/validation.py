@@ -1,4 +1,4 @@
-"""What every store checks before it does anything, and says in the same words."""
+"""Checks that every store makes before it does anything, with the same errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Container
 
 from ..errors import ConfigError, StoreError
 
-_LONGEST_ID = 200  # bytes; with the suffixes of files it fits the 255 that file systems allow
+_MAX_ID_BYTES = 200  # with the suffixes of files it fits the 255 bytes that file systems allow
 
 
 def check_session_id(session_id: str) -> str:
-    """The id itself, if it can be one: it names a folder and stands in logs and keys.
+    """Return a session id that can be used as the name of a folder, in logs and in keys.
 
     Raises:
         ConfigError: it is empty, too long, a path, or holds control characters.
@@ -19,8 +19,8 @@ def check_session_id(session_id: str) -> str:
     problem = ""
     if not isinstance(session_id, str) or not session_id:  # pyright: ignore[reportUnnecessaryIsInstance]
         problem = "must be text of at least one character"
-    elif len(session_id) > _LONGEST_ID or len(session_id.encode("utf-8", "replace")) > _LONGEST_ID:
-        problem = f"is longer than {_LONGEST_ID} bytes"
+    elif len(session_id) > _MAX_ID_BYTES or len(session_id.encode("utf-8", "replace")) > _MAX_ID_BYTES:
+        problem = f"is longer than {_MAX_ID_BYTES} bytes"
     elif session_id.startswith(".") or "/" in session_id or "\\" in session_id:
         problem = f"{session_id!r} is a path, or begins with a dot"
     elif not session_id.isprintable():
@@ -31,7 +31,7 @@ def check_session_id(session_id: str) -> str:
 
 
 def recovered_id(number: int, taken: Container[str]) -> str:
-    """Return an id for a session of which the id could not be read, one that no other session has."""
+    """Return an id for a session whose own id could not be read; no other session has it."""
     name = f"recovered-{number}"
     while name in taken:
         name += "-again"
@@ -39,30 +39,30 @@ def recovered_id(number: int, taken: Container[str]) -> str:
 
 
 def is_recovered(session_id: str) -> bool:
-    """True if an id is one of those that `recovered_id` gives."""
+    """True if `recovered_id` made this id."""
     return re.fullmatch(r"recovered-\d+(-again)*", session_id) is not None
 
 
-def url_path(address: str, what: str, examples: str) -> str:
-    """Return the path in an address of files, ``scheme:PATH``.
+def url_path(url: str, what: str, examples: str) -> str:
+    """Return the path in a URL of files, ``scheme:PATH``.
 
     Args:
-        address: of the store.
+        url: of the store.
         what: the path names, for the error.
-        examples: of addresses that are right, for the error.
+        examples: of URLs that can be used, for the error.
 
     Raises:
-        ConfigError: the address has no path, or the form of another kind of address. It is not quoted: what was meant
-            for a server's may hold a password.
+        ConfigError: the URL has no path, or the form of another kind of URL. The error does not quote it: a URL that
+            is meant for a server may hold a password.
     """
-    scheme, _, path = address.partition(":")
+    scheme, _, path = url.partition(":")
     problem = ""
     if not path.strip():
         problem = "needs"
     elif path.startswith("//"):
-        problem = "goes to no server; after it comes"
+        problem = "names no server; after it comes"
     elif path.startswith((":", "file:")):
-        problem = "takes no address of another kind; after it comes"
+        problem = "takes no URL of another kind; after it comes"
     elif path != path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
         problem = "takes no space at either end and no control character; after it comes"
     if problem:
@@ -71,22 +71,26 @@ def url_path(address: str, what: str, examples: str) -> str:
 
 
 def derived_session_id(session_id: str, suffix: str) -> str:
-    """An id made of another one and a suffix, cut so that it can be one."""
-    room = _LONGEST_ID - len(suffix.encode())
+    """Return a session id and a suffix as one id, shortened to the permitted length."""
+    room = _MAX_ID_BYTES - len(suffix.encode())
     return session_id.encode()[:room].decode("utf-8", "ignore") + suffix
 
 
-def check_index(session_id: str, place: int, length: int) -> None:
-    """Raise `StoreError` if a history of `length` entries has no such place to stand for or to keep up to."""
-    if not 0 <= place <= length:
-        raise StoreError(f"session {session_id!r} holds {length:,} messages, not {place:,}; read its extent again")
+def check_index(session_id: str, index: int, length: int) -> None:
+    """Check that a history of `length` entries can be cut at an index.
+
+    Raises:
+        StoreError: the index is negative or greater than the length.
+    """
+    if not 0 <= index <= length:
+        raise StoreError(f"session {session_id!r} holds {length:,} messages, not {index:,}; read its extent again")
 
 
 def no_session(session_id: str) -> StoreError:
-    """The error for a session that is not there."""
+    """Return the error for a session that does not exist."""
     return StoreError(f"there is no session {session_id!r}")
 
 
 def session_exists(session_id: str) -> StoreError:
-    """The error for a session that is there already."""
+    """Return the error for a session that exists already."""
     return StoreError(f"there is a session {session_id!r} already; choose another id, or delete it")

@@ -1,4 +1,4 @@
-"""How a store is found by its address, and what is said when it cannot be."""
+"""How a store is opened by its URL, and the errors if it cannot be."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PASSWORD = "hunter2"
 
 
 class Made(MemoryStore):
-    def __init__(self, address: str) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__()
-        self.address = address
+        self.url = url
 
 
 def plugins(offers: dict[str, Any]) -> Plugins:
@@ -45,20 +45,20 @@ def plugins(offers: dict[str, Any]) -> Plugins:
     return made
 
 
-def test_the_memory_store_answers_to_its_scheme_and_every_address_makes_another() -> None:
+def test_the_memory_store_answers_to_its_scheme_and_every_call_makes_another() -> None:
     assert isinstance(open_store("memory:"), MemoryStore)
     assert open_store("memory:") is not open_store("memory:")
 
 
 @pytest.mark.parametrize("scheme", BUILT_IN)
-def test_a_built_in_store_is_made_of_the_whole_address(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_in_store_is_made_of_the_whole_url(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name = BUILT_IN[scheme]
     asked: list[tuple[str, dict[str, Any]]] = []
 
     class Kind(MemoryStore):
         @classmethod
-        def from_url(cls, address: str, **more: Any) -> Kind:
-            asked.append((address, more))
+        def from_url(cls, url: str, **more: Any) -> Kind:
+            asked.append((url, more))
             return cls()
 
     fake = ModuleType(module)
@@ -88,22 +88,22 @@ async def test_a_store_is_made_without_opening_anything(scheme: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plug_ins_store_is_made_with_the_whole_address() -> None:
+def test_a_plug_ins_store_is_made_with_the_whole_url() -> None:
     made = open_store("fancy://host/path?x=1", plugins({"fancy": Made}))
     assert isinstance(made, Made)
-    assert made.address == "fancy://host/path?x=1"
+    assert made.url == "fancy://host/path?x=1"
 
 
-@pytest.mark.parametrize("address", ["", "memory", "sqlite", "sessions", "me@host/x", "./me@host"])
-def test_an_address_without_a_scheme_is_refused(address: str) -> None:
+@pytest.mark.parametrize("url", ["", "memory", "sqlite", "sessions", "me@host/x", "./me@host"])
+def test_a_url_without_a_scheme_is_refused(url: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"^store: is no address; an address begins with a scheme, like 'jsonl:FOLDER'"
+        ConfigError, match=r"^store: is not a URL; a store's URL begins with a scheme, like 'jsonl:FOLDER'"
     ):
-        open_store(address, Plugins())
+        open_store(url, Plugins())
 
 
 @pytest.mark.parametrize(
-    ("path", "address"),
+    ("path", "url"),
     [
         ("/some/folder", "jsonl:/some/folder"),
         ("~/sessions", "jsonl:~/sessions"),
@@ -115,20 +115,20 @@ def test_an_address_without_a_scheme_is_refused(address: str) -> None:
         ("~/agents.sqlite3", "sqlite:~/agents.sqlite3"),
     ],
 )
-def test_a_path_without_a_scheme_is_answered_with_the_address_it_stands_for(path: str, address: str) -> None:
+def test_a_path_without_a_scheme_is_answered_with_the_url_it_may_mean(path: str, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(path, Plugins())
-    assert str(caught.value) == f"store: {path!r} is no address; an address begins with a scheme: {address}"
+    assert str(caught.value) == f"store: {path!r} is not a URL; a store's URL begins with a scheme: {url}"
 
 
-def test_a_folder_that_is_there_is_answered_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_there_is_answered_with_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sessions").mkdir()
-    with pytest.raises(ConfigError, match=r"an address begins with a scheme: jsonl:sessions$"):
+    with pytest.raises(ConfigError, match=r"a store's URL begins with a scheme: jsonl:sessions$"):
         open_store("sessions", Plugins())
 
 
-def test_a_scheme_nobody_answers_to_is_refused_and_the_known_ones_are_named() -> None:
+def test_an_unknown_scheme_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(ConfigError, match="'nosuch' is not known") as caught:
         open_store("nosuch://x", plugins({"fancy": Made}))
     for scheme in ("memory", "fancy", *BUILT_IN):
@@ -137,11 +137,11 @@ def test_a_scheme_nobody_answers_to_is_refused_and_the_known_ones_are_named() ->
 
 def test_what_is_no_store_is_refused() -> None:
     with pytest.raises(ConfigError, match="no store"):
-        open_store("odd://x", plugins({"odd": lambda address: object()}))  # pyright: ignore[reportUnknownLambdaType]
+        open_store("odd://x", plugins({"odd": lambda url: object()}))  # pyright: ignore[reportUnknownLambdaType]
 
 
 def test_a_store_that_cannot_be_made_names_its_plug_in() -> None:
-    def broken(address: str) -> Any:
+    def broken(url: str) -> Any:
         raise RuntimeError("disk on fire")
 
     with pytest.raises(PluginError, match=r"my-stores.*RuntimeError"):
@@ -152,7 +152,7 @@ def test_a_store_that_cannot_be_made_names_its_plug_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "address", "extra"),
+    ("driver", "url", "extra"),
     [
         ("psycopg", "postgresql://127.0.0.1:1/x", "postgresql"),
         ("psycopg", "postgres://127.0.0.1:1/x", "postgresql"),
@@ -161,14 +161,14 @@ def test_a_store_that_cannot_be_made_names_its_plug_in() -> None:
         ("redis", "rediss://127.0.0.1:1/0", "redis"),
     ],
 )
-def test_a_missing_driver_is_an_error_that_names_what_to_install(driver: str, address: str, extra: str) -> None:
-    """In a process of its own: nobody has imported the driver there."""
+def test_a_missing_driver_is_an_error_that_names_what_to_install(driver: str, url: str, extra: str) -> None:
+    """In a process of its own, which has not imported the driver yet."""
     script = (
         "import sys\n"
         f"sys.modules[{driver!r}] = None\n"
         "from amplifier_context_core import ConfigError\n"
         "from amplifier_context_core.stores import open_store\n"
-        f"try: open_store({address!r})\n"
+        f"try: open_store({url!r})\n"
         "except ConfigError as problem: print(problem)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -176,7 +176,7 @@ def test_a_missing_driver_is_an_error_that_names_what_to_install(driver: str, ad
     assert f"pip install 'amplifier-context-core[{extra}]'" in done.stdout
 
 
-def test_drivers_are_not_loaded_before_they_are_asked_for() -> None:
+def test_drivers_are_not_loaded_before_they_are_used() -> None:
     script = (
         "import sys\n"
         "from amplifier_context_core.stores import open_store\n"
@@ -199,11 +199,11 @@ def test_a_module_that_is_missing_inside_a_store_is_not_mistaken_for_its_driver(
         open_store("redis://127.0.0.1:1/0")
 
 
-# -- addresses that cannot be used ------------------------------------------------------------------------------------
+# -- URLs that cannot be used -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "address",
+    "url",
     [
         "jsonl:",
         "sqlite:",
@@ -257,23 +257,23 @@ def test_a_module_that_is_missing_inside_a_store_is_not_mistaken_for_its_driver(
         f"redis://me:{PASSWORD}@host:99999999/0",
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused_without_quoting_a_password(address: str) -> None:
+def test_a_url_that_cannot_be_used_is_refused_without_quoting_a_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^store: ") as caught:
-        open_store(address)
-    assert PASSWORD not in everything_said(caught.value)
+        open_store(url)
+    assert PASSWORD not in traceback_text(caught.value)
     assert caught.value.key == "store"
 
 
-@pytest.mark.parametrize("address", ["sqlite://me:hunter2@/x", "jsonl://me:hunter2@host/x"])
-def test_the_command_line_does_not_quote_a_password_in_a_path(address: str) -> None:
-    done = CliRunner().invoke(main, ["sessions", "--store", address])
+@pytest.mark.parametrize("url", ["sqlite://me:hunter2@/x", "jsonl://me:hunter2@host/x"])
+def test_the_command_line_does_not_quote_a_password_in_a_path(url: str) -> None:
+    done = CliRunner().invoke(main, ["sessions", "--store", url])
     assert done.exit_code == 1
     assert PASSWORD not in done.output
     assert "after it comes" in done.output
 
 
 @pytest.mark.parametrize(
-    ("address", "database"),
+    ("url", "database"),
     [
         ("redis://host", 0),
         ("redis://host/", 0),
@@ -282,35 +282,35 @@ def test_the_command_line_does_not_quote_a_password_in_a_path(address: str) -> N
         ("redis://host?db=7", 7),
     ],
 )
-def test_a_redis_address_names_one_database(address: str, database: int) -> None:
-    read, _ = parse_redis_url(address, "fsync")
+def test_a_redis_url_names_one_database(url: str, database: int) -> None:
+    read, _ = parse_redis_url(url, "fsync")
     assert read.display_name == f"Redis at host:6379, database {database}"
 
 
-def test_an_address_of_postgresql_may_leave_out_the_server() -> None:
+def test_a_url_of_postgresql_may_leave_out_the_server() -> None:
     """libpq then goes to the socket of this machine."""
     read, _ = parse_postgres_url("postgresql:///things?schema=mine", "fsync")
     assert (read.display_name, read.schema) == ("PostgreSQL at the local server:5432, database 'things'", "mine")
 
 
-@pytest.mark.parametrize("address", [PASSWORD, f"//me-{PASSWORD}@host", f"mysql://me:{PASSWORD}@host/x"])
-def test_what_is_no_address_is_not_quoted(address: str) -> None:
+@pytest.mark.parametrize("url", [PASSWORD, f"//me-{PASSWORD}@host", f"mysql://me:{PASSWORD}@host/x"])
+def test_text_that_is_no_url_is_not_quoted(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_store(address, Plugins())
-    assert PASSWORD not in everything_said(caught.value)
+        open_store(url, Plugins())
+    assert PASSWORD not in traceback_text(caught.value)
 
 
 @pytest.mark.parametrize(
-    "address", [f"postgresql://me:{PASSWORD}@127.0.0.1:1/x?connect_timeout=2", f"redis://me:{PASSWORD}@127.0.0.1:1/0"]
+    "url", [f"postgresql://me:{PASSWORD}@127.0.0.1:1/x?connect_timeout=2", f"redis://me:{PASSWORD}@127.0.0.1:1/0"]
 )
-async def test_a_store_never_shows_its_password(address: str) -> None:
-    made = open_store(address)
+async def test_a_store_never_shows_its_password(url: str) -> None:
+    made = open_store(url)
     assert PASSWORD not in repr(made)
     await made.close()
 
 
-def everything_said(problem: BaseException) -> str:
-    """What a traceback of it would show, its causes included."""
-    said = [repr(problem), str(problem)]
+def traceback_text(problem: BaseException) -> str:
+    """Return the text of a traceback of an error, its causes included."""
+    texts = [repr(problem), str(problem)]
     shown = problem.__cause__ or (None if problem.__suppress_context__ else problem.__context__)
-    return "\n".join([*said, everything_said(shown)] if shown else said)
+    return "\n".join([*texts, traceback_text(shown)] if shown else texts)

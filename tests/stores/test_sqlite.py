@@ -95,7 +95,7 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tm
     ("address", "problem"),
     [
         ("sqlite:", "needs the path of a database file"),
-        ("sqlite::memory:", "takes no address of another kind"),
+        ("sqlite::memory:", "takes no URL of another kind"),
         ("sqlite:a\0b", "takes no space at either end and no control character"),
     ],
 )

@@ -66,13 +66,13 @@ class JsonlStore:
         _stores.add(self)
 
     @classmethod
-    def from_url(cls, address: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
+    def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
         """The store at ``jsonl:PATH``, PATH being the folder of the sessions.
 
         Raises:
             ConfigError: there is no path in it that could be one.
         """
-        path = url_path(address, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
+        path = url_path(url, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
         return cls(path, durability=durability, archive=archive)
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:

@@ -63,13 +63,13 @@ class SqliteStore:
         weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
-    def from_url(cls, address: str, *, durability: Durability, archive: bool) -> SqliteStore:
+    def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
         """The store at ``sqlite:PATH``.
 
         Raises:
             ConfigError: there is no path in it that could be one.
         """
-        path = url_path(address, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
+        path = url_path(url, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
 
     # -- claims --------------------------------------------------------------------------------------------------------
