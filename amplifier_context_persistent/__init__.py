@@ -1,6 +1,6 @@
-"""context-persistent: memory that outlives the process, in files or on a server, and is resumed at once.
+"""context-persistent: a history that outlives the process, in files or on a server, and is resumed at once.
 
-Takes the place of the module of the same id: its config keys are accepted, and its sessions open here (see README).
+It replaces the module of the same id: it accepts the config keys of that module and opens its sessions (see README).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.validation import check_session_id
 
-from .memories import remember
+from .memory_files import add_to_session
 
 __amplifier_module_type__ = "context"
 
@@ -34,17 +34,19 @@ __all__ = ["MODULE", "PersistentConfig", "mount"]
 
 
 class PersistentConfig(Config):
-    """Core's settings, and where and how history is kept."""
+    """Core's settings, and where and how the history is kept."""
 
     protected_recent: float = Field(0.10, ge=0, le=1, description=Config.model_fields["protected_recent"].description)
-    store: str | None = Field(None, min_length=1, description="address; default `jsonl:` with `storage_path`")
-    durability: Durability = Field("fsync", description="what acknowledged means: on disk, with the system, or neither")
+    store: str | None = Field(None, min_length=1, description="URL; default `jsonl:` with `storage_path`")
+    durability: Durability = Field(
+        "fsync", description="where an acknowledged message is: on disk, with the system, or neither"
+    )
     archive: bool = Field(True, description="keep what edits and interrupts take out of a history")
     storage_path: Path | None = Field(
         None,
         description="folder of sessions; default ~/.amplifier/projects/…/sessions; may hold `{project}`",
     )
-    transcript_path: Path | None = Field(None, description="the very file of this session")
+    transcript_path: Path | None = Field(None, description="the file of this session itself")
     memory_files: tuple[Path, ...] = Field((), description="texts that become system messages of a fresh session")
 
     @field_validator("memory_files", mode="before")
@@ -54,14 +56,14 @@ class PersistentConfig(Config):
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
-    """Mount a context manager with a durable history as the session's context. Opens nothing yet.
+    """Mount a context manager with a durable history as the session's context. Opens no file or connection.
 
     Args:
         coordinator: the kernel's coordinator.
-        config: the mount plan's config of this module.
+        config: of this module, from the mount plan.
 
     Returns:
-        The cleanup to be called at the end of the session.
+        The cleanup function, to be called at the end of the session.
 
     Raises:
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
@@ -72,14 +74,14 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         session_id=check_session_id(coordinator.session_id or "session"),
         hooks=coordinator.hooks,
         store=_store(settings, coordinator.get_capability("session.working_dir")),
-        begin=partial(remember, settings.memory_files, partial(providers_of, coordinator)),
+        begin=partial(add_to_session, settings.memory_files, partial(providers_of, coordinator)),
         stamp=with_top_level_timestamp,
     )
     return await mount_manager(coordinator, manager, MODULE)
 
 
 def _store(settings: PersistentConfig, working_dir: object) -> Store:
-    """The store of a session, its paths and its address with the name of the host's working folder in them."""
+    """Return the store of a session, with ``{project}`` replaced in its paths and its URL."""
     project = Path(working_dir) if isinstance(working_dir, str) else None
 
     def named(path: Path) -> Path:
@@ -88,9 +90,9 @@ def _store(settings: PersistentConfig, working_dir: object) -> Store:
     if settings.store is not None:
         for key in ("storage_path", "transcript_path"):
             if getattr(settings, key) is not None:
-                log.warning("%s: %s is ignored because store is set; leave out one of the two", MODULE, key)
-        address = in_project(settings.store, project)
-        return open_store(address, durability=settings.durability, archive=settings.archive)
+                log.warning("%s: %s is ignored because store is set; remove one of the two", MODULE, key)
+        url = in_project(settings.store, project)
+        return open_store(url, durability=settings.durability, archive=settings.archive)
     return JsonlStore(
         named(settings.storage_path) if settings.storage_path else sessions_folder(),
         file=named(settings.transcript_path) if settings.transcript_path else None,

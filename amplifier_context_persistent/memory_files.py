@@ -1,4 +1,4 @@
-"""Memory files: texts a fresh session begins with, as system messages."""
+"""Memory files: texts that a fresh session begins with, as system messages."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from amplifier_context_core.view.budget import context_window, model_of, name_of
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 16_000_000  # bytes: what no window holds is not read
+_MAX_BYTES = 16_000_000  # larger than any context window: such a file is not read
 
 
-async def remember(files: Sequence[Path], providers: Callable[[], Iterable[object]], manager: ContextManager) -> None:
-    """Add the texts of these files to a session without a history.
+async def add_to_session(
+    files: Sequence[Path], providers: Callable[[], Iterable[object]], manager: ContextManager
+) -> None:
+    """Add the texts of files to a session without a history.
 
-    A file that is missing, cannot be read or is no text is logged and left out.
+    A file that is missing, cannot be read or holds no text is logged and left out.
 
     Args:
         files: the texts.
-        providers: gives those a request may go to: the smallest window of theirs is what the texts must fit.
-        manager: of that session.
+        providers: returns the providers that a request may go to. The texts must fit the smallest of their windows.
+        manager: of the session.
 
     Raises:
-        ConfigError: together they are larger than a request may be; their sizes are named, nothing was added.
+        ConfigError: together the texts are larger than a request may be. The error names their sizes; nothing was
+            added.
     """
-    texts = {path: text for path in map(_at_home, files) if (text := await _text(path)).strip()}
+    texts = {path: text for path in map(_expanded, files) if (text := await _text(path)).strip()}
     if not texts:
         return
     counter = await manager.token_counter()
@@ -48,9 +51,9 @@ async def remember(files: Sequence[Path], providers: Callable[[], Iterable[objec
 
 
 def _message(path: Path, text: str) -> dict[str, Any]:
-    """The system message of a memory file, labelled as the module we replace labels it.
+    """Return the system message of a memory file, labelled as the replaced module labels it.
 
-    It is marked as a hook's: a host's own system prompt takes the place of plain system messages (KERNEL.md).
+    It is marked as a hook's: a host's own system prompt replaces plain system messages (docs/kernel.md).
     """
     return {
         "role": "system",
@@ -60,9 +63,10 @@ def _message(path: Path, text: str) -> dict[str, Any]:
 
 
 def _room(manager: ContextManager, providers: Iterable[object]) -> tuple[int, str]:
-    """Tokens the messages of a request may have, whichever provider it goes to, and in words what limits them.
+    """Return how many tokens a request may have with any of the providers, and a text that names the limit.
 
-    Providers that do not tell their window say nothing; if none does, it is as without any.
+    Providers without a known window are ignored. If no window is known, the limit is that of a request without a
+    provider.
     """
     known: list[object] = [provider for provider in providers if context_window(provider)]
     return min((_room_at(manager, provider) for provider in known or [None]), key=itemgetter(0))
@@ -83,12 +87,12 @@ def _room_at(manager: ContextManager, provider: object) -> tuple[int, str]:
     window = context_window(provider)
     if window is None or budget.capped_from is not None:
         return room, f"the budget of {budget.tokens:,} (`max_tokens`)"
-    whose = f" of provider {name}" if name else ""
-    return room, f"the context window of {window:,}{whose}, which leaves {room:,} for messages"
+    owner = f" of provider {name}" if name else ""
+    return room, f"the context window of {window:,}{owner}, which leaves {room:,} for messages"
 
 
-def _at_home(path: Path) -> Path:
-    """The path with its ``~`` expanded, where that names a home there is."""
+def _expanded(path: Path) -> Path:
+    """Return a path with its ``~`` expanded, if that home folder is known."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -96,21 +100,21 @@ def _at_home(path: Path) -> Path:
 
 
 async def _text(path: Path) -> str:
-    """The text of a file; none, after a line in the log, where it cannot be had."""
+    """Return the text of a file. If it cannot be read, log why and return an empty text."""
     try:
         size = (await aiofiles.os.stat(path)).st_size
-        if size > _LARGEST:
-            raise ConfigError("memory_files", f"{path} has {size:,} bytes; no window holds that")
+        if size > _MAX_BYTES:
+            raise ConfigError("memory_files", f"{path} has {size:,} bytes, more than any context window holds")
         async with aiofiles.open(path, encoding="utf-8") as file:
             text = await file.read()
         if "\0" not in text:
             return text
-        problem = "it is no text, it holds null bytes"
+        problem = "it is not text, it holds null bytes"
     except FileNotFoundError:
-        log.warning("memory file %s is left out: there is none", path)
+        log.warning("memory file %s is left out: it does not exist", path)
         return ""
     except UnicodeDecodeError as error:
-        problem = f"it is no text in UTF-8, see byte {error.start:,}"
+        problem = f"it is not text in UTF-8, see byte {error.start:,}"
     except OSError as error:
         problem = error.strerror or type(error).__name__
     log.error("memory file %s is left out: %s", path, problem)
