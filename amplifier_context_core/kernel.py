@@ -111,13 +111,13 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
 
     async def responded(data: Mapping[str, Any]) -> None:
         if data.get("status", "ok") == "ok":
-            manager.heard(response_in(data))
+            manager.on_response(response_in(data))
 
     async def failed(data: Mapping[str, Any]) -> None:
         error = data.get("error")
         kind = cast("Mapping[str, Any]", error).get("type") if isinstance(error, Mapping) else data.get("error_type")
         if kind == OVERFLOW:
-            manager.refused()
+            manager.on_context_length_error()
 
     async def prompted(data: Mapping[str, Any]) -> None:
         manager.history.prompted()
@@ -126,7 +126,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         manager.history.cancelled()
 
     async def completed(data: Mapping[str, Any]) -> None:
-        await manager.settle()
+        await manager.on_turn_complete()
 
     return {
         "llm:response": quietly(responded),

@@ -1,116 +1,39 @@
 """The context manager: the kernel's five methods, and what the people of this session can ask of it.
 
-It joins a history (what happened), views (what the model is sent) and a meter (what that costs). It knows nothing of
-modules and mounting; see kernel.py for that.
+Each method is one thing that a session can do. lifecycle.py opens, saves and closes it, and kernel.py mounts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from .compaction.ladder import build_ladder
-from .compaction.strategies import Strategy
-from .config import Config
 from .errors import ConfigError, NotLoaded, PinRefused
-from .events import Hooks
-from .extensions import named_counter, named_index
 from .futures import in_thread
-from .history.history import History
-from .locks import Gate
-from .messages.parsing import Message, copy_message, text_of
-from .messages.timestamps import utc_now, with_timestamp
-from .messages.tokens import TokenCounter, guarded, load_counter
+from .lifecycle import SessionLifecycle
+from .messages.parsing import copy_message, text_of
 from .messages.usage import Response
-from .plugins import Observers, Plugins, installed_plugins
-from .rendering.renderer import RenderedMessage
-from .rendering.system_prompt import PromptFactory, SystemPrompt
-from .resume import resume, save
-from .stores import MemoryStore, Searchable, Store
+from .rendering.system_prompt import PromptFactory
+from .stores import Searchable
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
-from .view.budget import Budget, model_of, name_of, request_budget
-from .view.compactor import Compactor
+from .view.budget import model_of, name_of
 from .view.explain import SessionFigures, explain
-from .view.meter import Key, Meter, Units
+from .view.meter import Key, Units
 from .view.pins import check_pin
 from .view.sent_view import outgoing_messages
-from .view.session_state import SessionState, collect_views
-from .view.session_warnings import SessionWarnings
-from .view.usage_reports import UsageReports
 
 log = logging.getLogger(__name__)
 
 
-class ContextManager:
-    """Memory of one session.
-
-    Args:
-        config: settings; the defaults when not given.
-        session_id: identity of the session.
-        hooks: the kernel's hook registry, told of compactions; may be None.
-        store: where history is kept; in memory when not given.
-        counter: text to tokens; by default what `config.token_counter` names.
-        ladder: strategies in order; by default what `config.ladder` names.
-        plugins: plug-ins to use; by default those of installed packages.
-        clock: gives the time as ISO 8601 text, UTC.
-        stamp: puts the time on a message that has none.
-        begin: awaited once, at the first access to a session without a history: what it begins with.
+class ContextManager(SessionLifecycle):
+    """What the kernel and the people of one session can ask of its memory.
 
     The first call of any method opens the store and resumes what it holds.
     """
-
-    def __init__(
-        self,
-        config: Config | None = None,
-        *,
-        session_id: str = "session",
-        hooks: Hooks | None = None,
-        store: Store | None = None,
-        counter: TokenCounter | None = None,
-        ladder: Sequence[Strategy] | None = None,
-        plugins: Plugins | None = None,
-        clock: Callable[[], str] = utc_now,
-        stamp: Callable[[Message, str], Message] = with_timestamp,
-        begin: Callable[[ContextManager], Awaitable[None]] | None = None,
-    ) -> None:
-        self.config = config or Config.model_validate({})
-        self.session_id = session_id
-        self.store = store or MemoryStore()
-        self.meter = Meter(learn=self.config.token_meter != "estimate")
-        plugins = plugins or installed_plugins()
-        self.warnings = SessionWarnings(session_id, hooks)
-        observers = Observers(plugins, self.warnings.fault)
-        named = counter or named_counter(self.config, plugins)
-        self._counter = named and guarded(named, self.warnings.fault)
-        self._index = named_index(self.config, plugins, self.warnings.fault)
-        self.history = History(
-            session_id,
-            self.store,
-            self.token_counter,
-            observers,
-            on_interrupt=self.config.on_interrupt,
-            on_conflict=self.config.on_conflict,
-            notify=self.warnings.note,
-            clock=clock,
-            stamp=stamp,
-        )
-        steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
-        self._resumed = False
-        self._resuming = Gate()
-        self._saving = Gate()
-        self._saved_compactions = 0
-        self._begin = begin
-        self._clock = clock
-        self._prompt = SystemPrompt()
-        self._usage_reports = UsageReports()
-        self._pending_summaries: dict[str, str] = {}  # by call id, until the result comes
-        self._capped_logged = False
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
 
@@ -132,10 +55,7 @@ class ContextManager:
             await self._save()
         if entry is None:
             return
-        for call_id in entry.answered_ids:
-            if call_id in self._pending_summaries:
-                summary = self._pending_summaries.pop(call_id)
-                self.compactor.short_forms.register(entry.seq, call_id, summary)
+        self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
             last = self.compactor.last_sent
             if heard is not None and heard.usage and last:
@@ -184,7 +104,6 @@ class ContextManager:
         await self.ready()
         await self.history.clear()
         self.compactor.reset()
-        self._pending_summaries.clear()
         self._usage_reports.end()
         await self._save()
 
@@ -213,10 +132,10 @@ class ContextManager:
         last = self.compactor.last_sent
         counter = await self.token_counter()
         key = last.key if last else ("", "")
-        limits = self.compactor.limits(last.limits.budget if last else self._budget(None, None).tokens, key)
+        limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         system = await self._system(counter)
         report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
-        await self._save_compactions()
+        await self._save(compactions_only=True)
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -227,7 +146,7 @@ class ContextManager:
         compactor = self.compactor
         if compactor.last_sent is None:  # nothing was handed out yet: look, without compacting for it
             counter = await self.token_counter()
-            budget = self._budget(None, None).tokens
+            budget = self._budget().tokens
             await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
         async with compactor.gate:  # a view that another thread works on may be half way through a change
             if compactor.last_sent is None:
@@ -291,7 +210,7 @@ class ContextManager:
             entry,
             history,
             self.compactor.pins,
-            capacity=last.limits.capacity if last else self._budget(None, None).tokens,
+            capacity=last.limits.capacity if last else self._budget().tokens,
             units=last.limits.units if last else Units(),
             pin_share=self.config.pin_share,
         )
@@ -311,11 +230,7 @@ class ContextManager:
         if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("compact_summary", "needs a call id and a text")
         await self.ready()
-        if not (seq := await self._newest_result(call_id)):
-            self._pending_summaries[call_id] = summary
-            await self._save()
-            return
-        self.compactor.short_forms.register(seq, call_id, summary)
+        self.compactor.short_forms.register(await self._newest_result(call_id), call_id, summary)
         await self._save()
 
     async def _newest_result(self, call_id: str) -> int | None:
@@ -365,9 +280,7 @@ class ContextManager:
             self.compactor.drop_views()
             self.compactor.focus = None
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-        self.compactor.short_forms.forget(lambda call, text: call in gone or holds(text, forms))
-        for call in [call for call, text in self._pending_summaries.items() if call in gone or holds(text, forms)]:
-            del self._pending_summaries[call]
+        self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
         shared_cache.clear()
         await self._save()
         if problem is not None:
@@ -432,49 +345,20 @@ class ContextManager:
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
         return messages
 
-    async def load(self) -> None:
-        """Bring the whole history of a resumed session into memory."""
-        await self.ready()
-        await self.history.load()
-
-    async def ready(self) -> None:
-        """Open the store and resume what it holds, once; every method does this first.
-
-        Raises:
-            SessionInUse: another writer has the session.
-            StoreError: the store cannot be opened or read; the next call tries again.
-        """
-        if self._resumed:
-            return
-        async with self._resuming:
-            if not self._resumed:
-                await self._resume()
-                self._resumed = True
-
-    async def close(self) -> None:
-        """Keep what a resumed session goes on from, and give back what the store holds open."""
-        try:
-            if self._resumed:
-                await self.history.finish()
-                await self._save()
-        finally:
-            self._resumed = False  # who uses it again resumes it again: another writer may have had it meanwhile
-            await self.store.close()
-
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
-    def heard(self, response: Response) -> None:
+    def on_response(self, response: Response) -> None:
         """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
         self._usage_reports.record(response)
 
-    async def settle(self) -> None:
+    async def on_turn_complete(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
         before = self._settled_state()
         await self.history.settle()
         if self._settled_state() != before:
             await self._save()
 
-    def refused(self) -> None:
+    def on_context_length_error(self) -> None:
         """The provider answered that the request was too long: the next view is smaller."""
         last = self.compactor.last_sent
         if last is not None:
@@ -494,7 +378,7 @@ class ContextManager:
         try:
             sent = await self.compactor.request(budget.tokens, system, key, counter, required=required)
         finally:  # even where the view does not fit, or a handler was cancelled
-            await self._save_compactions()
+            await self._save(compactions_only=True)
         self._usage_reports.begin(self._clock())
         self.history.asked()
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
@@ -502,112 +386,11 @@ class ContextManager:
     def _settled_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision
 
-    async def _resume(self) -> None:
-        compactor = self.compactor
-        compactor.drop_views()
-        resumed = await resume(self.store, self.history, compactor.cache, self.token_counter)
-        for problem in resumed.problems:
-            self.warnings.note("repair", problem)
-        if resumed.state:
-            self._restore(resumed.state)
-        if resumed.is_new and self._begin:
-            await self._begin(self)
-
-    def _restore(self, state: SessionState) -> None:
-        """Continue from what was saved, its checkpoints excepted."""
-        compactor = self.compactor
-        for provider, model, correction in state.corrections:
-            self.meter.corrections[provider, model] = correction
-        compactor.cache.restore_uncompacted(state)
-        compactor.pins.update(state.pins)
-        compactor.short_forms.restore(state.short_forms, state.at_once)
-        compactor.focus = state.focus
-        compactor.compactions = self._saved_compactions = state.compactions
-        compactor.tokens_saved = state.tokens_saved
-        self.warnings.kinds.update(state.warnings_sent)
-        self._pending_summaries.update(state.pending_summaries)
-        self.history.redactions.note(state.erased)
-        self.history.redactions.are_known = True
-
-    def _state(self, counter: TokenCounter) -> SessionState:
-        """Return what a resumed session continues from."""
-        compactor, history = self.compactor, self.history
-        state = collect_views(
-            history.snapshot(),
-            history.turn_count,
-            compactor.cache.valid_views(),
-            compactor.cache.by_budget,
-            counter=counter,
-            compatibility_key=compactor.cache.compatibility_key(counter),
-        )
-        return replace(
-            state,
-            corrections=tuple((*key, replace(known)) for key, known in self.meter.corrections.items()),
-            pins=tuple(sorted(compactor.pins)),
-            short_forms=tuple((seq, dict(forms)) for seq, forms in compactor.short_forms.known.items()),
-            at_once=tuple((seq, dict(forms)) for seq, forms in compactor.short_forms.at_once.items()),
-            pending_summaries=dict(self._pending_summaries),
-            interrupted=tuple(sorted(history.interrupted)),
-            focus=compactor.focus,
-            compactions=compactor.compactions,
-            tokens_saved=compactor.tokens_saved,
-            warnings_sent=tuple(sorted(self.warnings.kinds)),
-            erased=history.redactions.all(),
-        )
-
-    async def _save(self) -> None:
-        counter = await self.token_counter()
-        async with self._saving:  # or an older state could be written over a newer one
-            await self._write_state(counter)
-
-    async def _save_compactions(self) -> None:
-        """Save the session's state if there were compactions since it was saved last."""
-        if self.compactor.compactions == self._saved_compactions:
-            return
-        counter = await self.token_counter()
-        async with self._saving:
-            if self.compactor.compactions != self._saved_compactions:
-                await self._write_state(counter)
-
-    async def _write_state(self, counter: TokenCounter) -> None:
-        compactions = self.compactor.compactions
-        if self.history.last_seq:
-            await save(self.store, self.session_id, self._state(counter))
-        self._saved_compactions = compactions
-
-    def _budget(self, token_budget: int | None, provider: object) -> Budget:
-        budget = request_budget(
-            token_budget=token_budget,
-            provider=provider,
-            max_tokens=self.config.max_tokens,
-            max_tokens_set="max_tokens" in self.config.model_fields_set,
-            output_reserve_fraction=self.config.output_reserve_fraction,
-            safety_margin=self.config.safety_margin,
-        )
-        if budget.capped_from and not self._capped_logged:
-            self._capped_logged = True
-            log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)
-        return budget
-
-    async def _system(self, counter: TokenCounter) -> list[RenderedMessage]:
-        return await self._prompt.messages(self.history.snapshot(), counter)
-
     def _response_heard(self) -> Response | None:
         last = self.compactor.last_sent
         if last is None or self._usage_reports.asked is None:
             return None
         return self._usage_reports.match(last.counted, self.meter.estimate(last.counted, last.key))
-
-    @property
-    def counter(self) -> TokenCounter | None:
-        """The token counter in use; None before the first message when it is loaded on demand."""
-        return self._counter
-
-    async def token_counter(self) -> TokenCounter:
-        """The token counter, loaded when that has not happened yet."""
-        if self._counter is None:
-            self._counter = await load_counter(self.config.token_counter)
-        return self._counter
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

@@ -1,10 +1,13 @@
-"""Resuming a session: from its checkpoint and what came after it, or, without one, from all of its history."""
+"""Saving the state of a session and resuming from it.
+
+A session resumes from its checkpoints and what came after them, or, without one, from all of its history.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import StoreError
 from .futures import in_thread
@@ -13,7 +16,10 @@ from .messages.tokens import TokenCounter
 from .stores import Store
 from .transcript.transcript import Transcript
 from .view.cache import ViewCache
-from .view.session_state import SessionState, counter_name, dump, load
+from .view.compactor import Compactor
+from .view.meter import Meter
+from .view.session_state import SessionState, collect_views, counter_name, dump, load
+from .view.session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +135,52 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
         return None, (f"its checkpoint cannot be used ({problem}); the view is made anew from the history",)
 
 
-async def save(store: Store, session_id: str, state: SessionState) -> None:
+def collect_state(
+    history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings, counter: TokenCounter
+) -> SessionState:
+    """Return what a resumed session continues from."""
+    cache, short_forms = compactor.cache, compactor.short_forms
+    state = collect_views(
+        history.snapshot(),
+        history.turn_count,
+        cache.valid_views(),
+        cache.by_budget,
+        counter=counter,
+        compatibility_key=cache.compatibility_key(counter),
+    )
+    return replace(
+        state,
+        corrections=tuple((*key, replace(correction)) for key, correction in meter.corrections.items()),
+        pins=tuple(sorted(compactor.pins)),
+        short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
+        at_once=tuple((seq, dict(forms)) for seq, forms in short_forms.at_once.items()),
+        pending_summaries=dict(short_forms.pending),
+        interrupted=tuple(sorted(history.interrupted)),
+        focus=compactor.focus,
+        compactions=compactor.compactions,
+        tokens_saved=compactor.tokens_saved,
+        warnings_sent=tuple(sorted(warnings.kinds)),
+        erased=history.redactions.all(),
+    )
+
+
+def restore_state(
+    state: SessionState, history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings
+) -> None:
+    """Continue from what was saved, its checkpoints excepted; `resume` has restored those."""
+    for provider, model, correction in state.corrections:
+        meter.corrections[provider, model] = correction
+    compactor.cache.restore_uncompacted(state)
+    compactor.pins.update(state.pins)
+    compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
+    compactor.focus = state.focus
+    compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
+    warnings.kinds.update(state.warnings_sent)
+    history.redactions.note(state.erased)
+    history.redactions.are_known = True
+
+
+async def save_state(store: Store, session_id: str, state: SessionState) -> None:
     """Save what a resumed session continues from. If the store refuses it, only speed is lost: log that."""
     try:
         data = await in_thread(dump, state)

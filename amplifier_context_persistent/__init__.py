@@ -74,8 +74,8 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         session_id=check_session_id(coordinator.session_id or "session"),
         hooks=coordinator.hooks,
         store=_store(settings, coordinator.get_capability("session.working_dir")),
-        begin=partial(add_to_session, settings.memory_files, partial(providers_of, coordinator)),
-        stamp=with_top_level_timestamp,
+        on_new_session=partial(add_to_session, settings.memory_files, partial(providers_of, coordinator)),
+        add_timestamp=with_top_level_timestamp,
     )
     return await mount_manager(coordinator, manager, MODULE)
 

@@ -98,7 +98,7 @@ class Sessions:
             await feed(manager, work(1, task=f"Prompt {number}.")[:1] if number % 20 == 0 else [])
             await feed(manager, rounds(1, start=number))
             await manager.get_messages_for_request()
-            manager.heard(
+            manager.on_response(
                 Response(
                     "m",
                     "p",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ..config import Config
 from ..errors import ConfigError
 
 _LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
@@ -63,6 +64,22 @@ def request_budget(
     if max_tokens_set and tokens > max_tokens:
         return Budget(max_tokens, source, capped_from=tokens)
     return Budget(tokens, source)
+
+
+def budget_for(config: Config, token_budget: int | None = None, provider: object = None) -> Budget:
+    """Return the budget of a request under a config; see `request_budget`.
+
+    Raises:
+        ConfigError: `token_budget` is not a whole number of at least 1 token.
+    """
+    return request_budget(
+        token_budget=token_budget,
+        provider=provider,
+        max_tokens=config.max_tokens,
+        max_tokens_set="max_tokens" in config.model_fields_set,
+        output_reserve_fraction=config.output_reserve_fraction,
+        safety_margin=config.safety_margin,
+    )
 
 
 def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:

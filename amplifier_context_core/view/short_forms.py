@@ -8,7 +8,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 Forms = dict[int, dict[str, str]]  # by seq of the result and call id
 
@@ -17,39 +17,56 @@ class ShortForms:
     """The short forms of one session.
 
     Attributes:
-        known: all of them, by seq of the result and call id.
+        known: all of them but the pending ones, by seq of the result and call id.
         at_once: those that a view shows at once.
+        pending: by call id, those of calls whose results are still to come.
         shown_to: highest seq that a view has shown.
     """
 
     def __init__(self) -> None:
         self.known: Forms = {}
         self.at_once: Forms = {}
+        self.pending: dict[str, str] = {}
         self.shown_to = 0
 
     def __bool__(self) -> bool:
         return bool(self.known)
 
-    def register(self, seq: int, call_id: str, text: str) -> None:
-        """Note the short form of the result that an entry holds."""
+    def register(self, seq: int | None, call_id: str, text: str) -> None:
+        """Note the short form of the result that an entry holds; None for the next result of the call."""
+        if seq is None:
+            self.pending[call_id] = text
+            return
         self.known.setdefault(seq, {})[call_id] = text
         if seq > self.shown_to:
             self.at_once.setdefault(seq, {})[call_id] = text
 
-    def forget(self, which: Callable[[str, str], bool]) -> None:
+    def result_came(self, seq: int, call_ids: Iterable[str]) -> None:
+        """Register the pending short forms of the calls that an entry answers."""
+        for call_id in call_ids:
+            if call_id in self.pending:
+                self.register(seq, call_id, self.pending.pop(call_id))
+
+    def drop(self, which: Callable[[str, str], bool]) -> None:
         """Drop the short forms for which this holds, of call id and text."""
         for forms in (self.known, self.at_once):
             for seq, by_call in forms.items():
                 forms[seq] = {call: text for call, text in by_call.items() if not which(call, text)}
+        self.pending = {call: text for call, text in self.pending.items() if not which(call, text)}
 
     def clear(self) -> None:
         """Drop all of them."""
         self.known.clear()
         self.at_once.clear()
+        self.pending.clear()
 
     def restore(
-        self, known: Iterable[tuple[int, dict[str, str]]], at_once: Iterable[tuple[int, dict[str, str]]]
+        self,
+        known: Iterable[tuple[int, dict[str, str]]],
+        at_once: Iterable[tuple[int, dict[str, str]]],
+        pending: Mapping[str, str],
     ) -> None:
-        """Go on from what was saved."""
+        """Add what was saved."""
         self.known.update(known)
         self.at_once.update(at_once)
+        self.pending.update(pending)

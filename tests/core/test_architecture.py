@@ -32,7 +32,7 @@ LAYERS = (
     ("stores",),
     ("history",),
     ("view",),
-    ("extensions", "resume", "manager"),
+    ("extensions", "resume", "lifecycle", "manager"),
     ("kernel",),
     ("compat",),
     ("cli",),

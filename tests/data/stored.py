@@ -148,7 +148,7 @@ async def _add(manager: ContextManager, message: Message) -> None:
         last = manager.compactor.last_sent
         if last is None:
             raise AssertionError("no view was handed out")
-        manager.heard(Response(PROVIDER.default_model, PROVIDER.name, Usage(last.counted * 11 // 10 + 300, 40)))
+        manager.on_response(Response(PROVIDER.default_model, PROVIDER.name, Usage(last.counted * 11 // 10 + 300, 40)))
     await manager.add_message(dict(message))
 
 
@@ -161,7 +161,7 @@ async def _interrupt(manager: ContextManager) -> None:
     await _add(manager, {"role": "user", "content": "Run the slow suite."})
     await _add(manager, _call("call_slow", "run"))
     manager.history.cancelled()
-    await manager.settle()
+    await manager.on_turn_complete()
     await _add(manager, {"role": "user", "content": "Only the fast suite."})
 
 

@@ -101,7 +101,7 @@ async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(pla
     await manager.ready()
     manager.history.prompted()
     manager.history.cancelled()
-    await manager.settle()
+    await manager.on_turn_complete()
     assert len(await manager.get_messages()) == 4
     await manager.close()
 
@@ -257,9 +257,9 @@ async def test_a_cancelled_turn_that_could_not_be_taken_out_is_taken_out_later()
     manager.history.cancelled()
     store.failing = True
     with pytest.raises(StoreError):
-        await manager.settle()
+        await manager.on_turn_complete()
     store.failing = False
-    await manager.settle()
+    await manager.on_turn_complete()
     assert len(await manager.get_messages()) == 2
 
 

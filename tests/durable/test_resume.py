@@ -333,7 +333,7 @@ async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
     async with opened(place) as manager:
         await feed(manager, [{"role": "user", "content": "hi"}])
         await ask(manager)
-        manager.heard(Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop"))
+        manager.on_response(Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop"))
         await manager.add_message({"role": "assistant", "content": "hello"})
         before = manager.snapshot()[-1]
     async with opened(place) as manager:
@@ -349,7 +349,7 @@ async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(pla
     )
     await feed(manager, [{"role": "user", "content": "go"}, *rounds(2)[:3]])
     manager.history.cancelled()
-    await manager.settle()
+    await manager.on_turn_complete()
     before = await ask(manager)
     await manager.store.close()  # the store alone: the manager says nothing more
     async with opened(place) as manager:

@@ -154,7 +154,7 @@ class Driver:
 
     async def _cancelled(self, _: None) -> None:
         self.manager.history.cancelled()
-        await self.manager.settle()
+        await self.manager.on_turn_complete()
         self.last.clear()
 
     async def _compact(self, _: None) -> None:

@@ -97,7 +97,7 @@ async def test_a_budget_passed_for_an_overflow_retry_shrinks_the_view_at_once() 
 async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budget() -> None:
     manager = await feed(new_manager(), work(60))
     first = await ask(manager, LARGE)
-    manager.refused()
+    manager.on_context_length_error()
     second = await ask(manager, LARGE)
     assert size(second) < size(first)
 
@@ -106,7 +106,7 @@ async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() ->
     manager = await feed(new_manager(), work(60))
     sizes = [size(await ask(manager, LARGE))]
     for _ in range(3):
-        manager.refused()
+        manager.on_context_length_error()
         sizes.append(size(await ask(manager, LARGE)))
     assert sizes == sorted(set(sizes), reverse=True)
 

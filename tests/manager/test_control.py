@@ -526,5 +526,5 @@ async def test_a_summary_registered_after_a_view_showed_the_result_waits_for_a_c
     before = await ask(manager, BUDGET)
     await manager.compact_summary("call_0", "THE GIANT IN SHORT")
     manager.history.cancelled()
-    await manager.settle()  # renders the view once more
+    await manager.on_turn_complete()  # renders the view once more
     assert await ask(manager, BUDGET) == before

@@ -492,7 +492,7 @@ async def test_signed_thinking_goes_when_the_provider_changes_and_comes_back_wit
 async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}])
     await ask(manager, None, Provider("anthropic"))
-    manager.heard(Response("c-1", "anthropic", None, "stop"))
+    manager.on_response(Response("c-1", "anthropic", None, "stop"))
     message = thought("c2lnQQ", "c-1", "anthropic")
     del message["metadata"]
     await feed(manager, [message, {"role": "user", "content": "Sure?"}])

@@ -1,0 +1,167 @@
+"""The life of a session: its parts, opened and resumed on first use, saved as it goes, and closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
+
+from .compaction.ladder import build_ladder
+from .compaction.strategies import Strategy
+from .config import Config
+from .events import Hooks
+from .extensions import named_counter, named_index
+from .history.history import History
+from .locks import Gate
+from .messages.parsing import Message
+from .messages.timestamps import utc_now, with_timestamp
+from .messages.tokens import TokenCounter, guarded, load_counter
+from .plugins import Observers, Plugins, installed_plugins
+from .rendering.renderer import RenderedMessage
+from .rendering.system_prompt import SystemPrompt
+from .resume import collect_state, restore_state, resume, save_state
+from .stores import MemoryStore, Store
+from .view.budget import Budget, budget_for
+from .view.compactor import Compactor
+from .view.meter import Meter
+from .view.session_warnings import SessionWarnings
+from .view.usage_reports import UsageReports
+
+log = logging.getLogger(__name__)
+
+
+class SessionLifecycle:
+    """The parts of one session: a history (what happened), views of it (what the model is sent), a meter (their cost).
+
+    Args:
+        config: settings; the defaults when not given.
+        session_id: identity of the session.
+        hooks: the kernel's hook registry, told of compactions; may be None.
+        store: where history is kept; in memory when not given.
+        counter: text to tokens; by default what `config.token_counter` names.
+        ladder: strategies in order; by default what `config.ladder` names.
+        plugins: plug-ins to use; by default those of installed packages.
+        clock: gives the time as ISO 8601 text, UTC.
+        add_timestamp: puts the time on a message that has none.
+        on_new_session: awaited once, at the first access to a session without a history.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        session_id: str = "session",
+        hooks: Hooks | None = None,
+        store: Store | None = None,
+        counter: TokenCounter | None = None,
+        ladder: Sequence[Strategy] | None = None,
+        plugins: Plugins | None = None,
+        clock: Callable[[], str] = utc_now,
+        add_timestamp: Callable[[Message, str], Message] = with_timestamp,
+        on_new_session: Callable[[Self], Awaitable[None]] | None = None,
+    ) -> None:
+        self.config = config or Config.model_validate({})
+        self.session_id = session_id
+        self.store = store or MemoryStore()
+        self.meter = Meter(learn=self.config.token_meter != "estimate")
+        plugins = plugins or installed_plugins()
+        self.warnings = SessionWarnings(session_id, hooks)
+        observers = Observers(plugins, self.warnings.fault)
+        named = counter or named_counter(self.config, plugins)
+        self._counter = named and guarded(named, self.warnings.fault)
+        self._index = named_index(self.config, plugins, self.warnings.fault)
+        self.history = History(
+            session_id,
+            self.store,
+            self.token_counter,
+            observers,
+            on_interrupt=self.config.on_interrupt,
+            on_conflict=self.config.on_conflict,
+            notify=self.warnings.note,
+            clock=clock,
+            stamp=add_timestamp,
+        )
+        steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
+        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
+        self._resumed = False
+        self._resuming = Gate()
+        self._saving = Gate()
+        self._saved_compactions = 0
+        self._on_new_session = on_new_session
+        self._clock = clock
+        self._prompt = SystemPrompt()
+        self._usage_reports = UsageReports()
+        self._capped_logged = False
+
+    async def load(self) -> None:
+        """Bring the whole history of a resumed session into memory."""
+        await self.ready()
+        await self.history.load()
+
+    async def ready(self) -> None:
+        """Open the store and resume what it holds, once; every method does this first.
+
+        Raises:
+            SessionInUse: another writer has the session.
+            StoreError: the store cannot be opened or read; the next call tries again.
+        """
+        if self._resumed:
+            return
+        async with self._resuming:
+            if not self._resumed:
+                await self._resume()
+                self._resumed = True
+
+    async def close(self) -> None:
+        """Keep what a resumed session goes on from, and give back what the store holds open."""
+        try:
+            if self._resumed:
+                await self.history.finish()
+                await self._save()
+        finally:
+            self._resumed = False  # who uses it again resumes it again: another writer may have had it meanwhile
+            await self.store.close()
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The token counter in use; None before the first message when it is loaded on demand."""
+        return self._counter
+
+    async def token_counter(self) -> TokenCounter:
+        """The token counter, loaded when that has not happened yet."""
+        if self._counter is None:
+            self._counter = await load_counter(self.config.token_counter)
+        return self._counter
+
+    async def _resume(self) -> None:
+        self.compactor.drop_views()
+        resumed = await resume(self.store, self.history, self.compactor.cache, self.token_counter)
+        for problem in resumed.problems:
+            self.warnings.note("repair", problem)
+        if resumed.state:
+            restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
+            self._saved_compactions = self.compactor.compactions
+        if resumed.is_new and self._on_new_session:
+            await self._on_new_session(self)
+
+    async def _save(self, *, compactions_only: bool = False) -> None:
+        """Save what a resumed session continues from; with `compactions_only` if there was one since the last time."""
+        if compactions_only and self.compactor.compactions == self._saved_compactions:
+            return
+        counter = await self.token_counter()
+        async with self._saving:  # or an older state could be written over a newer one
+            compactions = self.compactor.compactions
+            if self.history.last_seq and not (compactions_only and compactions == self._saved_compactions):
+                state = collect_state(self.history, self.compactor, self.meter, self.warnings, counter)
+                await save_state(self.store, self.session_id, state)
+            self._saved_compactions = compactions
+
+    def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
+        budget = budget_for(self.config, token_budget, provider)
+        if budget.capped_from and not self._capped_logged:
+            self._capped_logged = True
+            log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)
+        return budget
+
+    async def _system(self, counter: TokenCounter) -> list[RenderedMessage]:
+        return await self._prompt.messages(self.history.snapshot(), counter)
