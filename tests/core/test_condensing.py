@@ -146,7 +146,7 @@ def test_rules_are_word_for_word_after_twenty_condensings() -> None:
 def test_what_people_pasted_gives_way_to_what_the_agent_concluded() -> None:
     pasted = "\n".join(f"At {n} o'clock the server took {n * 7} requests from the depot." for n in range(120))
     made = lines(user(pasted), *(says(f"The cause of fault {n} is a lock in part {n}.") for n in range(12)))
-    text = text_of(kept(made, 0.4))
+    text = text_of(kept(made, 0.3))
     assert text.count("The cause of fault") == 12
     assert text.count("o'clock") < 60
 

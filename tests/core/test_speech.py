@@ -190,5 +190,5 @@ def test_what_is_kept_fits_the_room(room: int) -> None:
 
 
 def test_a_sentence_that_only_introduces_the_next_is_worth_less_than_it() -> None:
-    introduces, follows = read("The two causes are these: A lock is never released.", "agent")
+    introduces, follows = read("The cause is this: A lock is never released by the worker that holds it.", "agent")
     assert introduces.worth < follows.worth
