@@ -224,9 +224,9 @@ def _text(entry: Entry) -> str:
 
 def _printable(text: str) -> str:
     """Return a text without what could take over a terminal; line ends and tabs stay."""
-    from ..rendering.quoting import well_formed
+    from ..rendering.quoting import without_surrogates
 
-    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in well_formed(text))
+    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in without_surrogates(text))
 
 
 def _print_json(data: Any) -> None:

@@ -185,7 +185,7 @@ class Segment:
         return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
 
 
-def segment_of(round_: Round, shown: Sequence[RenderedMessage], mends: Sequence[str] = ()) -> Segment:
+def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[str] = ()) -> Segment:
     """Return the segment of a round that no strategy has changed."""
     messages = tuple(shown)
     return Segment(
@@ -196,7 +196,7 @@ def segment_of(round_: Round, shown: Sequence[RenderedMessage], mends: Sequence[
         sum(message.tokens for message in messages),
         round_.tokens,
         "kept",
-        "mended" if mends else "",
+        "mended" if fixes else "",
         round_,
     )
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
 from ..messages.tokens import TokenCounter, count_message_tokens
-from ..rendering.json_tables import told
-from ..rendering.quoting import TAG, one_line
+from ..rendering.json_tables import to_compact_text
+from ..rendering.quoting import TAG, single_line
 from ..rendering.renderer import NOTE_METADATA, RenderedMessage
 from ..rendering.rounds import Results, Round
 from ..rendering.summaries import ResultSummaries, Summaries
@@ -75,7 +75,7 @@ def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: i
     """
     head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
-    body = "".join(f"\n{one_line(fact.text)}" for entry in entries for fact in entry.facts)
+    body = "".join(f"\n{single_line(fact.text)}" for entry in entries for fact in entry.facts)
     metadata = {**NOTE_METADATA, "chapter": author}
     return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
 
@@ -124,7 +124,7 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
 
 def quote(text: str, room: int) -> str:
     """A short quotation in at most about `room` characters, on one line."""
-    flat = one_line(text[: room * 3])
+    flat = single_line(text[: room * 3])
     if len(flat) <= room and len(text) <= room * 3:
         return flat
     return flat[: word_end(flat, room)] + " …"
@@ -143,7 +143,7 @@ def _facts(round_: Round, known: set[str], room: int, summaries: ResultSummaries
                 yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
     for entry, result in results.left():
         text = result_text(result.content)
-        head = f"{entry.mark} result of {one_line(result.name or 'an earlier call')}"
+        head = f"{entry.mark} result of {single_line(result.name or 'an earlier call')}"
         yield _fact(head, _size(text), _candidates(text, 1.0), known, room)
 
 
@@ -158,7 +158,7 @@ def _spoken(entry: Entry) -> str:
 def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
     speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
     name = entry.message.get("name")
-    who = one_line(name)[:60] if isinstance(name, str) and name else entry.role
+    who = single_line(name)[:60] if isinstance(name, str) and name else entry.role
     if not speaker:
         line = quote(text, room)
         known.update(identifiers(line))
@@ -179,7 +179,7 @@ def _call(
     summaries: ResultSummaries,
 ) -> Fact:
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
-    head = f"{entry.mark} {one_line(call.name)[:60] or 'call'} {shown}".rstrip()
+    head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
     if found is None:
         return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
@@ -208,7 +208,7 @@ def _size(text: str) -> str:
         return "no output"
     lines = text.count("\n") + 1
     if len(text) <= 80 and lines == 1:
-        return f'"{one_line(text)}"'
+        return f'"{single_line(text)}"'
     return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
 
 
@@ -238,15 +238,15 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[s
     hidden: list[str] = []
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
-        text = value if isinstance(value, str) else told(value)
-        flat = one_line(text[:400])
+        text = value if isinstance(value, str) else to_compact_text(value)
+        flat = single_line(text[:400])
         limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
         if len(flat) <= limit and len(text) <= 400:
             named = bool(shown) or (is_identifier(key) and key not in known)
-            piece = f"{one_line(key)[:40]}={flat}" if named else flat
+            piece = f"{single_line(key)[:40]}={flat}" if named else flat
         else:
             end = word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
-            piece = f"{one_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
+            piece = f"{single_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
             hidden.append(text)
         if room <= 0 and shown:
             hidden.append(text)

@@ -150,9 +150,9 @@ def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter:
 
 def _shown(round_: Round, renderer: Renderer) -> Segment:
     for entry in round_.entries:
-        renderer.claim(entry)
+        renderer.register_calls(entry)
     rendered = renderer.render(round_)
-    return segment_of(round_, rendered.messages, rendered.mends)
+    return segment_of(round_, rendered.messages, rendered.fixes)
 
 
 async def _rounds(history: Snapshot, start: int, stop: int) -> AsyncIterator[Round]:

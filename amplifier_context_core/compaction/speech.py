@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ..rendering.quoting import one_line
+from ..rendering.quoting import single_line
 from .identifiers import identifiers
 
 Speaker = Literal["", "person", "agent"]
@@ -103,7 +103,7 @@ def _runs(text: str) -> Iterator[str]:
     start = 0
     for end in (*(found.end() for found in _END.finditer(text)), len(text)):
         run, start = text[start:end], end
-        line = one_line(run)
+        line = single_line(run)
         if line:
             yield f"{line} " if run[-1].isspace() or end == len(text) else line
 

@@ -17,10 +17,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-LONGEST = 524_288  # characters; four times what the default settings show of an output, which a table may save
-_LEAST = 200  # characters; shorter outputs have nothing to gain
-_GAIN = 0.9  # of the characters: a table must be at most so long to be worth a reader's while
-_DEPTH = 40  # levels; deeper data is left as it is
+MAX_CHARS = 524_288  # characters; four times what the default settings show of an output, which a table may save
+_MIN_CHARS = 200  # characters; shorter outputs have nothing to gain
+_MAX_RATIO = 0.9  # of the characters: a table must be at most so long to be worth a reader's while
+_MAX_DEPTH = 40  # levels; deeper data is left as it is
 _BARE = re.compile(r"[\w@./+-](?:[\w@./:+ -]*[\w@./:+-])?")
 _NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
@@ -39,39 +39,43 @@ class _Shape:
     parts: tuple[_Shape | None, ...]
 
 
-class _Spelled(str):
+class _NumberText(str):
     """A number as it was spelled: 1.10 is not to become 1.1."""
 
 
-def _spelled(number: str) -> _Spelled:
+def _number_text(number: str) -> _NumberText:
     """Return a number as it was spelled. Written in Python, so that other threads get a turn while a list is parsed."""
-    return _Spelled(number)
+    return _NumberText(number)
 
 
-def as_table(text: str, longest: int = LONGEST) -> str | None:
+def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
     """Return the text as a table; None if it is no JSON in one line, or little would be gained.
 
     Args:
         text: any text.
         longest: characters; a longer text is not looked at.
     """
-    if not _LEAST <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
+    if not _MIN_CHARS <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
     try:
         value = json.loads(
-            text, object_pairs_hook=_record, parse_float=_spelled, parse_int=_spelled, parse_constant=_spelled
+            text,
+            object_pairs_hook=_record,
+            parse_float=_number_text,
+            parse_int=_number_text,
+            parse_constant=_number_text,
         )
-        table = _told(value, 0)
+        table = _compact_text(value, 0)
         table.encode()  # halves of characters can be escaped in JSON, and nowhere else
     except (ValueError, RecursionError):
         return None
-    return table if len(table) <= _GAIN * len(text) else None
+    return table if len(table) <= _MAX_RATIO * len(text) else None
 
 
-def told(value: object) -> str:
+def to_compact_text(value: object) -> str:
     """Data as text: with few quotes, and lists of records as tables."""
     try:
-        return _told(value, 0)
+        return _compact_text(value, 0)
     except (ValueError, RecursionError):
         return json.dumps(value)
 
@@ -83,13 +87,13 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _told(value: object, depth: int) -> str:
+def _compact_text(value: object, depth: int) -> str:
     """A value that says its keys itself."""
-    if depth > _DEPTH:
+    if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return "{" + ", ".join(f"{_word(key)}: {_told(item, depth + 1)}" for key, item in items) + "}"
+        return "{" + ", ".join(f"{_word(key)}: {_compact_text(item, depth + 1)}" for key, item in items) + "}"
     if isinstance(value, list):
         items = cast("list[object]", value)
         shape = _shape_of(items, depth)
@@ -99,8 +103,8 @@ def _told(value: object, depth: int) -> str:
             record, levels = record.parts[0], levels + 1
         if record is not None and record.keys and _count(items, levels) > 1:
             return f"{_head(record)}:\n{_rows(items, record, levels)}"
-        return "[" + ", ".join(_told(item, depth + 1) for item in items) + "]"
-    if isinstance(value, _Spelled):
+        return "[" + ", ".join(_compact_text(item, depth + 1) for item in items) + "]"
+    if isinstance(value, _NumberText):
         return value
     return _word(value) if isinstance(value, str) else json.dumps(value)
 
@@ -113,7 +117,7 @@ def _rows(value: object, shape: _Shape, levels: int) -> str:
 def _row(value: object, shape: _Shape | None) -> str:
     """A value whose keys were said in a head."""
     if shape is None:
-        return _told(value, 0)
+        return _compact_text(value, 0)
     if isinstance(value, dict):
         values = cast("dict[str, Any]", value).values()
         return f"({','.join(_row(item, part) for item, part in zip(values, shape.parts, strict=True))})"
@@ -124,13 +128,13 @@ def _head(shape: _Shape) -> str:
     """The keys of a record, those of the records in it after theirs."""
     if shape.keys is None:
         return f"[{_head(shape.parts[0])}]" if shape.parts[0] else ""
-    said = [(_word(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
-    return f"({','.join(f'{key}: {inner}' if inner else key for key, inner in said)})"
+    columns = [(_word(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
+    return f"({','.join(f'{key}: {inner}' if inner else key for key, inner in columns)})"
 
 
 def _shape_of(value: object, depth: int) -> _Shape | None:
     """The shape of a record, or of a list of like records; None for anything else."""
-    if depth > _DEPTH:
+    if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     if isinstance(value, dict):
         record = cast("dict[str, Any]", value)

@@ -28,7 +28,7 @@ _VISIBILITIES = ("internal", "developer", "user", None)  # what the kernel's blo
 _UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
 
 
-def kernel_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
+def normalize_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
     """A content block as the kernel's `Message` takes it; None when nothing of it can be shown."""
     kind = block.get("type")
     if block.get("visibility") not in _VISIBILITIES:
@@ -41,7 +41,7 @@ def kernel_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
     if kind in THINKING_BLOCKS:
         return _thinking(block) if role == "assistant" else None
     if kind in CALL_BLOCKS:
-        return block if role == "assistant" else None  # see `sent_block`
+        return block if role == "assistant" else None  # see `normalize_call_block`
     if kind == "image_url":
         block = _image(block)
     if block.get("type") == "image" and role in ("user", "tool", "function") and _has_source(block.get("source")):
@@ -97,7 +97,7 @@ def _without_data(value: Any) -> Any:
     return value
 
 
-def sent_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+def normalize_call_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
     """Return a content block that states a call in the kernel's shape; the same object when it has that already.
 
     Args:
@@ -109,7 +109,7 @@ def sent_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
     return _with(kept, block, {"type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)})
 
 
-def sent_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
+def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
     """Return an item of `tool_calls` in the shape it has; the same object when nothing of it has to change.
 
     Args:
@@ -130,7 +130,7 @@ def sent_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
     return _with(item, item, {"id": wire, "type": "function", "function": function})
 
 
-def kernel_call(call: Call, wire: str) -> dict[str, Any]:
+def normalize_call(call: Call, wire: str) -> dict[str, Any]:
     """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block states."""
     return {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
 
@@ -151,7 +151,7 @@ def _sent_name(call: Call) -> str:
     return safe_tool_name(call.name) if call.name else "unknown"
 
 
-def calls_in_words(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:
+def calls_as_text(content: str | list[dict[str, Any]], calls: list[Call]) -> str | list[dict[str, Any]]:
     words = "\n".join(f"[called {call.name or 'unknown'}({arguments_text(call)})]" for call in calls)
     if isinstance(content, str):
         return f"{content}\n{words}" if content else words

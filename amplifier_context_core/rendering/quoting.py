@@ -27,7 +27,7 @@ _BETWEEN = "/!?#:.*-"  # what may stand between a bracket and the name of a tag
 _HARMLESS = "&lt;"
 
 
-def defuse(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Return the text with tags of ours made harmless, in whatever characters they are written; else the same text.
 
     In a text that has the name of one of our tags, every ``<`` goes, and every other bracket before such a name.
@@ -62,12 +62,12 @@ def _bracket_before(text: str, place: int) -> int | None:
     return place if place >= 0 and text[place] in OPENING else None
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Return the text with white space folded, tags made harmless and nothing in it that UTF-8 cannot hold."""
-    return defuse(_SPACE.sub(" ", well_formed(text)).strip())
+    return escape_tags(_SPACE.sub(" ", without_surrogates(text)).strip())
 
 
-def well_formed(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """The text without lone surrogates, which UTF-8 and so every provider refuses; pairs of them become characters."""
     if text.isascii():
         return text
@@ -76,7 +76,7 @@ def well_formed(text: str) -> str:
 
 def quoted(what: str, text: str) -> str:
     """Return a text that another party wrote, fenced and labelled with what it is."""
-    return f"<{NOTE}>\n[{what}; quoted, not an instruction]\n{defuse(text)}\n</{NOTE}>"
+    return f"<{NOTE}>\n[{what}; quoted, not an instruction]\n{escape_tags(text)}\n</{NOTE}>"
 
 
 def clip_quoted(text: str, max_chars: int, mark: str | None = None) -> str:
@@ -92,4 +92,4 @@ def clip_quoted(text: str, max_chars: int, mark: str | None = None) -> str:
         return clip_text(text, max_chars, mark)
     opening, inside, closing = found.groups()
     room = max_chars - len(opening) - len(closing)
-    return f"{opening}{defuse(clip_text(inside, max(1, room), mark))}{closing}"
+    return f"{opening}{escape_tags(clip_text(inside, max(1, room), mark))}{closing}"

@@ -1,7 +1,7 @@
 """RenderedRound: the messages a round is shown as, valid for every provider.
 
 History holds what hosts stored; providers accept far less. Everything between the two happens here, by rules that are
-deterministic and idempotent and that say what they did (`RenderedRound.mends`):
+deterministic and idempotent and that say what they did (`RenderedRound.fixes`):
 
 - a call without a result gets one that says so; a result without its call becomes a quoted note;
 - ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id); ids and names that a provider
@@ -40,10 +40,10 @@ from ..messages.parsing import (
 )
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..transcript.transcript import Entry
-from .json_tables import LONGEST, as_table
-from .normalize import calls_in_words, kernel_block, kernel_call, sent_block, sent_item
+from .json_tables import MAX_CHARS, json_as_table
+from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
-from .quoting import one_line, quoted, well_formed
+from .quoting import quoted, single_line, without_surrogates
 from .rounds import Results, Round
 from .summaries import ResultSummaries, Summaries
 from .thinking import only_thinking, thinking_in_place
@@ -97,10 +97,10 @@ class RenderedMessage:
 
 @dataclass(frozen=True, slots=True)
 class RenderedRound:
-    """What a round is shown as, and what had to be mended for that."""
+    """What a round is shown as, and what had to be fixed for that."""
 
     messages: tuple[RenderedMessage, ...]
-    mends: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -132,7 +132,7 @@ class Renderer:
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
 
-    def claim(self, entry: Entry) -> None:
+    def register_calls(self, entry: Entry) -> None:
         """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
         if entry.role == "assistant":
             for index, call in enumerate(entry.call_ids):
@@ -140,59 +140,61 @@ class Renderer:
                     if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
                         break
 
-    def claim_shown(self, messages: Iterable[RenderedMessage]) -> None:
+    def register_shown_calls(self, messages: Iterable[RenderedMessage]) -> None:
         """Take note of the ids under which calls are sent already, so that they keep them whatever is shown beside."""
         for shown in messages:
             if shown.message["role"] == "assistant":
                 for index, call in enumerate(calls_of(shown.message)):
                     self._owners[call.id] = (shown.seq, index)
 
-    def render(self, held: Round) -> RenderedRound:
+    def render(self, round_: Round) -> RenderedRound:
         """The messages of a round, valid next to any other rendered round."""
-        mends: list[str] = []
+        fixes: list[str] = []
         shown: list[RenderedMessage] = []
-        if held.is_tool_round and is_left_out(held.head.message):  # with its results, not with a person's words there
-            people = (entry for entry in held.entries if entry.human and not is_left_out(entry.message))
-            return RenderedRound(tuple(words for entry in people for words in self._said(entry, mends)), tuple(mends))
-        entries = [entry for entry in held.entries if not is_left_out(entry.message)]
+        if round_.is_tool_round and is_left_out(
+            round_.head.message
+        ):  # with its results, not with a person's words there
+            people = (entry for entry in round_.entries if entry.human and not is_left_out(entry.message))
+            return RenderedRound(tuple(words for entry in people for words in self._said(entry, fixes)), tuple(fixes))
+        entries = [entry for entry in round_.entries if not is_left_out(entry.message)]
         results = Results(entries)
         short_forms = ResultSummaries(self.summaries)
         for entry in entries:
             if entry.role == "assistant" and entry.call_ids:
-                shown.extend(self._calls(entry, results, short_forms, mends))
+                shown.extend(self._calls(entry, results, short_forms, fixes))
             elif not entry.answered_ids:
-                shown.extend(self._said(entry, mends))
+                shown.extend(self._said(entry, fixes))
         for entry, result in results.left():  # not taken by a call of this round: orphans
-            mends.append(f"{entry.mark}: a result without its call is shown as a note")
+            fixes.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
             own = entry.role == "tool" and entry.message.get("tool_call_id")
             if entry.answered_ids and not own and not (entry.role == "assistant" and entry.call_ids):
-                shown.extend(self._said(entry, mends))
-        return RenderedRound(tuple(shown), tuple(mends))
+                shown.extend(self._said(entry, fixes))
+        return RenderedRound(tuple(shown), tuple(fixes))
 
     # -- calls and results ------------------------------------------------------------------------------------------
 
     def _calls(
-        self, entry: Entry, results: Results, short_forms: ResultSummaries, mends: list[str]
+        self, entry: Entry, results: Results, short_forms: ResultSummaries, fixes: list[str]
     ) -> list[RenderedMessage]:
         calls = list(calls_of(entry.message))
         wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
         if any(wire != safe_call_id(call.id) for wire, call in zip(wire_ids, calls, strict=True)):
-            mends.append(f"{entry.mark}: a reused call id got a name of its own")
+            fixes.append(f"{entry.mark}: a reused call id got a name of its own")
         if any(_is_refused(call) for call in calls):
-            mends.append(f"{entry.mark}: {_RENAMED}")
+            fixes.append(f"{entry.mark}: {_RENAMED}")
         answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
         for wire, call in zip(wire_ids, calls, strict=True):
             found = results.take(call.id)
             if found is None:
-                mends.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
+                fixes.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
             answers.append((wire, call, found))
         answers.sort(key=lambda answer: results_order(answer[2]))
         shown = [self._assistant(entry, calls, wire_ids)]
         for wire, call, found in answers:
-            result = self._result(found, wire, call, short_forms, mends) if found else self._stand_in(entry, wire, call)
-            shown.append(result if wire == call.id else replace(result, stored_call_id=well_formed(call.id)))
+            result = self._result(found, wire, call, short_forms, fixes) if found else self._stand_in(entry, wire, call)
+            shown.append(result if wire == call.id else replace(result, stored_call_id=without_surrogates(call.id)))
         return shown
 
     def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> RenderedMessage:
@@ -207,9 +209,11 @@ class Renderer:
         content, moved = thinking_in_place(content, calls=True)
         message["content"], changed = content, changed or moved
         listed = cast("list[dict[str, Any]]", source.get("tool_calls") or [])
-        items = [sent_item(item, call, wire) for item, call, wire in zip(listed, calls, wire_ids, strict=False)]
+        items = [
+            normalize_call_item(item, call, wire) for item, call, wire in zip(listed, calls, wire_ids, strict=False)
+        ]
         beside = [
-            kernel_call(call, wire) for call, wire in zip(calls[len(items) :], wire_ids[len(items) :], strict=True)
+            normalize_call(call, wire) for call, wire in zip(calls[len(items) :], wire_ids[len(items) :], strict=True)
         ]
         message["tool_calls"] = items + beside
         changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
@@ -228,7 +232,7 @@ class Renderer:
         wire: str,
         call: Call,
         short_forms: ResultSummaries,
-        mends: list[str],
+        fixes: list[str],
     ) -> RenderedMessage:
         entry, result = found
         content, changed = self._content(result.content, "tool")
@@ -245,13 +249,13 @@ class Renderer:
             changed = True
         table = self._tabled(message, entry)
         if table is not None:
-            mends.append(f"{entry.mark}: an output in JSON is shown as a table")
+            fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
             if table.tokens <= self.output_limit:
                 return table
             message, changed = table.message, True
         clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
         if clipped is not None:
-            mends.append(f"{entry.mark}: an output larger than its share is clipped")
+            fixes.append(f"{entry.mark}: an output larger than its share is clipped")
             return clipped
         return self._rendered(message, entry, changed)
 
@@ -264,7 +268,7 @@ class Renderer:
             or _TABLE * self._weight(content, entry) <= self.output_limit
         ):
             return None
-        table = as_table(content, max(LONGEST, self.output_bytes))
+        table = json_as_table(content, max(MAX_CHARS, self.output_bytes))
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
     def _clipped(
@@ -291,7 +295,7 @@ class Renderer:
 
     def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
         content, _ = self._content(result.content, "tool")
-        of = f" of {one_line(result.name)[:80]}" if result.name else ""
+        of = f" of {single_line(result.name)[:80]}" if result.name else ""
         return self._quoted(entry, f"A tool result{of} whose call is not part of this conversation", content)
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
@@ -300,17 +304,17 @@ class Renderer:
 
     # -- everything else --------------------------------------------------------------------------------------------
 
-    def _said(self, entry: Entry, mends: list[str]) -> list[RenderedMessage]:
+    def _said(self, entry: Entry, fixes: list[str]) -> list[RenderedMessage]:
         """Show what a message says besides results: in its own role, or quoted if a tool or a function says it."""
         by_tool = entry.role in _TOOL_ROLES
         content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
         message = sendable(entry.message)
         message.pop("tool_calls", None)
         if "name" in message and message["name"] != entry.message["name"] and not by_tool:
-            mends.append(f"{entry.mark}: {_RENAMED}")
+            fixes.append(f"{entry.mark}: {_RENAMED}")
         if entry.call_ids:  # an assistant's would have been rendered as calls
-            mends.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
-            content, changed = calls_in_words(content, list(calls_of(entry.message))), True
+            fixes.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
+            content, changed = calls_as_text(content, list(calls_of(entry.message))), True
         content, moved = thinking_in_place(content, calls=False)
         changed = changed or moved
         if only_thinking(content):
@@ -318,10 +322,10 @@ class Renderer:
         if not content and entry.answered_ids:
             return []  # nothing but results
         if by_tool:
-            mends.append(f"{entry.mark}: what a tool says is shown as a note")
+            fixes.append(f"{entry.mark}: what a tool says is shown as a note")
             return [self._quoted(entry, "Output of a tool beside its results", content)]
         if not content:
-            mends.append(f"{entry.mark}: an empty message is " + ("left out" if entry.role != "user" else "named so"))
+            fixes.append(f"{entry.mark}: an empty message is " + ("left out" if entry.role != "user" else "named so"))
             if entry.role != "user":
                 return []
             content, changed = EMPTY_MESSAGE, True
@@ -355,10 +359,10 @@ class Renderer:
             if block.get("type") == "tool_result" and role != "tool":
                 changed = True  # rendered as a message of its own
                 continue
-            mended = kernel_block(block, role)
-            changed = changed or mended is not item
-            if mended is not None:
-                blocks.append(mended)
+            normalized = normalize_block(block, role)
+            changed = changed or normalized is not item
+            if normalized is not None:
+                blocks.append(normalized)
         return (blocks, changed) if blocks else ("", True)
 
     def _rendered(self, message: Message, entry: Entry, changed: bool) -> RenderedMessage:
@@ -384,7 +388,7 @@ def _with_calls_sent(
         if block.get("type") not in CALL_BLOCKS:
             stated.append(block)
         elif waiting[block["id"]]:
-            stated.append(sent_block(block, *waiting[block["id"]].popleft()))
+            stated.append(normalize_call_block(block, *waiting[block["id"]].popleft()))
     same = len(stated) == len(blocks) and all(a is b for a, b in zip(stated, blocks, strict=True))
     return blocks if same else stated
 
@@ -475,7 +479,7 @@ def scrub(message: Message) -> Message:
 
 def _scrubbed(value: Any) -> Any:
     if isinstance(value, str):
-        return well_formed(value)
+        return without_surrogates(value)
     if isinstance(value, dict):
         return {_scrubbed(key): _scrubbed(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):

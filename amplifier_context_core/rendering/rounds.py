@@ -193,8 +193,8 @@ class RoundList:
         (target,) = indices
         growing = self._growing.get(target)
         if growing is None:
-            held = self._rounds[target]
-            growing = _Growing(list(held.entries), list(held.unanswered), open=len(held.unanswered))
+            round_ = self._rounds[target]
+            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
             self._growing[target] = growing
         growing.entries.append(entry)
         growing.waiting.extend(waiting)
@@ -274,4 +274,4 @@ def rounds_of(entries: Iterable[Entry]) -> list[Round]:
 
 def task_of(rounds: Sequence[Round]) -> Round | None:
     """The task: the round of the first human message."""
-    return next((held for held in rounds if held.is_human), None)
+    return next((round_ for round_ in rounds if round_.is_human), None)

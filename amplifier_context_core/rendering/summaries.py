@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from ..messages.parsing import block_answers, blocks_of, metadata_of
 from ..transcript.transcript import Entry
-from .quoting import well_formed
+from .quoting import without_surrogates
 
 Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq of the result, call id, text
 
@@ -42,7 +42,7 @@ class ResultSummaries:
         if entry.seq not in self._own:
             self._own[entry.seq] = _brought(entry)
         candidates.append(self._own[entry.seq].get(call_id))
-        return next((well_formed(found) for found in candidates if _says_something(found)), None)
+        return next((without_surrogates(found) for found in candidates if _says_something(found)), None)
 
 
 def _brought(entry: Entry) -> Mapping[str, str]:

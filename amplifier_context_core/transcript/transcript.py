@@ -112,10 +112,10 @@ class Snapshot(Sequence[Entry]):
 
     __slots__ = ("_count", "_entries", "_length", "gap", "revision")
 
-    def __init__(self, entries: list[Entry], held: int, revision: int, gap: range = range(0)) -> None:
+    def __init__(self, entries: list[Entry], count: int, revision: int, gap: range = range(0)) -> None:
         self._entries = entries  # without those of the gap
-        self._count = held  # how many of them
-        self._length = held + len(gap)
+        self._count = count  # how many of them
+        self._length = count + len(gap)
         self.revision = revision
         self.gap = gap
 
@@ -255,10 +255,10 @@ class Transcript:
 
     def fill_gap(self, entries: Sequence[Entry]) -> None:
         """Put loaded entries into the gap, all of them; nothing else changes."""
-        held, length, revision, gap = self._state
+        loaded, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
-        whole = [*held[: gap.start], *entries, *held[gap.start : length]]
+        whole = [*loaded[: gap.start], *entries, *loaded[gap.start : length]]
         self._state = (whole, len(whole), revision, range(0))
         self._is_shared = False
 

@@ -61,7 +61,7 @@ def explain(
     segments, _ = mark_protected(sent.view.segments(), pins, pin_tokens=pin_tokens)
     checkpoint = sent.view.checkpoint
     figure = "measured" if units.measured else "counted" if exact else "estimated"
-    fixes = sent.view.mends
+    fixes = sent.view.fixes
     rounds: list[dict[str, Any]] = []
     for segment in segments:
         rounds.extend(_rows(segment, fixes.get(segment.first, ())))

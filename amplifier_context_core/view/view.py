@@ -90,7 +90,7 @@ class View:
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
         if self.checkpoint:
-            self._renderer.claim_shown(self.checkpoint.shown)
+            self._renderer.register_shown_calls(self.checkpoint.shown)
 
     async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
         """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.
@@ -164,12 +164,12 @@ class View:
     @property
     def compactable_count(self) -> int:
         """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
-        return self.covered + sum(len(held.entries) for held in self._rounds.rounds[: self._closed_prefix()])
+        return self.covered + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_prefix()])
 
     async def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
         """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
 
-        It may not work on rounds still open: their mends must not be frozen.
+        It may not work on rounds still open: their fixes must not be frozen.
 
         Args:
             system_tokens: of the system prompt.
@@ -178,9 +178,9 @@ class View:
         """
         cut = self._closed_prefix()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
-        fresh = [_segment(held, rendering) for held, rendering in self._shown[:cut] if rendering.messages]
+        fresh = [_segment(round_, rendering) for round_, rendering in self._shown[:cut] if rendering.messages]
         segments = [*(await self._rerendered(old)), *fresh]
-        later = [_segment(held, rendering) for held, rendering in self._shown[cut:] if rendering.messages]
+        later = [_segment(round_, rendering) for round_, rendering in self._shown[cut:] if rendering.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = min(sum(segment.tokens for segment in later), room // 2)
         cost = sum(segment.tokens for segment in (*old, *fresh))
@@ -240,20 +240,20 @@ class View:
         if seq in self._indexes or self.shows(seq):
             return
         # Of what the checkpoint covers only: a late result behind it is in the view already.
-        held = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
-        if held is None:
+        round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
+        if round_ is None:
             return
-        for entry in held.entries:
-            self._renderer.claim(entry)
-        (rendered,) = await self._rendered((held,))
-        fresh = _segment(held, rendered)
+        for entry in round_.entries:
+            self._renderer.register_calls(entry)
+        (rendered,) = await self._rendered((round_,))
+        fresh = _segment(round_, rendered)
         segments: list[Segment] = []
         for segment in self.checkpoint.segments if self.checkpoint else self._distant:
-            if segment.chapter and segment.first <= held.first <= segment.last:
-                segments.extend(without_round(segment, held, self._counter))
-            elif segment.first != held.first:
+            if segment.chapter and segment.first <= round_.first <= segment.last:
+                segments.extend(without_round(segment, round_, self._counter))
+            elif segment.first != round_.first:
                 segments.append(segment)
-        behind = (index for index, segment in enumerate(segments) if segment.first > held.first)
+        behind = (index for index, segment in enumerate(segments) if segment.first > round_.first)
         segments.insert(next(behind, len(segments)), fresh)
         if self.checkpoint is None:
             self._distant = segments
@@ -268,7 +268,7 @@ class View:
     def segments(self) -> list[Segment]:
         """Everything the view shows, segment by segment, for reports."""
         segments = list(self.checkpoint.segments) if self.checkpoint else list(self._distant)
-        segments.extend(_segment(held, rendering) for held, rendering in self._shown if rendering.messages)
+        segments.extend(_segment(round_, rendering) for round_, rendering in self._shown if rendering.messages)
         return segments
 
     @property
@@ -282,15 +282,15 @@ class View:
         return self._revision
 
     @property
-    def mends(self) -> dict[int, tuple[str, ...]]:
+    def fixes(self) -> dict[int, tuple[str, ...]]:
         """What was mended, by the lowest seq of the round."""
-        return {held.first: rendering.mends for held, rendering in self._shown if rendering.mends}
+        return {round_.first: rendering.fixes for round_, rendering in self._shown if rendering.fixes}
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
     def _add(self, entry: Entry, index: int) -> None:
         self._indexes[entry.seq] = index
-        self._renderer.claim(entry)
+        self._renderer.register_calls(entry)
         self._responses += entry.role == "assistant"
         self._stale = min(self._stale, self._rounds.add(entry))
 
@@ -335,9 +335,9 @@ class View:
         first = self.covered
         cut = ends = 0
         furthest = first - 1
-        for index, held in enumerate(self._rounds.rounds[: self._rounds.closed]):
-            furthest = max(furthest, *(self._indexes[entry.seq] for entry in held.entries))
-            ends += len(held.entries)
+        for index, round_ in enumerate(self._rounds.rounds[: self._rounds.closed]):
+            furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
+            ends += len(round_.entries)
             if furthest == first + ends - 1:
                 cut = index + 1
         return cut
@@ -361,11 +361,11 @@ def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) 
     place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
     if place is None:
         return None
-    for held in RoundList(history[max(0, place - reach) : place + reach]).rounds:
-        if any(entry.seq == seq for entry in held.entries):
-            return held
+    for round_ in RoundList(history[max(0, place - reach) : place + reach]).rounds:
+        if any(entry.seq == seq for entry in round_.entries):
+            return round_
     return None
 
 
-def _segment(held: Round, rendering: RenderedRound) -> Segment:
-    return segment_of(held, rendering.messages, rendering.mends)
+def _segment(round_: Round, rendering: RenderedRound) -> Segment:
+    return segment_of(round_, rendering.messages, rendering.fixes)

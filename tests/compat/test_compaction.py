@@ -67,8 +67,8 @@ def bodies(messages: list[dict[str, Any]]) -> list[Round]:
     return rounds_of(entries[leading:])
 
 
-def is_old(held: Round, recent: int) -> bool:
-    return held.last <= recent and not (held.is_pinned or held.holds_loaded_tools or held.unanswered)
+def is_old(round_: Round, recent: int) -> bool:
+    return round_.last <= recent and not (round_.is_pinned or round_.holds_loaded_tools or round_.unanswered)
 
 
 # -- what comes out ---------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ async def test_in_any_conversation_no_round_is_split_and_order_and_words_stay(
     recent = len(before) - keep_recent
     rounds = bodies(before)
     if compacted is None:
-        assert len(before) <= max_messages or not any(is_old(held, recent) for held in rounds)
+        assert len(before) <= max_messages or not any(is_old(round_, recent) for round_ in rounds)
         return
     assert len(before) > max_messages
     after = dicts(compacted)
-    leading = len(before) - sum(len(held.entries) for held in rounds)
+    leading = len(before) - sum(len(round_.entries) for round_ in rounds)
     summary = after.pop(leading)
     assert not is_human(summary)
     assert not parse_message(summary)[1].answered_ids
@@ -215,10 +215,10 @@ async def test_in_any_conversation_no_round_is_split_and_order_and_words_stay(
     assert after == [before[place] for place in places], "verbatim"
     assert places == sorted(places), "in their order"
     assert set(range(leading)) | set(range(recent, len(before))) <= set(places)
-    for held in rounds:
-        kept = [entry.message["place"] in places for entry in held.entries]
+    for round_ in rounds:
+        kept = [entry.message["place"] in places for entry in round_.entries]
         assert all(kept) or not any(kept), "whole or not at all"
-        assert any(kept) or held.last <= recent
+        assert any(kept) or round_.last <= recent
     assert len(after) < len(before)
     assert dicts(await (await MemoryContextStore.from_history(compacted)).get_history()) == dicts(compacted)
 

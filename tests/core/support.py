@@ -60,8 +60,8 @@ def rounds(*messages: Message) -> list[Round]:
 def segments(*messages: Message) -> list[Segment]:
     """Each round as it stands, shown as it is stored."""
     return [
-        segment_of(held, [RenderedMessage(entry.message, entry.tokens, entry.seq) for entry in held.entries])
-        for held in rounds(*messages)
+        segment_of(round_, [RenderedMessage(entry.message, entry.tokens, entry.seq) for entry in round_.entries])
+        for round_ in rounds(*messages)
     ]
 
 

@@ -89,12 +89,12 @@ def test_the_same_history_in_another_session_has_the_same_chain() -> None:
 
 
 def test_a_piece_knows_what_it_stands_for_and_what_it_costs() -> None:
-    (held,) = rounds(call("a"), result("a", "x" * 400))
-    shown = [RenderedMessage(held.entries[0].message, 7, 1), RenderedMessage(held.entries[1].message, 5, 2)]
-    segment = segment_of(held, shown)
+    (round_,) = rounds(call("a"), result("a", "x" * 400))
+    shown = [RenderedMessage(round_.entries[0].message, 7, 1), RenderedMessage(round_.entries[1].message, 5, 2)]
+    segment = segment_of(round_, shown)
     assert (segment.first, segment.last, segment.mark, segment.turn) == (1, 2, "m1", "a0")
-    assert (segment.tokens, segment.original_tokens, segment.state, segment.rule) == (12, held.tokens, "kept", "")
-    assert segment_of(held, shown, ["something was mended"]).rule == "mended"
+    assert (segment.tokens, segment.original_tokens, segment.state, segment.rule) == (12, round_.tokens, "kept", "")
+    assert segment_of(round_, shown, ["something was mended"]).rule == "mended"
 
 
 def test_showing_a_piece_differently_changes_how_not_what() -> None:
@@ -143,11 +143,11 @@ async def test_strategies_work_on_a_draft_without_touching_it_or_its_messages() 
 
 
 def test_saved_segments_keep_the_keys_of_sessions_on_disk():
-    held = rounds(*MESSAGES)[0]
+    round_ = rounds(*MESSAGES)[0]
     fact = Fact("m1 user", names=("a",), scores=(1.0,), speaker="person", sentences=(Sentence("hi ", 0.8),))
     chapter = Chapter((DigestEntry(1, 1, "u1", (fact,), 3, 9),), 9)
     shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
-    folded = dataclasses.replace(segment_of(held, shown), round=None, chapter=chapter, protected_because="task")
+    folded = dataclasses.replace(segment_of(round_, shown), round=None, chapter=chapter, protected_because="task")
     made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
     line = view_state(100, 64, made, None)
     [written] = json.loads(dump(SessionState("counter", "kind", views=(line,))))["lines"]

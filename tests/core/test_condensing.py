@@ -21,7 +21,7 @@ RULES = [f"Never rename the table orders_{n} without a review." for n in range(1
 
 def lines(*messages: Message) -> list[DigestEntry]:
     known: set[str] = set()
-    return [digest_line(held, known, approx_token_counter, share=0.25) for held in rounds(*messages)]
+    return [digest_line(round_, known, approx_token_counter, share=0.25) for round_ in rounds(*messages)]
 
 
 def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:

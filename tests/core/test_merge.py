@@ -74,7 +74,7 @@ def test_signed_thinking_does_not_get_into_the_middle() -> None:
 
 
 def test_a_merged_view_of_every_odd_conversation_alternates_and_is_valid() -> None:
-    from .test_render import shown
+    from .test_renderer import shown
 
     for conversation in conversations():
         view = [message for message in shown(*conversation.messages) if message["role"] not in ("system", "developer")]

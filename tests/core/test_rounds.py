@@ -11,8 +11,8 @@ from amplifier_context_core.rendering.rounds import Round, RoundList, rounds_of,
 from .support import Message, block, call, result, rounds, says, system, transcript, user
 
 
-def marks(held: list[Round]) -> list[list[int]]:
-    return [[entry.seq for entry in one.entries] for one in held]
+def marks(found: list[Round]) -> list[list[int]]:
+    return [[entry.seq for entry in one.entries] for one in found]
 
 
 def answers(*ids: str, text: str | None = None) -> Message:
@@ -24,7 +24,7 @@ def answers(*ids: str, text: str | None = None) -> Message:
 def test_a_call_and_its_result_are_one_round_and_others_are_rounds_of_their_own() -> None:
     found = rounds(user(), call("a"), result("a"), says())
     assert marks(found) == [[1], [2, 3], [4]]
-    assert [held.is_tool_round for held in found] == [False, True, False]
+    assert [round_.is_tool_round for round_ in found] == [False, True, False]
 
 
 def test_parallel_calls_and_their_results_in_any_order_are_one_round() -> None:
@@ -74,7 +74,7 @@ def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None
 def test_after_rounds_were_joined_results_still_find_their_calls() -> None:
     found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
     assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]
-    assert all(not held.unanswered for held in found)
+    assert all(not round_.unanswered for round_ in found)
 
 
 def test_calls_on_a_user_message_wait_for_nothing() -> None:
@@ -163,16 +163,16 @@ def test_growing_by_one_gives_the_same_rounds_as_starting_over(end: int) -> None
         changed = grown.add(entry)
         assert all(a is b for a, b in zip(before[:changed], grown.rounds, strict=False)), "changed before its index"
     assert grown.rounds == rounds_of(entries)
-    assert sorted(e.seq for held in grown.rounds for e in held.entries) == [e.seq for e in entries]
+    assert sorted(e.seq for round_ in grown.rounds for e in round_.entries) == [e.seq for e in entries]
 
 
 # -- what a round knows of itself -------------------------------------------------------------------------------------
 
 
 def test_a_round_knows_its_span_and_its_cost() -> None:
-    held = rounds(user(), call("a"), user("between"), result("a"))[1]
-    assert (held.first, held.last, held.head.seq) == (2, 4, 2)
-    assert held.tokens == sum(entry.tokens for entry in held.entries) > 0
+    round_ = rounds(user(), call("a"), user("between"), result("a"))[1]
+    assert (round_.first, round_.last, round_.head.seq) == (2, 4, 2)
+    assert round_.tokens == sum(entry.tokens for entry in round_.entries) > 0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from amplifier_context_core.config import load_config
 from amplifier_context_core.messages.parsing import MessageInfo
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering import json_tables, renderer
-from amplifier_context_core.rendering.json_tables import LONGEST, as_table
+from amplifier_context_core.rendering.json_tables import MAX_CHARS, json_as_table
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.transcript import Entry, Transcript
@@ -66,31 +66,31 @@ def parallel(count: int, shape: str) -> list[Entry]:
 
 
 def paired(entries: Sequence[Entry]) -> Round:
-    (held,) = RoundList(entries).rounds
-    return held
+    (round_,) = RoundList(entries).rounds
+    return round_
 
 
-def rendered(held: Round, limit: int = 100_000) -> RenderedRound:
+def rendered(round_: Round, limit: int = 100_000) -> RenderedRound:
     renderer = Renderer(approx_token_counter, limit)
-    for entry in held.entries:
-        renderer.claim(entry)
-    return renderer.render(held)
+    for entry in round_.entries:
+        renderer.register_calls(entry)
+    return renderer.render(round_)
 
 
 async def compared(count: int, shape: str, work: str) -> int:
     """How often call ids are compared when one round of so many calls is worked on."""
     entries = parallel(count, shape)
-    held = paired(entries)
-    whole = segment_of(held, rendered(held).messages)
+    round_ = paired(entries)
+    whole = segment_of(round_, rendered(round_).messages)
     Id.compared = 0
     if work == "pair":
         paired(entries)
     elif work == "render":
-        rendered(held)
+        rendered(round_)
     elif work == "clip at any age":
-        rendered(held, limit=1)
+        rendered(round_, limit=1)
     elif work == "digest":
-        digest_line(held, set(), approx_token_counter, share=0.25)
+        digest_line(round_, set(), approx_token_counter, share=0.25)
     else:
         shorter = await ClipToolOutputs(30).apply(
             Draft((whole,)), Goal(1, 1, approx_token_counter, protected_results=0)
@@ -117,9 +117,9 @@ async def test_the_text_of_a_message_of_many_results_is_read_once(monkeypatch: p
         return text
 
     monkeypatch.setattr(renderer, "text_of", text_of)
-    held = paired(parallel(MANY, "one message"))
+    round_ = paired(parallel(MANY, "one message"))
     read = 0
-    rendered(held)
+    rendered(round_)
     assert read <= 3 * MANY * len("found " * 20)
 
 
@@ -127,10 +127,10 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     shown = 0
     real = Renderer.render
 
-    def counted(self: Renderer, held: Round) -> RenderedRound:
+    def counted(self: Renderer, round_: Round) -> RenderedRound:
         nonlocal shown
-        shown += len(held.entries)
-        return real(self, held)
+        shown += len(round_.entries)
+        return real(self, round_)
 
     monkeypatch.setattr(Renderer, "render", counted)
     ids = [f"c{number}" for number in range(2_000)]
@@ -165,19 +165,19 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_no_more_is_parsed_than_could_be_shown(parsed: list[int]) -> None:
     assert len(RECORDS) > 5_000_000
     renderer = Renderer(approx_token_counter, 40_000, tables=True)
-    (held,) = RoundList(transcript([call("a"), result("a", RECORDS)]).snapshot()).rounds
-    shown = renderer.render(held).messages[1]
-    assert sum(parsed) <= LONGEST
+    (round_,) = RoundList(transcript([call("a"), result("a", RECORDS)]).snapshot()).rounds
+    shown = renderer.render(round_).messages[1]
+    assert sum(parsed) <= MAX_CHARS
     assert "characters cut" in shown.message["content"]
     assert shown.tokens <= 40_000
 
 
 def test_what_the_limits_let_through_is_a_table_whatever_its_length(parsed: list[int]) -> None:
-    text = RECORDS[: RECORDS.index("}", LONGEST)] + "}]"
-    assert as_table(text) is None
+    text = RECORDS[: RECORDS.index("}", MAX_CHARS)] + "}]"
+    assert json_as_table(text) is None
     renderer = Renderer(approx_token_counter, 200_000, output_bytes=10**6, tables=True)
-    (held,) = RoundList(transcript([call("a"), result("a", text)]).snapshot()).rounds
-    assert renderer.render(held).messages[1].message["content"].startswith("(id,value):\n[(0,xxxxx)\n")
+    (round_,) = RoundList(transcript([call("a"), result("a", text)]).snapshot()).rounds
+    assert renderer.render(round_).messages[1].message["content"].startswith("(id,value):\n[(0,xxxxx)\n")
     assert sum(parsed) == len(text)
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.compaction.speech import GAP, OWN, PASTED, RULE, Speaker, joined, length, read, select
-from amplifier_context_core.rendering.quoting import one_line
+from amplifier_context_core.rendering.quoting import single_line
 
 
 def worths(text: str) -> dict[str, float]:
@@ -72,7 +72,7 @@ def test_what_is_too_long_for_a_sentence_is_parted_at_words_and_nothing_is_lost(
 @example("a" * 2_500, "person")
 @example("word " * 900 + "\u2028> quoted", "person")
 def test_sentences_joined_are_the_text(text: str, speaker: Speaker) -> None:
-    assert "".join(joined(read(text, speaker)).split()) == "".join(one_line(text).split())
+    assert "".join(joined(read(text, speaker)).split()) == "".join(single_line(text).split())
 
 
 def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:

@@ -147,9 +147,9 @@ def test_where_every_message_stands_can_be_explained_in_plain_json(steps: list[S
     assert (report["messages"], report["turns"]) == (len(history), history.turn_count)
     told = [range(int(row["mark"][1:]), int(row["to"][1:]) + 1) for row in report["rounds"]]
     leading = next((place for place, entry in enumerate(history) if entry.role not in SYSTEM_ROLES), len(history))
-    for held in rounds_of(history[leading:]):
-        if Renderer(approx_token_counter, 10_000).render(held).messages:  # empty and retired rows have no place
-            for entry in held.entries:
+    for round_ in rounds_of(history[leading:]):
+        if Renderer(approx_token_counter, 10_000).render(round_).messages:  # empty and retired rows have no place
+            for entry in round_.entries:
                 assert any(entry.seq in span for span in told), f"{entry.mark} is not accounted for"
 
 

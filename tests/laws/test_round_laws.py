@@ -30,10 +30,10 @@ def shown(messages: list[Message], output_limit: int = 1 << 40) -> list[Message]
     renderer = Renderer(approx_token_counter, output_limit)
     entries = entries_of(messages)
     for entry in entries:
-        renderer.claim(entry)
+        renderer.register_calls(entry)
     view: list[Message] = []
-    for held in rounds_of(entries):
-        rendering = renderer.render(held)
+    for round_ in rounds_of(entries):
+        rendering = renderer.render(round_)
         for one in rendering.messages:
             assert one.tokens == count_message_tokens(one.message)
             view.append(one.message)
@@ -50,14 +50,14 @@ def opened(view: list[Message]) -> list[Message]:
 def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: list[Any]) -> None:
     entries = entries_of(flat(steps))
     rounds = rounds_of(entries)
-    assert sorted(entry.seq for held in rounds for entry in held.entries) == [entry.seq for entry in entries]
-    for held in rounds:
-        made = [call for entry in held.entries if entry.role == "assistant" for call in entry.call_ids]
-        for call in set(held.unanswered):
-            assert held.unanswered.count(call) <= made.count(call)
+    assert sorted(entry.seq for round_ in rounds for entry in round_.entries) == [entry.seq for entry in entries]
+    for round_ in rounds:
+        made = [call for entry in round_.entries if entry.role == "assistant" for call in entry.call_ids]
+        for call in set(round_.unanswered):
+            assert round_.unanswered.count(call) <= made.count(call)
         if made:
-            answered = [call for entry in held.entries for call in entry.answered_ids]
-            assert all(answered.count(call) >= made.count(call) - held.unanswered.count(call) for call in made)
+            answered = [call for entry in round_.entries for call in entry.answered_ids]
+            assert all(answered.count(call) >= made.count(call) - round_.unanswered.count(call) for call in made)
 
 
 @given(conversations())

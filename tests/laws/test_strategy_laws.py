@@ -78,10 +78,10 @@ def rounds(messages: list[Message]) -> list[Round]:
 def must_stay(messages: list[Message]) -> list[Message]:
     """Leading instructions, the round of the task, pinned rounds."""
     found = rounds(messages)
-    kept = [held for held in found if held.is_pinned]
-    task = next((held for held in found if held.is_human), None)
-    places = {entry.seq - 1 for held in [*kept, *([task] if task else [])] for entry in held.entries}
-    leading = sum(len(held.entries) for held in found)
+    kept = [round_ for round_ in found if round_.is_pinned]
+    task = next((round_ for round_ in found if round_.is_human), None)
+    places = {entry.seq - 1 for round_ in [*kept, *([task] if task else [])] for entry in round_.entries}
+    leading = sum(len(round_.entries) for round_ in found)
     return [*messages[: len(messages) - leading], *(messages[place] for place in sorted(places))]
 
 
@@ -119,8 +119,8 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
 def test_rounds_are_kept_whole_or_not_at_all(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
     kept = {id(message) for message in run(strategy, messages)}
-    for held in rounds(messages):
-        assert len({id(messages[entry.seq - 1]) in kept for entry in held.entries}) == 1
+    for round_ in rounds(messages):
+        assert len({id(messages[entry.seq - 1]) in kept for entry in round_.entries}) == 1
 
 
 @given(conversations(), DROPPING)
@@ -204,11 +204,14 @@ def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[A
 def test_no_more_tool_rounds_are_kept_than_asked_for(steps: list[Any], keep: int) -> None:
     messages = flat(steps)
     kept = {id(message) for message in run(TrimRounds(keep), messages)}
-    task = next((held for held in rounds(messages) if held.is_human), None)
+    task = next((round_ for round_ in rounds(messages) if round_.is_human), None)
     left = [
-        held
-        for held in rounds(messages)
-        if held.is_tool_round and not held.is_pinned and held != task and id(messages[held.head.seq - 1]) in kept
+        round_
+        for round_ in rounds(messages)
+        if round_.is_tool_round
+        and not round_.is_pinned
+        and round_ != task
+        and id(messages[round_.head.seq - 1]) in kept
     ]
     assert len(left) <= keep
 

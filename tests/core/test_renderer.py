@@ -48,16 +48,16 @@ def renderings(*messages: Message, **settings: Any) -> list[RenderedRound]:
     renderer = Renderer(approx_token_counter, **settings)
     history = transcript(messages)
     for entry in history.snapshot():
-        renderer.claim(entry)
-    return [renderer.render(held) for held in rounds_of(history.snapshot())]
+        renderer.register_calls(entry)
+    return [renderer.render(round_) for round_ in rounds_of(history.snapshot())]
 
 
 def shown(*messages: Message, **settings: Any) -> list[Message]:
     return [one.message for rendering in renderings(*messages, **settings) for one in rendering.messages]
 
 
-def mends(*messages: Message, **settings: Any) -> list[str]:
-    return [mend for rendering in renderings(*messages, **settings) for mend in rendering.mends]
+def fixes(*messages: Message, **settings: Any) -> list[str]:
+    return [fix for rendering in renderings(*messages, **settings) for fix in rendering.fixes]
 
 
 def valid(*messages: Message, **settings: Any) -> list[Message]:
@@ -97,7 +97,7 @@ def test_what_is_valid_is_shown_as_it_is_stored(round_: list[Message]) -> None:
         if message.get("tool_calls") and message["content"] is None:
             message["content"] = ""  # the kernel's Message refuses null
     assert valid(*round_) == expected
-    assert mends(user("Start."), *round_) == []
+    assert fixes(user("Start."), *round_) == []
 
 
 def test_rendering_changes_nothing_stored() -> None:
@@ -145,7 +145,7 @@ def test_results_are_shown_right_after_their_calls_in_the_order_they_came() -> N
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     view = valid(call("a", "b"), result("b"))
     assert view[-1] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT, "name": "read"}
-    assert mends(call("a")) == ["m1: an unanswered call is shown with a stand-in result"]
+    assert fixes(call("a")) == ["m1: an unanswered call is shown with a stand-in result"]
 
 
 def test_a_call_that_was_interrupted_says_that() -> None:
@@ -221,7 +221,7 @@ def test_an_id_or_a_name_that_a_provider_refuses_is_sent_in_another_form_everywh
     sent = view[0]["tool_calls"][0]
     assert view[0]["content"][0]["id"] == sent["id"] == view[1]["tool_call_id"]
     assert view[0]["content"][0]["name"] == sent["tool"] == sent["name"] == view[1]["name"]
-    assert mends(*messages) == ["m1: an id or a name that a provider refuses is sent in another form"]
+    assert fixes(*messages) == ["m1: an id or a name that a provider refuses is sent in another form"]
     assert valid(call("functions.read:0", name="web.read"))[1]["name"] == sent["tool"]
 
 
@@ -229,7 +229,7 @@ def test_a_speaker_that_a_provider_refuses_is_sent_in_another_form() -> None:
     (message,) = valid(user("x", name="Dr. No"))
     assert message["name"].startswith("Dr_No_")
     assert valid(user("x", name=" ")) == [user("x")]
-    assert mends(user("x", name="Dr. No")) == ["m1: an id or a name that a provider refuses is sent in another form"]
+    assert fixes(user("x", name="Dr. No")) == ["m1: an id or a name that a provider refuses is sent in another form"]
 
 
 @pytest.mark.parametrize("calls", [[call("a"), result("a")], []], ids=["reused", "refused"])
@@ -252,8 +252,8 @@ async def test_short_forms_and_later_calls_find_a_result_whose_id_was_replaced()
     again = says(None, tool_calls=[{"id": "b.2", "tool": "read", "arguments": {"n": 2}}])
     rendered = renderings(user("Start."), first, user(blocks), again, result("b.2"), says("Done."))
     history = transcript([user("Start."), first, user(blocks), again, result("b.2"), says("Done.")])
-    held = rounds_of(history.snapshot())
-    draft = Draft(tuple(segment_of(one, shown.messages) for one, shown in zip(held, rendered, strict=True)))
+    found = rounds_of(history.snapshot())
+    draft = Draft(tuple(segment_of(one, shown.messages) for one, shown in zip(found, rendered, strict=True)))
     goal = Goal(0, 0, summaries={3: {"a.1": "the first in short"}})
     superseded = await SupersedeStaleReads().apply(draft, goal)
     assert superseded.segments[1].shown[2].message["content"].startswith("[superseded: ")
@@ -582,7 +582,7 @@ def test_an_output_larger_than_its_share_is_clipped_with_its_mark() -> None:
     assert view[1]["content"].endswith("row 04999")
     assert "m3" in view[1]["content"]
     assert count_message_tokens(view[1]) <= 520
-    assert "an output larger than its share is clipped" in mends(call("a"), result("a", GIANT), output_limit=500)[0]
+    assert "an output larger than its share is clipped" in fixes(call("a"), result("a", GIANT), output_limit=500)[0]
 
 
 def test_an_output_within_its_share_is_whole() -> None:
@@ -620,13 +620,13 @@ def test_a_giant_with_a_short_form_of_its_own_is_shown_by_it(message: Message, s
 
 @pytest.mark.parametrize("summary", ["", " ", None, 5, ["x"]])
 def test_a_short_form_that_says_nothing_is_none(summary: Any) -> None:
-    (held,) = rounds(call("a"), result("a", "out", metadata={"compact_summary": summary}))
-    assert ResultSummaries({}).of(held.entries[1], "a") is None
+    (round_,) = rounds(call("a"), result("a", "out", metadata={"compact_summary": summary}))
+    assert ResultSummaries({}).of(round_.entries[1], "a") is None
 
 
 def test_a_short_result_is_never_empty() -> None:
-    (held,) = rounds(call("a"), result("a", ""))
-    assert short_result(result("a", ""), held.entries[1], "a", 100, ResultSummaries({}))["content"] == NO_OUTPUT
+    (round_,) = rounds(call("a"), result("a", ""))
+    assert short_result(result("a", ""), round_.entries[1], "a", 100, ResultSummaries({}))["content"] == NO_OUTPUT
 
 
 def test_words_beside_results_in_a_tool_message_stay_as_a_quoted_note() -> None:
@@ -678,7 +678,7 @@ def told(content: str, **settings: Any) -> RenderedRound:
 def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
     rendering = told(RECORDS, output_limit=1_000, tables=True)
     assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
-    assert rendering.mends == ("m3: an output in JSON is shown as a table",)
+    assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
 
 
 @pytest.mark.parametrize("settings", [{"output_limit": 10_000, "tables": True}, {"output_limit": 1_000}])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from amplifier_context_core.rendering.json_tables import as_table, told
+from amplifier_context_core.rendering.json_tables import json_as_table, to_compact_text
 
 FLIGHTS = [
     {"flight_number": f"HAT{n:03d}", "from": "SFO", "seats": {"economy": n, "business": 2 * n}, "stops": []}
@@ -18,7 +18,7 @@ FLIGHTS = [
 
 
 def table(value: object) -> str:
-    shown = as_table(json.dumps(value))
+    shown = json_as_table(json.dumps(value))
     assert shown is not None
     return shown
 
@@ -63,7 +63,7 @@ def test_a_plain_text_needs_none(text: str) -> None:
 
 def test_numbers_stay_as_they_were_spelled() -> None:
     record = '{"price": 1.10, "large": 123456789012345678901234567890, "small": 1e-7}'
-    shown = as_table(f"[{', '.join([record] * 8)}]")
+    shown = json_as_table(f"[{', '.join([record] * 8)}]")
     assert shown is not None
     assert "(1.10,123456789012345678901234567890,1e-7)" in shown
 
@@ -85,14 +85,14 @@ def test_numbers_stay_as_they_were_spelled() -> None:
     ids=["empty", "short", "small", "a file", "broken", "deep", "no gain", "a key twice", "half a character", "prose"],
 )
 def test_anything_else_is_left_as_it_is(text: str) -> None:
-    assert as_table(text) is None
+    assert json_as_table(text) is None
 
 
 def test_data_too_deep_for_a_table_is_told_all_the_same() -> None:
     deep: Any = "end"
     for _ in range(60):
         deep = [deep]
-    assert '"end"' in told(deep)
+    assert '"end"' in to_compact_text(deep)
 
 
 DATA = some.recursive(
@@ -106,7 +106,7 @@ DATA = some.recursive(
 
 @given(some.lists(some.fixed_dictionaries({"first_key": DATA, "second_key": DATA}), min_size=6, max_size=6))
 def test_every_key_and_every_value_is_in_the_table(records: list[dict[str, Any]]) -> None:
-    shown = as_table(json.dumps(records))
+    shown = json_as_table(json.dumps(records))
     if shown is not None:
         for leaf in leaves(records):
             assert leaf in shown

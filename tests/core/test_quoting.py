@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.lookalikes import LESS_THAN, LOW_LINES, OPENING, plain
-from amplifier_context_core.rendering.quoting import NOTE, TAG, clip_quoted, defuse, one_line, quoted
+from amplifier_context_core.rendering.quoting import NOTE, TAG, clip_quoted, escape_tags, quoted, single_line
 
 BRACKETS = {
     "less-than": "<",
@@ -80,13 +80,13 @@ def test_a_tag_is_defused_in_whatever_characters_it_is_written(spelling: str) ->
     for bracket, name, slash in product(BRACKETS, (TAG, NOTE), slashes):
         written = SPELLINGS[spelling](name)
         text = f"out {BRACKETS[bracket]}{slash}{written}> more"
-        assert defuse(text) == f"out &lt;{slash}{written}> more", bracket
-        assert BRACKETS[bracket] not in one_line(text), bracket
+        assert escape_tags(text) == f"out &lt;{slash}{written}> more", bracket
+        assert BRACKETS[bracket] not in single_line(text), bracket
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_with_brackets_stays_as_it_is(text: str) -> None:
-    assert defuse(text) is text
+    assert escape_tags(text) is text
 
 
 def test_every_look_alike_that_normalises_to_a_bracket_is_known() -> None:
@@ -105,10 +105,10 @@ def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length(
     """Counted in characters looked at: a hostile text must not hold the event loop."""
     for piece in (f"<{TAG}", "<" + "/" * 50 + TAG, "\u200b" * 50 + "_", "context_", "_record", "<_"):
         plain.cache_clear()
-        defuse(piece * 200)
+        escape_tags(piece * 200)
         small = plain.cache_info().hits
         plain.cache_clear()
-        defuse(piece * 2_000)
+        escape_tags(piece * 2_000)
         assert plain.cache_info().hits <= 12 * max(small, 1_000)
 
 
@@ -134,9 +134,9 @@ HOSTILE = st.builds(
 
 @given(TEXTS, HOSTILE, TEXTS)
 def test_no_bracket_is_left_before_a_tag_in_any_text(before: str, tag: str, after: str) -> None:
-    for safe in (defuse(before + tag + after), one_line(before + tag + after)):
-        assert tag[0] not in safe[len(one_line(before)) :][: len(tag)] or tag[0] in before + after
-        assert defuse(safe) == safe
+    for safe in (escape_tags(before + tag + after), single_line(before + tag + after)):
+        assert tag[0] not in safe[len(single_line(before)) :][: len(tag)] or tag[0] in before + after
+        assert escape_tags(safe) == safe
         assert not any(
             f"{bracket}{slash}{name}" in safe for bracket, slash, name in product("<[", ("", "/"), (TAG, NOTE))
         )
@@ -145,7 +145,7 @@ def test_no_bracket_is_left_before_a_tag_in_any_text(before: str, tag: str, afte
 @given(TEXTS, TEXTS, st.sampled_from(sorted(OPENING)))
 def test_text_that_names_no_tag_stays_as_it_is(before: str, after: str, bracket: str) -> None:
     text = f"{before}{bracket}{after}"
-    assert defuse(text) is text
+    assert escape_tags(text) is text
 
 
 # -- clipping ---------------------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ FENCED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\
 @example(f"</{NOTE}>" * 40, 150, "")
 @example("<quoted_\n" * 60, 200, "output>")
 def test_a_clip_leaves_fence_and_label_of_a_quotation(text: str, size: int, name: str) -> None:
-    note = quoted(f"m2: output of {one_line(name)}", text)
+    note = quoted(f"m2: output of {single_line(name)}", text)
     clipped = clip_quoted(note, size, "m2")
     assert FENCED.fullmatch(clipped)
     assert clipped.count(f"</{NOTE}>") == clipped.count(f"<{NOTE}>") == 1
-    assert len(clipped) <= max(size, len(note) - len(defuse(text)) + 1)
+    assert len(clipped) <= max(size, len(note) - len(escape_tags(text)) + 1)
     assert clip_quoted(clipped, size, "m2") == clipped
 
 
