@@ -12,21 +12,21 @@ from typing import Any
 import click
 
 from .forget import forget
-from .keeping import copy, delete, fork, repair, verify
+from .maintenance import copy, delete, fork, repair, verify
 from .sessions import sessions, show
-from .streams import failures_told, prepare_streams
+from .streams import os_errors_reported, prepare_streams
 
 GROUP = "amplifier_context.commands"
 FROM_TESTING = ("run", "replay")  # commands of the package amplifier-context-testing
 
 
 class Commands(click.Group):
-    """A group that finds commands of other packages, and whose commands end in order whatever standard output is."""
+    """A group that finds commands of other packages and prepares the streams for all of them."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command that the arguments name."""
         prepare_streams()
-        with failures_told():
+        with os_errors_reported():
             return super().main(*args, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

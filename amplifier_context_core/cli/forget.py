@@ -1,4 +1,4 @@
-"""`amplifier-context forget`: a secret was pasted, and must be nowhere any more."""
+"""The command `forget`: erase messages everywhere, for example after a secret was pasted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .opening import carry_out, known, place, store_at, store_option
-from .words import command, counted, printable, typed
+from .formatting import command, counted, printable, shell_quoted
+from .store_options import require_session, run_command, store_at, store_location, store_option
 
 if TYPE_CHECKING:
     from ..stores import Store
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Request:
-    """What is to be forgotten.
+    """One call of the command.
 
     Attributes:
-        store: where.
-        address: of the store, as the user gave it.
-        secret: every message that holds this text; empty for none.
-        trace: keep hashes of what the messages said, by which their echoes are recognised.
-        texts: what was said in what is erased, as far as it is known.
-        failed: sessions in which something could not be done.
+        store: the store.
+        address: address of the store as the user gave it.
+        secret: text whose messages are erased; empty if messages are named by marks only.
+        trace: keep hashes of the erased messages, by which `set_messages` recognises them.
+        texts: texts of the erased messages, as far as they are known.
+        failed: ids of the sessions in which an erasure failed.
     """
 
     store: Store
@@ -45,11 +45,11 @@ class Request:
 @click.option(
     "--containing",
     is_flag=True,
-    help="Every message that holds a text, which is asked for (or piped in); without a SESSION in all of them.",
+    help="Erase every message that contains a text (prompted for, or piped in); without a SESSION in all sessions.",
 )
-@click.option("--forks", is_flag=True, help="Erase the same messages in other sessions of the store, too.")
-@click.option("--no-trace", is_flag=True, help="Keep no hash of what the messages said. See docs/forgetting.md.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--forks", is_flag=True, help="Also erase the same messages in other sessions of the store.")
+@click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/forgetting.md.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def forget(
     name: str | None,
@@ -60,21 +60,21 @@ def forget(
     yes: bool,
     address: str | None,
 ) -> None:
-    """Erase what messages say, everywhere: history, archive, search index, chapters. For a pasted secret.
+    """Erase the content of messages everywhere: history, archive, search index, chapters.
 
-    MARK names a message, such as m12. Its place in the history stays, with the text "(erased)", and a host that still
-    has the message cannot bring it back.
+    MARK names a message, such as m12. The message stays in the history with the text "(erased)". A host that still has
+    the original cannot restore it.
 
-    Forks of the session, the one it was forked from, and sessions that were handed its history hold the same messages.
-    Without --forks they are left as they are, and named with the command that erases there.
+    Forks of the session, its origin, and sessions that were started with its history contain the same messages.
+    Without --forks these are not changed, but listed with the command that erases there.
 
-    Files of the host that hold the text as well (its transcript, its log) are named.
+    Files of the host that contain the text (its transcript, its log) are listed.
     """
     from ..transcript.transcript import seq_of
 
     if name is None and (forks or not containing):
-        raise click.UsageError("name a SESSION, or pass --containing to look through all of them")
-    secret = _asked(yes) if containing else ""
+        raise click.UsageError("name a SESSION, or pass --containing to search all sessions")
+    secret = _read_secret(yes) if containing else ""
     if not marks and not secret:
         raise click.UsageError("name the messages, such as m12, or pass --containing and a text")
     try:
@@ -89,73 +89,75 @@ def forget(
             if name is None:
                 erased = await _everywhere(request, yes)
             else:
-                await known(store, name, address)
+                await require_session(store, name, address)
                 erased = await _in_session(request, name, set(marks), forks=forks, yes=yes)
             return erased and not request.failed
 
-    if not carry_out(work()):
+    if not run_command(work()):
         raise SystemExit(1)
 
 
-def _asked(yes: bool) -> str:
-    """The text to forget: typed unseen, or what is piped in, but for its last line end."""
+def _read_secret(yes: bool) -> str:
+    """Return the text to erase: typed without echo, or standard input without its last line end."""
     if sys.stdin.isatty():
         return str(click.prompt("Text", hide_input=True))
     if not yes:
-        raise click.UsageError("the text is piped in, so nothing can be asked: pass --yes")
+        raise click.UsageError("the text is piped in, so the command cannot ask for confirmation: pass --yes")
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")
 
 
 async def _in_session(request: Request, name: str, marks: set[str], *, forks: bool, yes: bool) -> bool:
-    """Forget in one session and, if asked for, in those that hold the same; True if anything is erased there."""
+    """Erase in one session and, with `forks`, in the sessions that share its messages; return True if it was found."""
     from .relatives import Relatives
 
-    marks |= await _holding(request, name)
-    beside = not marks and await _is_beside(request, name)
+    marks |= await _marks_containing(request, name)
+    in_checkpoint = not marks and await _in_checkpoint(request, name)
     relatives = Relatives(request.store, name, marks)
-    said = await relatives.read()
+    entries = await relatives.read()
     sharing = await _sharing(request, name, relatives)
-    if (marks or beside) and not yes:
-        those = ", ".join(map(typed, [name, *sharing] if forks else [name]))
-        what = f"what {', '.join(_in_order(marks))} of {those} say" if marks else f"the text from {those}"
+    if (marks or in_checkpoint) and not yes:
+        targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
+        what = f"what {', '.join(_in_order(marks))} of {targets} contain" if marks else f"the text from {targets}"
         click.confirm(f"Erase {what}?", abort=True)
-    request.texts |= _texts_of(said)
+    request.texts |= _texts_of(entries)
     erased = await _erase(request, name, marks)
     if marks - erased:
-        click.echo(f"not in {typed(name)}: {', '.join(_in_order(marks - erased))}")
+        click.echo(f"not in {shell_quoted(name)}: {', '.join(_in_order(marks - erased))}")
     for other, shared in sharing.items():
         if forks:
             await _try(request, other, shared)
         else:
             named, options = ([], ["--containing"]) if request.secret else (_in_order(shared), [])
             there = command("forget", other, *named, options=options, address=request.address)
-            click.echo(f"{typed(other)} holds the same; to erase it there: {there}")
-    origins = {entry.session_id for entry in said}
+            click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
+    origins = {entry.session_id for entry in entries}
     _name_host_files(request, {name, *origins, *(sharing if forks else ())})
-    return bool(erased) or beside
+    return bool(erased) or in_checkpoint
 
 
 async def _everywhere(request: Request, yes: bool) -> bool:
-    """Forget in all sessions of the store; True if any holds the text."""
+    """Erase in all sessions of the store; return True if a session contains the text."""
     from ..errors import ContextError
 
     found: dict[str, set[str]] = {}
     names = [info.session_id for info in await request.store.sessions()]
     for name in names:
         try:
-            marks = await _holding(request, name)
-            beside = not marks and await _is_beside(request, name)
+            marks = await _marks_containing(request, name)
+            in_checkpoint = not marks and await _in_checkpoint(request, name)
         except ContextError as problem:
             request.failed.append(name)
-            click.echo(f"{typed(name)} cannot be read: {problem}", err=True)
+            click.echo(f"{shell_quoted(name)} cannot be read: {problem}", err=True)
             continue
-        if marks or beside:
+        if marks or in_checkpoint:
             found[name] = marks
-            click.echo(f"{typed(name)}: {', '.join(_in_order(marks)) or 'what is kept beside its messages'}")
+            click.echo(f"{shell_quoted(name)}: {', '.join(_in_order(marks)) or 'its checkpoint'}")
     if not found:
-        click.echo(f"none of {counted(len(names), 'session')} in {place(request.address)} holds the text", err=True)
+        click.echo(
+            f"none of {counted(len(names), 'session')} in {store_location(request.address)} contains the text", err=True
+        )
     elif not yes:
-        click.confirm(f"Erase what these messages of {counted(len(found), 'session')} say?", abort=True)
+        click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
     for name, marks in found.items():
         await _try(request, name, marks)
     _name_host_files(request, names)
@@ -163,7 +165,7 @@ async def _everywhere(request: Request, yes: bool) -> bool:
 
 
 async def _sharing(request: Request, name: str, relatives: Relatives) -> dict[str, set[str]]:
-    """Return the marks, by session, of what other sessions hold of the messages."""
+    """Return by session the marks of the messages that other sessions share."""
     from ..errors import ContextError
 
     sharing: dict[str, set[str]] = {}
@@ -172,9 +174,9 @@ async def _sharing(request: Request, name: str, relatives: Relatives) -> dict[st
         if other == name:
             continue
         try:
-            shared = await relatives.held_by(other)
+            shared = await relatives.shared_with(other)
         except ContextError as problem:
-            click.echo(f"{typed(other)} may hold the same, and cannot be read: {problem}", err=True)
+            click.echo(f"{shell_quoted(other)} may contain the same, but cannot be read: {problem}", err=True)
             continue
         if shared:
             sharing[other] = shared
@@ -182,18 +184,18 @@ async def _sharing(request: Request, name: str, relatives: Relatives) -> dict[st
 
 
 async def _try(request: Request, name: str, marks: set[str]) -> None:
-    """Erase in one of several sessions; a failure is printed, and the others are still gone through."""
+    """Erase in one of several sessions; print a failure and continue."""
     from ..errors import ContextError
 
     try:
-        await _erase(request, name, marks | await _holding(request, name))
+        await _erase(request, name, marks | await _marks_containing(request, name))
     except (ContextError, click.ClickException) as problem:
         request.failed.append(name)
-        click.echo(f"{typed(name)}: {problem}", err=True)
+        click.echo(f"{shell_quoted(name)}: {problem}", err=True)
 
 
 async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
-    """Erase messages of a session; returns the marks of those it has."""
+    """Erase messages of a session and return the marks of the messages that it has."""
     from ..config import load_config
     from ..errors import NotErased
     from ..manager import ContextManager
@@ -201,32 +203,32 @@ async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
     manager = ContextManager(load_config({}), session_id=name, store=request.store)
     try:
         erased = await manager.forget(_in_order(marks), containing=request.secret, trace=request.trace)
-    except NotErased as problem:  # by their marks: no message holds the text any more
+    except NotErased as problem:  # by their marks: no message contains the text any more
         options = [] if request.trace else ["--no-trace"]
         again = command("forget", name, *_in_order(marks), options=options, address=request.address)
-        raise click.ClickException(f"{problem}\nTo finish it: {again}") from problem
-    left = await _holding(request, name)
+        raise click.ClickException(f"{problem}\nTo complete the erasure: {again}") from problem
+    left = await _marks_containing(request, name)
     if left:
         raise click.ClickException(
-            f"the text is still in {', '.join(_in_order(left))} of {typed(name)}: erase these by their marks"
+            f"{shell_quoted(name)} still contains the text in {', '.join(_in_order(left))}: erase these by their marks"
         )
-    click.echo(f"{typed(name)}: {counted(len(erased), 'message')} erased")
+    click.echo(f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased")
     return set(erased)
 
 
-async def _holding(request: Request, name: str) -> set[str]:
-    """Return the marks of the messages that hold the text, those in the archive included."""
+async def _marks_containing(request: Request, name: str) -> set[str]:
+    """Return the marks of the messages that contain the text, including archived ones."""
     from ..transcript.redaction import forms_of, holds
-    from .relatives import everything_in
+    from .relatives import all_entries
 
     forms = forms_of(request.secret) if request.secret else frozenset[str]()
     if not forms:
         return set()
-    return {entry.mark async for entry in everything_in(request.store, name) if holds(entry.message, forms)}
+    return {entry.mark async for entry in all_entries(request.store, name) if holds(entry.message, forms)}
 
 
-async def _is_beside(request: Request, name: str) -> bool:
-    """True if a session's checkpoint holds the text: chapters, short forms, what a summary should dwell on."""
+async def _in_checkpoint(request: Request, name: str) -> bool:
+    """True if a session's checkpoint contains the text: in chapters, short forms, or the focus of a summary."""
     from ..transcript.redaction import forms_of
 
     data = await request.store.load_checkpoint(name) or b"" if request.secret else b""
@@ -234,7 +236,7 @@ async def _is_beside(request: Request, name: str) -> bool:
 
 
 def _texts_of(entries: Iterable[Entry]) -> set[str]:
-    """Return what entries say: their text and the arguments of their calls."""
+    """Return the texts of entries and the arguments of their calls."""
     from ..messages.parsing import arguments_text, calls_of, text_of
 
     texts: set[str] = set()
@@ -246,18 +248,18 @@ def _texts_of(entries: Iterable[Entry]) -> set[str]:
 
 
 def _name_host_files(request: Request, sessions: Collection[str]) -> None:
-    """Name files of the host that hold what was erased. Their content is not printed."""
+    """List files of the host that contain the erased texts, without their content."""
     from .host_files import forms_in_files, search
 
     whole = bool(request.secret)
     found = search(sessions, forms_in_files({request.secret} if whole else request.texts, whole=whole))
-    if found.holding:
-        click.echo("These files are the host's, and hold it as well; erase it there yourself:")
-        for path in found.holding:
-            shown = typed(str(path))
+    if found.matches:
+        click.echo("These files of the host contain it as well; erase it there yourself:")
+        for path in found.matches:
+            shown = shell_quoted(str(path))
             click.echo(f"  {printable(shown.replace(request.secret, '(erased)') if request.secret else shown)}")
     if found.left_out:
-        click.echo(f"{counted(found.left_out, 'file')} of the host could not be looked through", err=True)
+        click.echo(f"{counted(found.left_out, 'file')} of the host could not be searched", err=True)
 
 
 def _in_order(marks: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Files of Amplifier's hosts that hold a text: transcripts, event logs and prompt histories of a session.
+"""Find files of Amplifier's hosts that contain a text: transcripts, event logs and prompt histories of a session.
 
-A host keeps them below ``~/.amplifier/projects``, in folders named after the session. They are not ours to change. They
-are found by reading what is there, within limits of time and number, and without following links.
+A host keeps them below ``~/.amplifier/projects``, in folders named after the session. They are only read, never
+changed. The search is limited in time and number of files, and follows no links.
 """
 
 from __future__ import annotations
@@ -13,65 +13,65 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE = 10.0  # seconds
-MOST = 10_000  # files
-SHORTEST = 6  # characters: a shorter message stands in any file
-PROBE = 200  # characters: of a longer text its beginning is looked for, for a log may cut it
-_CHUNK = 1 << 20  # bytes read at once
+TIME_LIMIT = 10.0  # seconds
+MAX_FILES = 10_000
+MIN_LENGTH = 6  # characters: a shorter message occurs in any file
+PROBE = 200  # characters: of a longer text only the beginning is searched for, because a log may truncate it
+_CHUNK = 1 << 20  # bytes of one read
 
 
 @dataclass(slots=True)
 class Search:
-    """What a search for a text found.
+    """The result of a search for a text.
 
     Attributes:
-        holding: files that hold it.
-        left_out: files that were not read to their end, for want of time or of rights.
+        matches: files that contain it.
+        left_out: number of files that were not read completely, because of the time limit or missing permissions.
     """
 
-    holding: list[Path] = field(default_factory=list[Path])
+    matches: list[Path] = field(default_factory=list[Path])
     left_out: int = 0
 
 
 def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes]:
-    """Return the bytes to look for in files: texts as they are, in JSON, and as a prompt history breaks their lines.
+    """Return the bytes to search for: each text unchanged, in JSON, and with line breaks as a prompt history has them.
 
     Args:
-        texts: what to look for.
-        whole: look for each as it is, however short or long.
+        texts: the texts to search for.
+        whole: search for each text unchanged, whatever its length.
     """
     from ..transcript.redaction import forms_of
 
     found: set[str] = set()
     for text in texts:
         text = text if whole else text.strip()[:PROBE].strip()
-        if text and (whole or len(text) >= SHORTEST):
+        if text and (whole or len(text) >= MIN_LENGTH):
             found |= {*forms_of(text), text.replace("\n", "\n+")}
     return [form.encode("utf-8", "surrogatepass") for form in found]
 
 
 def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
-    """Look through the files of hosts for any of these bytes.
+    """Search the files of hosts for any of `forms`.
 
     Args:
-        sessions: ids of the sessions whose files are read, and those of the projects they are in.
-        forms: what to look for.
+        sessions: ids of the sessions; their files and the files of their projects are read.
+        forms: the bytes to search for.
     """
     found = Search()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIME_LIMIT
     for number, path in enumerate(_files(sessions) if forms else ()):
-        if number >= MOST or time.monotonic() > until:
+        if number >= MAX_FILES or time.monotonic() > until:
             found.left_out += 1
             continue
-        holds = _holds(path, forms, until)
-        if holds:
-            found.holding.append(path)
-        found.left_out += holds is None
+        contains = _contains(path, forms, until)
+        if contains:
+            found.matches.append(path)
+        found.left_out += contains is None
     return found
 
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:
-    """The regular files in the folders of sessions, and those beside the sessions in their projects."""
+    """Yield the regular files in the folders of sessions and in the folders of their projects."""
     for project in _entries(Path.home() / ".amplifier" / "projects"):
         folders = [Path(project) / "sessions" / name for name in sorted(sessions)]
         folders = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
@@ -98,13 +98,13 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _holds(path: Path, forms: Collection[bytes], until: float) -> bool | None:
-    """True if a file holds one of these; None if that could not be found out."""
+def _contains(path: Path, forms: Collection[bytes], until: float) -> bool | None:
+    """True if a file contains one of `forms`; None if it was not read completely."""
     overlap = max(map(len, forms)) - 1
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged meanwhile
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced since it was listed
                 return None
             before = b""
             while data := file.read(_CHUNK):

@@ -1,7 +1,7 @@
-"""Sessions that hold messages of another one: its forks, and sessions that a host began with its history.
+"""Sessions that share messages with another one: its forks, and sessions that a host started with its history.
 
-A fork keeps the origin and the seq of every message. A session that a host was handed the history for (a spawned agent)
-keeps what the message itself carries: role, ids and timestamp.
+A fork keeps the origin and the seq of every message. A session that a host started with the history (a spawned agent)
+keeps only what the message itself contains: role, ids and timestamp.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ..stores import Store
     from ..transcript.transcript import Entry
 
-_OPENING = 50  # messages at the beginning of a session that are compared: a history handed on stands there
+_OPENING = 50  # messages at the beginning of a session that are compared: an inherited history begins there
 
 
 class Relatives:
-    """Finds what other sessions hold of a session.
+    """Finds the messages that other sessions share with a session.
 
     Args:
-        store: where all of them are.
+        store: the store of all sessions.
         name: id of the session.
-        marks: of its messages that are looked for. What was erased there before may still be elsewhere.
+        marks: marks of the messages to find; a message that is erased here may still be in another session.
     """
 
     def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
@@ -39,13 +39,13 @@ class Relatives:
         self._redactions: Redactions = Redactions()
 
     async def read(self) -> list[Entry]:
-        """Read the session; returns what is looked for, erased or not."""
+        """Read the session and return the entries to find, redacted or not."""
         from ..history.redactions import redactions_of
         from ..messages.timestamps import timestamp_of
 
         seqs = set(self._seqs)
         everything: list[Entry] = []
-        async for entry in everything_in(self._store, self._name):
+        async for entry in all_entries(self._store, self._name):
             self._times.add((entry.role, timestamp_of(entry.message) or ""))
             everything.append(entry)
         wanted = [entry for entry in everything if entry.seq in seqs]
@@ -54,13 +54,13 @@ class Relatives:
         self._redactions.note(redactions_of([*everything, *gone]))
         return wanted
 
-    async def held_by(self, other: str) -> set[str]:
-        """Return the marks of the messages that another session holds of these, and has not erased."""
+    async def shared_with(self, other: str) -> set[str]:
+        """Return the marks of the shared messages that another session has not erased."""
         kept = await self._store.find(other, self._seqs)
         kept += [entry for entry in await self._store.archived(other) if entry.seq in set(self._seqs)]
         found = {entry.mark for entry in kept if self._is_copy(entry, (entry.session_id, entry.seq))}
-        if await self._was_handed_on(other):
-            found |= await self._echoes_in(other)
+        if await self._inherits(other):
+            found |= await self._copies_in(other)
         return found
 
     def _is_copy(self, entry: Entry, identity: tuple[str, int]) -> bool:
@@ -69,19 +69,19 @@ class Relatives:
             return False
         return ours.is_redacted or ours.message == entry.message
 
-    async def _was_handed_on(self, other: str) -> bool:
-        """True if a session begins with messages of this one, as far as their times tell."""
+    async def _inherits(self, other: str) -> bool:
+        """True if a session begins with messages of this one; they are recognised by their timestamps."""
         from ..messages.timestamps import timestamp_of
 
         opening = await self._store.read(other, 0, _OPENING)
         times = {(entry.role, timestamp_of(entry.message) or "") for entry in opening if entry.session_id == other}
         return any(time and (role, time) in self._times for role, time in times)
 
-    async def _echoes_in(self, other: str) -> set[str]:
+    async def _copies_in(self, other: str) -> set[str]:
         from ..messages.parsing import MessageInfo
         from ..transcript.alignment import normalized_content
 
-        entries = [entry async for entry in everything_in(self._store, other) if entry.session_id == other]
+        entries = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
         items = [
             (entry.message, MessageInfo(entry.role, entry.call_ids, entry.answered_ids, entry.human))
             for entry in entries
@@ -98,8 +98,8 @@ class Relatives:
         return found
 
 
-async def everything_in(store: Store, name: str) -> AsyncIterator[Entry]:
-    """The entries of a session, those in the archive included."""
+async def all_entries(store: Store, name: str) -> AsyncIterator[Entry]:
+    """Yield the entries of a session, archived ones first."""
     for entry in await store.archived(name):
         yield entry
     async for entries in read_in_batches(store, name):

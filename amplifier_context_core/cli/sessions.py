@@ -1,4 +1,4 @@
-"""`amplifier-context sessions` and `show`: which sessions are kept, and what their messages say."""
+"""The commands `sessions` and `show`: list stored sessions, and show their messages."""
 
 from __future__ import annotations
 
@@ -9,20 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .opening import carry_out, elsewhere, known, place, store_at, store_option
+from .formatting import (
+    command,
+    counted,
+    display_width,
+    padded,
+    screen_width,
+    shell_quoted,
+    size_text,
+    time_text,
+    truncate,
+)
+from .store_options import other_store_hint, require_session, run_command, store_at, store_location, store_option
 from .streams import takes_unicode
-from .words import columns_of, command, counted, cut, padded, screen_width, size_text, time_text, typed
 
 if TYPE_CHECKING:
     from ..stores import SessionInfo, Store
     from ..transcript.transcript import Entry
 
-DETAILED = 200  # sessions of a list, the last changed, that are looked into: each costs some milliseconds
-OPENING = 8  # messages at the beginning of a session that are looked through for its first prompt
-INDENT = 4  # columns before what is said below a session
+DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
+OPENING = 8  # messages at the beginning of a session that are searched for its first prompt
+INDENT = 4  # columns before the details of a session
 FIGURES = f"{'messages':>8}  {'size':>8}  last changed"
-TIME = 22  # columns
-NARROW = 80  # columns of a screen on which the figures of a message stand closer
+TIME = 22  # columns of a time
+NARROW = 80  # columns of a screen below which the columns of a message are narrower
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +40,10 @@ class Listed:
     """A session of a list.
 
     Attributes:
-        info: what the store says of it.
-        first_prompt: its first message of a human, whole; empty where none was found near its beginning.
-        fork_of: the session its messages came from; empty for one that is no fork.
-        problem: why it cannot be read; empty if it can.
+        info: the store's information.
+        first_prompt: its first message of a human; empty if there is none near the beginning.
+        fork_of: id of the session that its messages come from; empty if it is not a fork.
+        problem: the reason why it cannot be read; empty if it can.
     """
 
     info: SessionInfo
@@ -44,12 +54,12 @@ class Listed:
 
 @click.command()
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def sessions(address: str | None, as_json: bool) -> None:
-    """List the sessions a store keeps, the last changed first.
+    """List the sessions of a store, the last changed first.
 
-    Below each: its first prompt, the session it is a fork of, and the process that writes to it now. Of many sessions
-    the newest only are looked into for that.
+    Below each: its first prompt, the session it is a fork of, and the process that has it open. Of many sessions only
+    the newest have these details.
     """
 
     async def work() -> list[Listed]:
@@ -58,7 +68,7 @@ def sessions(address: str | None, as_json: bool) -> None:
             newest = [await _listed(store, info) for info in found[:DETAILED]]
             return [*newest, *map(Listed, found[DETAILED:])]
 
-    found = carry_out(work())
+    found = run_command(work())
     if as_json:
         for listed in found:
             figures = {
@@ -67,15 +77,15 @@ def sessions(address: str | None, as_json: bool) -> None:
             _print_json({**figures, "first_prompt": listed.first_prompt, "fork_of": listed.fork_of})
         return
     if not found:
-        click.echo(f"no sessions in {place(address)} yet; {elsewhere(address)}", err=True)
+        click.echo(f"no sessions in {store_location(address)} yet; {other_store_hint(address)}", err=True)
         return
     _print_list(found, screen_width(), address)
     if len(found) > DETAILED:
-        click.echo(f"first prompts and forks: of the newest {DETAILED} only", err=True)
+        click.echo(f"first prompts and forks are shown for the newest {DETAILED} only", err=True)
 
 
 async def _listed(store: Store, info: SessionInfo) -> Listed:
-    """Read the beginning of a session, and find the session it is a fork of."""
+    """Read the beginning of a session and find the session that it is a fork of."""
     from ..errors import ContextError
     from ..messages.parsing import text_of
 
@@ -89,9 +99,9 @@ async def _listed(store: Store, info: SessionInfo) -> Listed:
 
 
 async def _parent(store: Store, info: SessionInfo) -> str:
-    """Return the session that the last message came from which this session did not add itself.
+    """Return the session that the last inherited message comes from.
 
-    A session's own messages come last: if there are any, halving finds the first of them.
+    A session's own messages come last, so a binary search finds the first of them.
     """
     low, high, middle = 1, info.length, info.length
     parent = ""
@@ -107,24 +117,24 @@ async def _parent(store: Store, info: SessionInfo) -> str:
 
 def _print_list(found: list[Listed], width: int, address: str | None) -> None:
     room = max(8, width - len(FIGURES) - 2 - (TIME - len("last changed")))
-    names = [typed(listed.info.session_id) for listed in found]
-    column = min(room, max([len("session"), *map(columns_of, names)]))
+    names = [shell_quoted(listed.info.session_id) for listed in found]
+    column = min(room, max([len("session"), *map(display_width, names)]))
     click.echo(f"{padded('session', column)}  {FIGURES}")
     for name, listed in zip(names, found, strict=True):
         info = listed.info
-        if columns_of(name) > column:  # it has a line to itself: an id that is cut is none
+        if display_width(name) > column:  # it gets its own line: an id must not be truncated
             click.echo(name)
             name = ""
         size = size_text(info.size) if info.size else ""
         line = f"{padded(name, column)}  {info.length:>8,}  {size:>8}  {time_text(info.updated)}"
         click.echo(line.rstrip())
         below = [_printable(listed.first_prompt)] if listed.first_prompt.strip() else []
-        notes = [f"fork of {typed(listed.fork_of)}"] * bool(listed.fork_of)
+        notes = [f"fork of {shell_quoted(listed.fork_of)}"] * bool(listed.fork_of)
         notes += [f"in use by {info.holder}"] * bool(info.holder)
         if listed.problem:
             notes.append(f"cannot be read: {command('verify', info.session_id, address=address)}")
         for text in below:
-            click.echo(" " * INDENT + cut(text, width - INDENT))
+            click.echo(" " * INDENT + truncate(text, width - INDENT))
         if notes:
             click.echo(" " * INDENT + " · ".join(notes))
 
@@ -133,10 +143,14 @@ def _print_list(found: list[Listed], width: int, address: str | None) -> None:
 @click.argument("session_id", metavar="SESSION")
 @store_option
 @click.option("--from", "first", metavar="MARK", help="First message to show, such as m12; by default the first.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N messages.")
-@click.option("--full", is_flag=True, help="Whole texts, not their first line.")
-@click.option("--archived", is_flag=True, help="What edits and interrupts took out of the history, instead.")
-@click.option("--json", "as_json", is_flag=True, help="The messages as they are stored, one a line.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show only the newest N messages.")
+@click.option("--full", is_flag=True, help="Show whole texts instead of their first line.")
+@click.option(
+    "--archived",
+    is_flag=True,
+    help="Show the archive instead: messages that edits and interrupts removed from the history.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the stored messages as JSON, one a line.")
 def show(
     session_id: str,
     address: str | None,
@@ -146,9 +160,9 @@ def show(
     archived: bool,
     as_json: bool,
 ) -> None:
-    """Show the messages of a session, also while a process works in it.
+    """Show the messages of a session, also of one that is open in another process.
 
-    Each begins with its mark, its turn, its role and its tokens, as counted here: a provider's count may differ.
+    Each begins with its mark, its turn, its role and its tokens as counted here; a provider's count may differ.
     """
     from ..stores import Checkable, read_in_batches
     from ..transcript.transcript import seq_of
@@ -160,16 +174,18 @@ def show(
     width = screen_width()
 
     async def work() -> str:
-        """Print, and return what should be said of what is not there."""
-        name = typed(session_id)
+        """Print the messages; return a notice if there is nothing to print."""
+        name = shell_quoted(session_id)
         async with store_at(address) as store:
-            length = await known(store, session_id, address)
+            length = await require_session(store, session_id, address)
             if archived:
                 gone = await store.archived(session_id)
                 shown = _print(gone, start, width, full=full, as_json=as_json)
                 there = f"{counted(len(gone), 'archived message')}" if gone else "no archived messages"
                 return (
-                    "" if shown else f"{name} has {there} in {place(address)}{f', none from {first} on' * bool(gone)}"
+                    ""
+                    if shown
+                    else f"{name} has {there} in {store_location(address)}{f', none from {first} on' * bool(gone)}"
                 )
             begin = max(0, length - last) if last else 0
             read = shown = newest = 0
@@ -185,16 +201,22 @@ def show(
         if not length:
             if isinstance(store, Checkable) and await store.verify(session_id):
                 damage = command("verify", session_id, address=address)
-                raise click.ClickException(f"{name} in {place(address)} is damaged, and no message is left: {damage}")
-            return f"{name} holds no messages in {place(address)}"
-        return "" if shown else f"{name} holds no message from {first} on in {place(address)}; its newest is m{newest}"
+                raise click.ClickException(
+                    f"{name} in {store_location(address)} is damaged, and no message can be read: {damage}"
+                )
+            return f"{name} has no messages in {store_location(address)}"
+        return (
+            ""
+            if shown
+            else f"{name} has no message from {first} on in {store_location(address)}; its newest is m{newest}"
+        )
 
-    if nothing := carry_out(work()):
+    if nothing := run_command(work()):
         click.echo(nothing, err=True)
 
 
 def _print(entries: Iterable[Entry], start: int, width: int, *, full: bool, as_json: bool) -> int:
-    """Print the messages from a seq on; how many there were."""
+    """Print the messages from a seq on; return their number."""
     shown = 0
     for entry in entries:
         if entry.seq < start:
@@ -209,7 +231,7 @@ def _print(entries: Iterable[Entry], start: int, width: int, *, full: bool, as_j
         else:
             head = f"{entry.mark:>7} {entry.turn_id:>6} {entry.role:<9} {tokens:>7} counted"
         text = _text(entry)
-        click.echo(f"{head}\n{text}\n" if full else f"{head}  {cut(text, width - len(head) - 2)}")
+        click.echo(f"{head}\n{text}\n" if full else f"{head}  {truncate(text, width - len(head) - 2)}")
     return shown
 
 
@@ -223,7 +245,7 @@ def _text(entry: Entry) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text without what could take over a terminal; line ends and tabs stay."""
+    """Return a text without control characters, except line ends and tabs."""
     from ..rendering.quoting import without_surrogates
 
     return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in without_surrogates(text))
@@ -234,6 +256,6 @@ def _print_json(data: Any) -> None:
 
     from ..stores.codec import message_json
 
-    # A terminal takes some characters for commands, and not every encoding has all; escaped ones every program reads.
+    # A terminal interprets some characters, and some encodings lack others; every program reads escaped ones.
     escaped = sys.stdout.isatty() or not takes_unicode()
     click.echo(json.dumps(data) if escaped else message_json(data).decode())

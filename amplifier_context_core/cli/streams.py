@@ -1,6 +1,6 @@
-"""Standard output and error, whatever they are: any encoding, a full disk, a pipe that nothing reads any more.
+"""Standard output and error with any encoding, on a full disk, or with a closed pipe.
 
-Prepared once, before any command runs, so that no command has to think of it.
+The streams are prepared once, before a command runs, so that no command has to handle these cases.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import TextIO
 
 import click
 
-_PLAINER = (
+_REPLACEMENTS = (
     {"█": "#", "▏": ":", "▎": ":", "▍": ":", "▌": "=", "▋": "=", "▊": "=", "▉": "=", "░": ".", "└": "+"}
     | {"→": ">", "·": "-", "…": "~", "’": "'", "‘": "'", "“": '"', "”": '"', "»": ">", "«": "<", "×": "x", "−": "-"}
     | {"─": "-", "━": "-", "–": "-", "—": "-"}
 )
-"""What is printed where an encoding has no such character; for all others a question mark."""
+"""Replacements for characters that an encoding lacks; all others become a question mark."""
 
-_HANDLER = "amplifier_context.plainer"
+_HANDLER = "amplifier_context.replace"
 _ASCII = "amplifier_context_ascii"
-_REPLACED = ("strict", "surrogateescape")  # what Python chooses for standard output; for standard error:
+_REPLACED = ("strict", "surrogateescape")  # Python's default error handlers of standard output; of standard error:
 _REPLACED_OF_ERRORS = ("strict", "backslashreplace")
 
 
-def _plainer(problem: UnicodeError) -> tuple[str, int]:
+def _replace(problem: UnicodeError) -> tuple[str, int]:
     if not isinstance(problem, UnicodeEncodeError):
         raise problem
     text = problem.object[problem.start : problem.end]
-    return "".join(_PLAINER.get(char, "?") for char in text), problem.end
+    return "".join(_REPLACEMENTS.get(char, "?") for char in text), problem.end
 
 
 def _ascii(name: str) -> codecs.CodecInfo | None:
-    """Return ASCII under a name that click does not know: it takes ASCII for a mistake, and would write UTF-8."""
+    """Return ASCII under a name that click does not know: click treats ASCII as a mistake and would write UTF-8."""
     if name != _ASCII:
         return None
     known = codecs.lookup("ascii")
@@ -51,14 +51,14 @@ def _ascii(name: str) -> codecs.CodecInfo | None:
     )
 
 
-codecs.register_error(_HANDLER, _plainer)
+codecs.register_error(_HANDLER, _replace)
 codecs.register(_ascii)
 
 
 def prepare_streams() -> None:
-    """Let standard output and error take every text; a handler of errors that the user chose stays."""
+    """Make standard output and error accept every text; keep an error handler that the user chose."""
     if sys.stdout is None:  # closed by the shell, as in `>&-`
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open as long as the process
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     for stream, replaced in ((sys.stdout, _REPLACED), (sys.stderr, _REPLACED_OF_ERRORS)):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and stream.errors in replaced:
@@ -66,13 +66,13 @@ def prepare_streams() -> None:
 
 
 @contextmanager
-def failures_told() -> Generator[None]:
-    """Turn an operating system's error that no command expected into one line and exit code 1.
+def os_errors_reported() -> Generator[None]:
+    """Turn an unexpected error of the operating system into one line and exit code 1.
 
-    A closed pipe ends in silence: its reader, such as `head`, has what it wanted.
+    A closed pipe ends the command silently: the reader, such as `head`, needs no more.
 
     Raises:
-        SystemExit: with code 1, for such an error.
+        SystemExit: with code 1, for an error of the operating system.
     """
     try:
         try:
@@ -108,13 +108,13 @@ def _sentence(problem: OSError) -> str:
     try:
         os.getcwd()
     except OSError:
-        return "the current folder was deleted; change to another one, then try again"
+        return "the current folder was deleted; change to another folder and repeat the command"
     reason = problem.strerror or type(problem).__name__
     return f"{problem.filename}: {reason}" if problem.filename else f"the output cannot be written: {reason}"
 
 
 def _discard(stream: TextIO) -> None:
-    """Let what is still buffered go nowhere, or the interpreter would fail to write it once more at its end."""
+    """Discard the buffered output; otherwise the interpreter would fail to write it when it exits."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

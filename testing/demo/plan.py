@@ -1,8 +1,8 @@
-"""Mount plans: read, checked before the kernel sees them, and changed by the options of the command.
+"""Mount plans: read, validated, and changed by the options of the command.
 
-The kernel says of a bad plan that it cannot initialise, and passes over entries without a module in silence. Here every
-fault is told with the key it is at and what to write instead. One key is ours: `prompts`, a list of texts, which is
-taken out before the kernel gets the plan.
+For an invalid plan the kernel reports only that it cannot initialise, and it ignores entries without a module. Here
+each error names the key and a correct form. One key is not the kernel's: `prompts`, a list of texts, which is removed
+before the kernel gets the plan.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import click
 
 from ..replay.recording import prepare
 from ..replay.transcripts import Transcript, read_transcript
-from .probe import weigh
+from .probe import approx_tokens
 
 LISTS = ("providers", "tools", "hooks")
 EXAMPLE = "session: {orchestrator: loop-basic, context: context-simple}"
-SHARE = 4  # a recording is replayed in a quarter of its size: small enough to be compacted a few times
-LEAST = 2_000  # tokens: less leaves no room beside the system prompts of real recordings
-ANSWER = 8_192  # tokens kept free for an answer in the window of a replayed recording
+SHARE = 4  # a recording is replayed with a budget of a quarter of its tokens, so that it is compacted a few times
+LEAST = 2_000  # tokens of a budget: less does not fit the system prompts of real recordings
+ANSWER = 8_192  # tokens of the window of a replayed recording that are reserved for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mount plan and what to do with it.
+    """A mount plan, its prompts, and how to show it.
 
     Attributes:
-        title: what is run, for the first line on screen.
-        mounts: what the kernel gets.
-        prompts: what to ask, in order; empty asks the keyboard.
-        opening: messages to be added before the first prompt.
-        notes: what a reader should know, a sentence each.
-        terse: answers are shown on one line (a recording has many).
+        title: what is run, for the first line on the screen.
+        mounts: the mount plan for the kernel.
+        prompts: the prompts in order; if empty, they are read from the keyboard.
+        opening: messages that are added before the first prompt.
+        notes: notes for the user, one sentence each.
+        terse: show each answer on one line, because a recording has many.
     """
 
     title: str
@@ -48,46 +48,46 @@ class Plan:
 
     @property
     def context(self) -> str:
-        """Module id of the context."""
+        """Return the module id of the context."""
         return module_of(self.mounts["session"]["context"])
 
     def with_context(self, module: str) -> Plan:
-        """Another context module, with the config of the one it replaces."""
+        """Return the plan with another context module, which gets the config of the replaced one."""
         entry: dict[str, Any] = {"module": module}
         if config := self._context_config():
             entry["config"] = config
         return self._with_context_entry(entry)
 
     def with_folder(self, folder: Path) -> Plan:
-        """The folder tools point to another folder."""
+        """Return the plan with the folder tools on another folder."""
         if not folder.is_dir():
             raise click.ClickException(f"--path: {folder} is not a folder")
         mounts = deepcopy(self.mounts)
         tools: list[dict[str, Any]] = [entry for entry in mounts.get("tools") or () if entry["module"] == "tool-folder"]
         if not tools:
-            raise click.ClickException("--path: this plan mounts no tool-folder that could be pointed there")
+            raise click.ClickException("--path: this plan mounts no tool-folder")
         for entry in tools:
             entry["config"] = {**(entry.get("config") or {}), "path": str(folder)}
         return replace(self, mounts=mounts)
 
     def with_budget(self, tokens: int) -> Plan:
-        """Every request holds at most so many tokens: `max_tokens` of the context, which caps any window."""
+        """Return the plan with `max_tokens` of the context set, which limits the tokens of every request."""
         old: Any = self.mounts["session"]["context"]
         entry: dict[str, Any] = {"module": old} if isinstance(old, str) else dict(old)
         changed = self._with_context_entry({**entry, "config": {**self._context_config(), "max_tokens": tokens}})
         for provider in changed.mounts["providers"]:
-            if provider["module"] == "provider-replay":  # its window is made up: widen it if need be
+            if provider["module"] == "provider-replay":  # its window is declared by the config: widen it if necessary
                 config: dict[str, Any] = {**(provider.get("config") or {})}
                 needs = tokens + int(config.get("max_output_tokens") or ANSWER) + 1_000
                 provider["config"] = {**config, "context_window": max(needs, int(config.get("context_window") or 0))}
         return changed
 
     def with_prompts(self, prompts: Sequence[str]) -> Plan:
-        """Other prompts."""
+        """Return the plan with other prompts."""
         return replace(self, prompts=tuple(prompts))
 
     def _context_config(self) -> dict[str, Any]:
-        """Config of the context; of one that is named by its id alone the kernel reads it from `context.config`."""
+        """Return the config of the context; for a context given by its id alone, the kernel reads `context.config`."""
         entry: Any = self.mounts["session"]["context"]
         holder: Any = self.mounts.get("context") if isinstance(entry, str) else entry
         return dict(cast("dict[str, Any]", holder).get("config") or {}) if isinstance(holder, dict) else {}
@@ -99,21 +99,21 @@ class Plan:
 
 
 def module_of(entry: Any) -> str:
-    """The module id of a plan's entry, which is an id or `{module, source, config}`."""
+    """Return the module id of a plan's entry, which is an id or `{module, source, config}`."""
     return entry if isinstance(entry, str) else str(entry["module"])
 
 
 def entries_of(mounts: Mapping[str, Any]) -> list[Any]:
-    """All entries of a checked plan, orchestrator and context first."""
+    """Return all entries of a validated plan, orchestrator and context first."""
     session = mounts["session"]
     return [session["orchestrator"], session["context"], *(entry for key in LISTS for entry in mounts.get(key) or ())]
 
 
 def read_plan(path: Path) -> Plan:
-    """Read and check a mount plan.
+    """Read and validate a mount plan.
 
     Raises:
-        click.ClickException: it cannot be read, is no YAML, or no mount plan.
+        click.ClickException: the file cannot be read, is not YAML, or is not a mount plan.
     """
     import yaml
 
@@ -133,13 +133,13 @@ def read_plan(path: Path) -> Plan:
     try:
         mounts, prompts = _checked(found)
     except _BadPlanError as problem:
-        raise click.ClickException(f"{path} is no mount plan: {problem}") from None
+        raise click.ClickException(f"{path} is not a mount plan: {problem}") from None
     _sources_beside(mounts, path.parent)
     return Plan(f"plan {path}", mounts, prompts)
 
 
 def _sources_beside(mounts: dict[str, Any], folder: Path) -> None:
-    """Make each relative `source` of a checked plan absolute: it names a folder relative to the plan's own."""
+    """Make each relative `source` of a validated plan absolute: it is relative to the plan's folder."""
     for entry in entries_of(mounts):
         source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
         if isinstance(source, str) and source and not source.startswith(("file:", "git+", "~")) and "://" not in source:
@@ -149,30 +149,30 @@ def _sources_beside(mounts: dict[str, Any], folder: Path) -> None:
 def plan_of_recording(
     file: Path, index: int = 0, *, base: Plan | None = None, context: str | None = None, budget: int | None = None
 ) -> Plan:
-    """The plan that replays a recorded session: a loop, a provider and tools that do what was recorded.
+    """Return the plan that replays a recorded session: its loop, provider and tools repeat what was recorded.
 
     Args:
-        file: transcripts, one a line, or one message a line.
-        index: which transcript of the file.
-        base: a plan whose context is used; context-simple without one.
-        context: context module to use instead.
-        budget: tokens a request may hold; a quarter of the recording when not given.
+        file: transcripts, one a line, or messages, one a line.
+        index: index of the transcript in the file.
+        base: the plan whose context is used; None for context-simple.
+        context: the context module to use instead.
+        budget: tokens of a request; by default a quarter of the recording.
 
     Raises:
-        click.ClickException: the file cannot be read, or has no such transcript.
+        click.ClickException: the file cannot be read, or has no transcript with this index.
     """
     transcript = _transcript(file, index)
     if not transcript.messages:
-        raise click.ClickException(f"{file}: transcript {index} holds no messages")
-    size = weigh(transcript.messages)
+        raise click.ClickException(f"{file}: transcript {index} has no messages")
+    size = approx_tokens(transcript.messages)
     prepared = prepare(transcript, max_output_tokens=ANSWER, check=True)
-    # Half of a request at most for the system prompt, which no memory can make smaller.
-    tokens = budget or max(LEAST, size // SHARE, 2 * weigh(prepared.recording.system))
+    # At most half of a request for the system prompt, which cannot be compacted.
+    tokens = budget or max(LEAST, size // SHARE, 2 * approx_tokens(prepared.recording.system))
     entry: Any = base.mounts["session"]["context"] if base else "context-simple"
     notes = [
         f"{len(transcript.messages):,} messages of about {size:,} tokens as counted here, replayed in requests of at "
-        f"most {tokens:,}" + ("" if budget else "; --budget sets another size"),
-        *_bent(prepared.notes),
+        f"most {tokens:,} tokens" + ("" if budget else "; --budget sets another limit"),
+        *_adaptations(prepared.notes),
     ]
     plan = Plan(
         f"recording {transcript.id} (number {index} of {file.name})",
@@ -183,7 +183,7 @@ def plan_of_recording(
         terse=True,
     )
     if not plan.prompts:
-        raise click.ClickException(f"{file}: transcript {index} holds no user message to begin with")
+        raise click.ClickException(f"{file}: transcript {index} has no user message to begin with")
     return (plan.with_context(context) if context else plan).with_budget(tokens)
 
 
@@ -204,21 +204,21 @@ def _transcript(file: Path, index: int) -> Transcript:
         raise click.ClickException(f"{file} cannot be read: {problem}") from None
 
 
-def _bent(notes: Sequence[str]) -> list[str]:
-    """What had to be bent so that a loop can replay the recording: the first of it, and how much more there is."""
-    shown = [f"bent to fit a loop: {note}" for note in notes[:2]]
-    return [*shown, f"... and {len(notes) - 2} more such places"] if len(notes) > 2 else shown
+def _adaptations(notes: Sequence[str]) -> list[str]:
+    """Return the first adaptations that a loop needs to replay the recording, and the number of the others."""
+    shown = [f"adapted for a loop: {note}" for note in notes[:2]]
+    return [*shown, f"... and {len(notes) - 2} more adaptations"] if len(notes) > 2 else shown
 
 
-# --- checking ---------------------------------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------------------
 
 
 class _BadPlanError(Exception):
-    """What is wrong with a plan, with the key, and what to write instead."""
+    """The error of an invalid plan: the key, and a correct form."""
 
 
 def _checked(found: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The plan as the kernel gets it, and the prompts."""
+    """Return the plan for the kernel, and the prompts."""
     plan = _mapping(found, "the file")
     session = _mapping(plan.get("session"), "`session`", f"write for example  {EXAMPLE}")
     for key in ("orchestrator", "context"):
@@ -268,7 +268,7 @@ def _kind(value: object) -> str:
 
 
 def _where(problem: Exception) -> str:
-    """Line, column and fault of a YAML error, without the lines themselves: plans may hold keys."""
+    """Return line, column and reason of a YAML error, without the lines themselves, which may contain API keys."""
     mark = getattr(problem, "problem_mark", None)
     fault = str(getattr(problem, "problem", None) or "it cannot be read")
     return f"{fault} (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else fault

@@ -1,9 +1,9 @@
-"""A witness between the loop and the context manager.
+"""A probe between the loop and the context manager.
 
-`WatchedContext` is mounted in the manager's place and hands everything on. So it sees what any loop with any provider
-does to any context module: each message that goes in, each list that comes out. The checks of the run rest on that, not
-on what the manager says of itself: every list is held against the provider rules, and the history is complete when the
-hash of what went in is the hash of what `get_messages` returns.
+`ProbedContext` is mounted in the manager's place and forwards every call. So it sees each message that is added and
+each list that is returned, with any loop, any provider and any context module. The checks of a run use only these
+observations, not the manager's own reports. Each list is checked against the provider rules. The history is complete
+if the hash of the added messages equals the hash of what `get_messages` returns.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Message = dict[str, Any]
 
 @dataclass(slots=True)
 class Request:
-    """One list of messages handed out for a request. All tokens are the provider's, as far as its counts are known.
+    """One list of messages that was returned for a request. Token counts are the provider's, as far as it reports any.
 
     Attributes:
         number: from 1.
         tokens: of the whole request.
-        budget: that it may have; None when the context does not say.
-        trigger: above this the context compacts; None when it does not say.
-        prefix: tokens at its beginning that were in the request before: cached by a provider.
-        broken: provider rules it breaks, a sentence each.
-        answered: the answer is in.
-        calls: tools called in it.
+        budget: tokens that the request may have; None if the context does not report a budget.
+        trigger: tokens above which the context compacts; None if the context does not report it.
+        prefix: tokens of the common prefix with the previous request, which a provider can serve from its cache.
+        broken: the provider rules that it breaks, one sentence each.
+        answered: True once the answer was added.
+        calls: the tool calls of the answer.
     """
 
     number: int
@@ -50,19 +50,19 @@ class Request:
 
     @property
     def share(self) -> float:
-        """Share of it that is cacheable prefix."""
+        """Return the cacheable prefix as a share of the request."""
         return self.prefix / self.tokens if self.tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """Is the history what was added, word for word?
+class HistoryCheck:
+    """A comparison of the messages that were added with the messages that the history returns.
 
     Attributes:
-        added: messages that went in.
-        kept: messages that `get_messages` returned.
-        sha256: of what went in.
-        first_difference: index of the first message that differs; None when the history is complete.
+        added: number of messages that were added.
+        kept: number of messages that `get_messages` returned.
+        sha256: hash of the added messages.
+        first_difference: index of the first message that differs; None if the history is complete.
     """
 
     added: int
@@ -72,55 +72,56 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing, nothing was changed, nothing was put in."""
+        """True if no message is missing, changed or additional."""
         return self.first_difference is None
 
 
-class Audience(Protocol):
-    """Who is told while the session runs."""
+class Observer(Protocol):
+    """Receives the events of a session while it runs."""
 
-    def requested(self, request: Request) -> None:
-        """A list was handed out."""
+    def on_request(self, request: Request) -> None:
+        """Handle a new request."""
 
-    def answered(self, request: Request) -> None:
-        """The newest request was answered; its calls are known."""
+    def on_response(self, request: Request) -> None:
+        """Handle the answer to the newest request; its calls are known."""
 
-    def compacted(self, report: Mapping[str, Any]) -> None:
-        """The context compacted; the figures of `context:compaction`."""
+    def on_compaction(self, report: Mapping[str, Any]) -> None:
+        """Handle a compaction; `report` is the payload of `context:compaction`."""
 
-    def noted(self, text: str) -> None:
-        """Something a reader should know happened."""
+    def note(self, text: str) -> None:
+        """Show a notice."""
 
 
-class Watch:
-    """What was seen of one session.
+class ContextProbe:
+    """Records the requests, messages and compactions of one session.
 
     Args:
-        audience: is told of it as it happens.
-        check: provider rules a list breaks, a sentence each.
+        observer: receives the events.
+        check: returns the provider rules that a list breaks, one sentence each.
         pace: seconds to wait after each request, so that people can follow.
 
     Attributes:
-        requests: how many lists were handed out.
+        requests: number of requests.
         invalid: sentences of the checks, each with the number of its request.
-        sent, cached: tokens of all requests, and those of them that were at the beginning of the request before.
+        sent: tokens of all requests.
+        cached: tokens of all requests that were a common prefix with the previous request.
         largest: tokens of the largest request.
-        over: requests above their budget.
-        compactions: the reports of `context:compaction`.
-        view: the list handed out last.
-        started: when watching began, on the monotonic clock.
+        over: number of requests above their budget.
+        compactions: the payloads of `context:compaction`.
+        view: the newest list.
+        started: start of the recording, in seconds of the monotonic clock.
     """
 
     def __init__(
-        self, audience: Audience, check: Callable[[Sequence[Mapping[str, Any]]], list[str]], pace: float = 0.0
+        self, observer: Observer, check: Callable[[Sequence[Mapping[str, Any]]], list[str]], pace: float = 0.0
     ) -> None:
-        self._audience = audience
+        self._observer = observer
         self._check = check
         self._pace = pace
         self._coordinator: Any = None
         self._inner: Any = None
         self._current: Request | None = None
-        self._went_in: list[bytes] = []
+        self._added: list[bytes] = []
         self.started = time.monotonic()
         self.requests = 0
         self.invalid: list[str] = []
@@ -131,56 +132,56 @@ class Watch:
         self.compactions: list[dict[str, Any]] = []
         self.view: list[Message] = []
 
-    async def begin(self, coordinator: Any) -> int:
-        """Step in front of the mounted context, and listen to the session's events; the messages it has already."""
+    async def attach(self, coordinator: Any) -> int:
+        """Mount the probe around the context and subscribe to events; return the number of stored messages."""
         self._coordinator = coordinator
         self._inner = coordinator.get("context")
-        self._went_in = _prints(await self._inner.get_messages())
-        await coordinator.mount("context", WatchedContext(self._inner, self))
+        self._added = _hashes(await self._inner.get_messages())
+        await coordinator.mount("context", ProbedContext(self._inner, self))
         retain = coordinator.get_capability("context.request_retention")
-        if retain is not None:  # newer loops get their lists this way
+        if retain is not None:  # newer loops request their lists by this capability
             coordinator.register_capability("context.request_retention", self._seen(retain))
         for event, react in {
             "context:compaction": self._compacted,
             "provider:error": self._refused,
         }.items():
             coordinator.hooks.register(event, _quietly(react), -1_000, name=f"amplifier-context-run:{event}")
-        return len(self._went_in)
+        return len(self._added)
 
     def _seen(self, retain: Callable[..., Awaitable[list[Message]]]) -> Callable[..., Awaitable[list[Message]]]:
         async def request_retention(**options: Any) -> list[Message]:
             view = await retain(**options)
-            await self.handed_out(view, options.get("token_budget"), options.get("provider"))
+            await self.on_view(view, options.get("token_budget"), options.get("provider"))
             return view
 
         return request_retention
 
-    async def prove(self) -> Proof:
-        """Compare what went in with what the history holds now."""
-        kept = _prints(await self._inner.get_messages())
-        went_in = self._went_in
-        at = next((i for i, (mine, theirs) in enumerate(zip(went_in, kept, strict=False)) if mine != theirs), None)
-        if at is None and len(went_in) != len(kept):
-            at = min(len(went_in), len(kept))
-        return Proof(len(went_in), len(kept), hashlib.sha256(b"".join(went_in)).hexdigest(), at)
+    async def check_history(self) -> HistoryCheck:
+        """Compare the added messages with the current history."""
+        kept = _hashes(await self._inner.get_messages())
+        added = self._added
+        at = next((i for i, (mine, theirs) in enumerate(zip(added, kept, strict=False)) if mine != theirs), None)
+        if at is None and len(added) != len(kept):
+            at = min(len(added), len(kept))
+        return HistoryCheck(len(added), len(kept), hashlib.sha256(b"".join(added)).hexdigest(), at)
 
-    # --- what the watched context reports ---------------------------------------------------------------------------
+    # --- calls of the probed context --------------------------------------------------------------------------------
 
-    def added(self, message: Message) -> None:
-        """A message was taken in. An assistant's is the answer to the newest request."""
-        self._went_in.append(_print(message))
+    def on_added(self, message: Message) -> None:
+        """Record an added message. An assistant message is the answer to the newest request."""
+        self._added.append(_hash(message))
         if self._current is not None and message.get("role") == "assistant":
             self._current.answered = True
             self._current.calls.extend(calls_of(message) if _is_sound(message) else ())
-            self._audience.answered(self._current)
+            self._observer.on_response(self._current)
             self._current = None
 
-    async def replaced(self) -> None:
-        """The host changed the history itself: that is the history now."""
-        self._went_in = _prints(await self._inner.get_messages())
+    async def on_replaced(self) -> None:
+        """Record that the host replaced the history."""
+        self._added = _hashes(await self._inner.get_messages())
 
-    async def handed_out(self, view: list[Message], token_budget: int | None, provider: Any) -> None:
-        """A list was made for a request."""
+    async def on_view(self, view: list[Message], token_budget: int | None, provider: Any) -> None:
+        """Check, measure and record the list for a request."""
         self.requests += 1
         broken = self._check(view)
         request = await self._measured(view, token_budget, provider, broken)
@@ -191,84 +192,84 @@ class Watch:
         self.over += request.budget is not None and request.tokens > request.budget
         self.view = list(view)  # the loop may add to its own
         self._current = request
-        self._audience.requested(request)
+        self._observer.on_request(request)
         if self._pace:
             await asyncio.sleep(self._pace)
 
     async def _measured(
         self, view: list[Message], token_budget: int | None, provider: Any, broken: list[str]
     ) -> Request:
-        """The figures of a request: the context's own where it explains itself, else counted here."""
+        """Return the figures of a request: from `context.explain` if the context has it, else counted here."""
         explain = self._coordinator.get_capability("context.explain")
         if explain is not None:
-            said: Any = (await explain())["view"]
+            figures: Any = (await explain())["view"]
             return Request(
                 self.requests,
-                said["tokens"],
-                said["budget"],
-                said["trigger"],
-                said["prefix_tokens"],
+                figures["tokens"],
+                figures["budget"],
+                figures["trigger"],
+                figures["prefix_tokens"],
                 broken,
             )
         same = 0
         while same < min(len(view), len(self.view)) and view[same] == self.view[same]:
             same += 1
         budget = token_budget or provider_window(provider, 1.0, 1_000)
-        tokens = weigh(view)
-        return Request(self.requests, tokens, budget, None, weigh(view[:same]), broken)
+        tokens = approx_tokens(view)
+        return Request(self.requests, tokens, budget, None, approx_tokens(view[:same]), broken)
 
-    # --- what the session's events tell -----------------------------------------------------------------------------
+    # --- events of the session --------------------------------------------------------------------------------------
 
     def _compacted(self, data: Mapping[str, Any]) -> None:
         self.compactions.append(dict(data))
-        self._audience.compacted(data)
+        self._observer.on_compaction(data)
 
     def _refused(self, data: Mapping[str, Any]) -> None:
         error: Any = data.get("error")
         kind = error.get("type") if isinstance(error, dict) else data.get("error_type")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        self._audience.noted(f"the provider refused the request: {kind}")
+        self._observer.note(f"the provider refused the request: {kind}")
 
 
-class WatchedContext:
-    """A context manager that hands everything on to another one and lets a `Watch` see it."""
+class ProbedContext:
+    """A context manager that forwards every call to another one and reports it to a `ContextProbe`."""
 
-    def __init__(self, inner: Any, watch: Watch) -> None:
+    def __init__(self, inner: Any, probe: ContextProbe) -> None:
         self._inner = inner
-        self._watch = watch
+        self._probe = probe
 
     async def add_message(self, message: Message) -> None:
-        """Hand on; seen once it was taken."""
+        """Forward; report the message if it was accepted."""
         await self._inner.add_message(message)
-        self._watch.added(message)
+        self._probe.on_added(message)
 
     async def get_messages_for_request(self, *given: Any, **options: Any) -> list[Message]:
-        """Hand on; the list is checked and measured."""
+        """Forward; report the returned list."""
         view = await self._inner.get_messages_for_request(*given, **options)
         asked = dict(zip(("token_budget", "provider"), given, strict=False)) | options
-        await self._watch.handed_out(view, asked.get("token_budget"), asked.get("provider"))
+        await self._probe.on_view(view, asked.get("token_budget"), asked.get("provider"))
         return view
 
     async def set_messages(self, messages: list[Message]) -> None:
-        """Hand on; the host's word is the history."""
+        """Forward; report that the history was replaced."""
         await self._inner.set_messages(messages)
-        await self._watch.replaced()
+        await self._probe.on_replaced()
 
     async def clear(self) -> None:
-        """Hand on."""
+        """Forward; report that the history was replaced."""
         await self._inner.clear()
-        await self._watch.replaced()
+        await self._probe.on_replaced()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def weigh(messages: Sequence[Message]) -> int:
-    """About how many tokens messages have, sound or not."""
+def approx_tokens(messages: Sequence[Message]) -> int:
+    """Return the approximate number of tokens of messages, valid or not."""
     return sum(count_message_tokens(message) if _is_sound(message) else len(str(message)) // 4 for message in messages)
 
 
 def _is_sound(message: Message) -> bool:
-    """May it be read by the core's functions, which trust what they are given? Other contexts take anything."""
+    """True if the core's functions can read a message; other contexts accept any dict."""
     try:
         parse_message(message)
     except InvalidMessage:
@@ -276,12 +277,12 @@ def _is_sound(message: Message) -> bool:
     return True
 
 
-def _prints(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    return [_print(message) for message in messages]
+def _hashes(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    return [_hash(message) for message in messages]
 
 
-def _print(message: Mapping[str, Any]) -> bytes:
-    """Hash of a message without its time: a context stamps what has none when it comes in."""
+def _hash(message: Mapping[str, Any]) -> bytes:
+    """Return the hash of a message without its timestamp, because a context adds a missing one."""
     timeless = {key: value for key, value in message.items() if key != "timestamp"}
     metadata: Any = timeless.pop("metadata", None)
     if isinstance(metadata, dict):

@@ -1,4 +1,4 @@
-"""`amplifier-context run`: a real session, its memory watched from request to request."""
+"""The command `amplifier-context run`: run a kernel session and show its context from request to request."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from .session import Settings, run_session
 from .terminal import open_terminal
 
 DEFAULT_PLAN = Path("examples", "explore.yaml")
-WATCHED_PACE = 0.04  # seconds after each request: without a model nobody could follow
+WATCHED_PACE = 0.04  # seconds after each request: without a model the rows would be too fast to follow
 
 
 @click.command()
 @click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[PLAN]")
 @click.option(
-    "--path", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder the agent looks into."
+    "--path", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder that the agent explores."
 )
-@click.option("--context", metavar="MODULE_ID", help="Context module to use instead of the plan's; its config is kept.")
+@click.option("--context", metavar="MODULE_ID", help="Context module to use instead of the plan's; the config is kept.")
 @click.option(
     "--transcript",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Replay a recorded session (JSONL, .gz or not).",
 )
-@click.option("--index", type=click.IntRange(min=0), default=0, help="Which transcript of FILE; 0 is the first.")
-@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="What to ask; may be given several times.")
+@click.option("--index", type=click.IntRange(min=0), default=0, help="Index of the transcript in FILE, from 0.")
+@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="A prompt; may be given several times.")
 @click.option(
     "--session",
     "session_id",
     metavar="ID",
-    help="Session id: a context that keeps its history goes on with it. By default one for each plan.",
+    help="Session id; a persistent context continues this session. By default each plan has its own id.",
 )
-@click.option("--budget", type=tokens, metavar="TOKENS", help="Most tokens a request may hold, such as 16k.")
+@click.option("--budget", type=tokens, metavar="TOKENS", help="Maximal tokens of a request, such as 16k.")
 @click.option("--pace", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after each request.")
-@click.option("--plain", is_flag=True, help="Plain lines: no colours, nothing redrawn.")
+@click.option("--plain", is_flag=True, help="Print plain lines: no colours, no live lines.")
 @click.option("--debug", is_flag=True, help="Log everything, and show the traceback of an error.")
 def run(
     plan: Path | None,
@@ -57,21 +57,21 @@ def run(
     plain: bool,
     debug: bool,
 ) -> None:
-    """Run a session from a mount plan and watch its memory.
+    """Run a session from a mount plan and show its context.
 
-    PLAN is a mount plan in YAML; without one it is examples/explore.yaml: a scripted agent that explores a folder with
-    real tools, in a window so small that its memory is compacted several times. No model and no network are needed.
+    PLAN is a mount plan in YAML. The default is examples/explore.yaml: a scripted agent that explores a folder with
+    real tools, in a window so small that the history is compacted several times. It needs no model and no network.
 
-    With a context that keeps its history, a second run goes on where the first one ended.
+    With a persistent context, a second run continues the session of the first.
 
     A plan with real providers works the same. Its prompts come from --prompt, from a key `prompts` in the plan, or
     from the keyboard.
 
-    Exit code 1 says that a request was invalid, that the history is not complete, or that there was an error.
+    The exit code is 1 if a request was invalid, if the history is not complete, or after an error.
     """
     if transcript is not None:
         if prompts or folder is not None:
-            raise click.UsageError("--transcript brings its own prompts and tools: leave out --prompt and --path")
+            raise click.UsageError("--transcript has its own prompts and tools: leave out --prompt and --path")
         chosen = plan_of_recording(
             transcript, index, base=read_plan(plan) if plan is not None else None, context=context, budget=budget
         )
@@ -91,7 +91,7 @@ def run(
         except ConfigError as problem:
             raise click.BadParameter(str(problem), param_hint="--session") from None
     plain = plain or not sys.stdout.isatty()
-    if session_id is None and transcript is None:  # a recording is not gone on with
+    if session_id is None and transcript is None:  # a recording always starts a new session
         session_id = f"run-{(plan or DEFAULT_PLAN).stem}"
     settings = Settings((0.0 if plain else WATCHED_PACE) if pace is None else pace, debug, session_id)
     with open_terminal(plain=plain) as terminal:
@@ -100,10 +100,10 @@ def run(
 
 
 def default_plan() -> Path:
-    """The plan of the demo, when the current folder is a clone of the repository."""
+    """Return the plan of the demo if the current folder is a clone of the repository."""
     if DEFAULT_PLAN.is_file():
         return DEFAULT_PLAN
     raise click.ClickException(
-        f"there is no {DEFAULT_PLAN.as_posix()} in this folder, and no PLAN was given\n"
-        "Go to a clone of the repository, or pass a mount plan: amplifier-context run my-plan.yaml"
+        f"no PLAN was given, and this folder has no {DEFAULT_PLAN.as_posix()}\n"
+        "Change to a clone of the repository, or pass a mount plan: amplifier-context run my-plan.yaml"
     )

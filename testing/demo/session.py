@@ -1,6 +1,6 @@
-"""The session of a run: opened from a plan, fed with prompts, watched, judged.
+"""The session of a run: opened from a plan, given its prompts, recorded, evaluated.
 
-What can go wrong on the way is told in a sentence with the way out; nothing here shows a traceback unless asked to.
+Every expected failure becomes one sentence with the next step. A traceback is shown only with `--debug`.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from amplifier_context_core.errors import ContextError
 from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
 from .plan import Plan, entries_of, module_of
-from .probe import Watch
-from .progress import Narrator
-from .report import INDENT, Outcome, judge, summary
+from .probe import ContextProbe
+from .progress import ProgressPrinter
+from .report import INDENT, Outcome, evaluate, summary
 from .terminal import Terminal
 
 OURS = ("context-simple", "context-persistent")
-_USER = re.compile(r"//[^/@]*@")  # in an address: may hold a password
-_SESSION = re.compile(r"^session \S+: ")  # there is only one here
-_KERNELS_WORDS = re.compile(
+_USER = re.compile(r"//[^/@]*@")  # in a URL: may contain a password
+_SESSION = re.compile(r"^session \S+: ")  # not needed here: a run has one session
+_KERNEL_PREFIX = re.compile(
     r"^(RuntimeError: Execution failed: )?(Session initialization failed: RuntimeError: )?"
     r"(Cannot initialize without [a-z ]+: )?"
 )
-_NOT_THERE = ("not found", "no folder is known")  # the kernel's loader, and the resolver of folders
-_KERNELS_NOISE = "model_dump() not available"  # said by the kernel at every event, whatever its payload is
-INTERRUPTED = 130  # the shell's code for a program stopped by Ctrl-C
+_NOT_FOUND = ("not found", "no folder is known")  # the kernel's loader, and the resolver of folders
+_KERNEL_NOISE = "model_dump() not available"  # the kernel logs this at every event
+INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C: 128 + SIGINT
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run.
+    """Settings of a run.
 
     Attributes:
         pace: seconds to wait after each request.
-        debug: log everything, let exceptions through.
-        session_id: of the session; a new one when None.
+        debug: log everything and raise exceptions unchanged.
+        session_id: id of the session; None for a new id.
     """
 
     pace: float = 0.0
@@ -71,60 +71,62 @@ def _need_kernel() -> None:
 
 
 async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
-    """Run a plan to its end; the exit code.
+    """Run a plan and return the exit code.
 
     Raises:
-        click.ClickException: the session could not be opened, or failed.
+        click.ClickException: the session cannot be opened, or fails.
     """
     _need_kernel()
-    narrator = Narrator(terminal, terse=plan.terse)
-    narrator.opened(plan)
-    watch = Watch(narrator, check_request, settings.pace)
-    with _warnings_shown(narrator, settings.debug):
+    progress = ProgressPrinter(terminal, terse=plan.terse)
+    progress.on_start(plan)
+    probe = ContextProbe(progress, check_request, settings.pace)
+    with _warnings_shown(progress, settings.debug):
         async with _opened(plan, settings) as session:
             try:
-                there = await watch.begin(session.coordinator)
+                stored = await probe.attach(session.coordinator)
             except ContextError as problem:
                 raise click.ClickException(str(problem)) from None
             for note in _ignored_sources(plan):
-                narrator.noted(note)
-            if there:
-                narrator.noted(f"session {settings.session_id} goes on with the {there:,} messages it has")
+                progress.note(note)
+            if stored:
+                progress.note(f"session {settings.session_id} continues with its {stored:,} stored messages")
             context = session.coordinator.get("context")
             for message in plan.opening:
                 await context.add_message(dict(message))
-            stopped = await _converse(session, plan, narrator, settings.debug)
-            outcome = await judge(watch, session.coordinator, stopped=stopped)
-    narrator.close(summary(outcome, terminal.width), INDENT)
+            stopped = await _execute_prompts(session, plan, progress, settings.debug)
+            outcome = await evaluate(probe, session.coordinator, stopped=stopped)
+    progress.close(summary(outcome, terminal.width), INDENT)
     return _exit_code(outcome)
 
 
-async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -> bool:
-    """Put all prompts; True when the user stopped it.
+async def _execute_prompts(session: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
+    """Execute all prompts; return True if the user stopped the run.
 
-    Where the user types them, stopping ends the turn and the next prompt is asked for.
+    If the user types the prompts, stopping ends only the turn, and the next prompt is read.
     """
     typing = not plan.prompts and sys.stdin.isatty()
-    prompts = iter(plan.prompts) if plan.prompts else _typed(narrator) if typing else _piped()
+    prompts = iter(plan.prompts) if plan.prompts else _typed(progress) if typing else _piped()
     for prompt in prompts:
-        narrator.asked(prompt, typed=typing)
-        with _stoppable(session.coordinator, narrator):
+        progress.on_prompt(prompt, typed=typing)
+        with _cancellable(session.coordinator, progress):
             try:
                 answer = await session.execute(prompt)
             except Exception as problem:
-                narrator.failed()
+                progress.on_failure()
                 if debug:
                     raise
-                # The kernel hands on the text of an exception, not the exception.
-                text = _KERNELS_WORDS.sub("", f"{type(problem).__name__}: {problem}")
-                if text.startswith("BrokenPipeError"):  # nobody reads on, as in `... | head`: click ends quietly
-                    raise BrokenPipeError(errno.EPIPE, "nobody reads on") from None
+                # The kernel passes on the text of an exception, not the exception.
+                text = _KERNEL_PREFIX.sub("", f"{type(problem).__name__}: {problem}")
+                if text.startswith(
+                    "BrokenPipeError"
+                ):  # the reader closed the pipe, as in `... | head`: click exits silently
+                    raise BrokenPipeError(errno.EPIPE, "the reader closed the pipe") from None
                 raise click.ClickException(f"the session failed: {text}") from None
         if not session.coordinator.cancellation.is_cancelled:
-            narrator.told(answer)
+            progress.on_answer(answer)
         elif typing:
-            narrator.failed()
-            narrator.noted("the turn was stopped")
+            progress.on_failure()
+            progress.note("the turn was stopped")
             session.coordinator.cancellation.reset()
         else:
             return True
@@ -132,16 +134,16 @@ async def _converse(session: Any, plan: Plan, narrator: Narrator, debug: bool) -
 
 
 def _piped() -> Generator[str]:
-    """Yield what is piped in, as one prompt."""
+    """Yield standard input as one prompt."""
     text = sys.stdin.read().strip()
     if not text:
-        raise click.ClickException('nothing to ask: pass --prompt "...", or give the plan a list `prompts`')
+        raise click.ClickException('no prompt: pass --prompt "...", or add a list `prompts` to the plan')
     yield text
 
 
-def _typed(narrator: Narrator) -> Generator[str]:
+def _typed(progress: ProgressPrinter) -> Generator[str]:
     """Yield prompts typed by the user, until an empty line, Ctrl-D, or Ctrl-C twice in a row."""
-    narrator.noted("type what to ask; an empty line or Ctrl-D ends the session")
+    progress.note("type a prompt; an empty line or Ctrl-D ends the session")
     cleared = False
     while True:
         try:
@@ -149,11 +151,11 @@ def _typed(narrator: Narrator) -> Generator[str]:
         except EOFError:
             return
         except KeyboardInterrupt:
-            click.echo()  # the cursor is still on the line that was given up
+            click.echo()  # move the cursor off the abandoned line
             if cleared:
                 return
             cleared = True
-            narrator.noted("Ctrl-C again ends the session")
+            progress.note("Ctrl-C again ends the session")
             continue
         if not text.strip():
             return
@@ -162,13 +164,13 @@ def _typed(narrator: Narrator) -> Generator[str]:
 
 
 def _line() -> str:
-    """Return a line from the keyboard.
+    """Read a line from the keyboard.
 
     Raises:
         EOFError: Ctrl-D.
         KeyboardInterrupt: Ctrl-C.
     """
-    # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits right here.
+    # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits here.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return input("> ")
@@ -177,14 +179,14 @@ def _line() -> str:
 
 
 @contextmanager
-def _stoppable(coordinator: Any, narrator: Narrator) -> Generator[None]:
-    """Let Ctrl-C end a turn as a host would: once after the running tools, twice at once."""
+def _cancellable(coordinator: Any, progress: ProgressPrinter) -> Generator[None]:
+    """Let Ctrl-C cancel a turn as a host does: the first after the running tools, the second immediately."""
 
     def stop() -> None:
         if coordinator.cancellation.is_cancelled:
             coordinator.cancellation.request_immediate()
         else:
-            narrator.noted("stopping after the running step (Ctrl-C again: at once)")
+            progress.note("stopping after the running step (Ctrl-C again stops immediately)")
             coordinator.cancellation.request_graceful()
 
     loop = asyncio.get_running_loop()
@@ -202,7 +204,7 @@ def _stoppable(coordinator: Any, narrator: Narrator) -> Generator[None]:
 def _exit_code(outcome: Outcome) -> int:
     if outcome.stopped:
         return INTERRUPTED
-    return 0 if outcome.good else 1
+    return 0 if outcome.ok else 1
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -210,24 +212,24 @@ def _exit_code(outcome: Outcome) -> int:
 
 @asynccontextmanager
 async def _opened(plan: Plan, settings: Settings) -> AsyncGenerator[Any]:
-    """The session of a plan, all its modules mounted."""
+    """Open the session of a plan with all its modules mounted."""
     async with AsyncExitStack() as stack:
         try:
             running = await stack.enter_async_context(session(plan.mounts, session_id=settings.session_id))
         except Exception as problem:
             if settings.debug:
                 raise
-            raise click.ClickException(_why_not_opened(plan, problem)) from None
+            raise click.ClickException(_open_error(plan, problem)) from None
         yield running
 
 
-def _why_not_opened(plan: Plan, problem: Exception) -> str:
-    """The kernel's error in a sentence; a module that is not there is named, with those that are."""
-    text = _KERNELS_WORDS.sub("", str(problem))
+def _open_error(plan: Plan, problem: Exception) -> str:
+    """Return the kernel's error as a sentence; for an unknown module, name the installed ones."""
+    text = _KERNEL_PREFIX.sub("", str(problem))
     installed = sorted({point.name for point in entry_points(group="amplifier.modules")})
     for entry in entries_of(plan.mounts):
         module = module_of(entry)
-        if module in installed or f"'{module}'" not in text or not any(words in text for words in _NOT_THERE):
+        if module in installed or f"'{module}'" not in text or not any(words in text for words in _NOT_FOUND):
             continue
         source: Any = entry.get("source") if isinstance(entry, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if source:
@@ -236,18 +238,18 @@ def _why_not_opened(plan: Plan, problem: Exception) -> str:
             folder = f"./amplifier_{module.replace('-', '_')}"
             return f"{module} is not installed\nInstall it: pip install {folder}   (in a clone of the repository)"
         near = difflib.get_close_matches(module, installed, n=1, cutoff=0.8)
-        kin = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
+        similar = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
         meant = f"; did you mean {near[0]}?" if near else ""
         return (
             f"unknown module {module}{meant}\n"
-            f"Installed here: {', '.join(kin or installed) or 'none'}. "
-            "For another one install its package, or give its entry a `source` with its folder."
+            f"Installed here: {', '.join(similar or installed) or 'none'}. "
+            "To use another module, install its package, or add a `source` with its folder to its entry."
         )
-    return f"the session could not be opened: {text}\n(--debug shows where)"
+    return f"the session cannot be opened: {text}\n(--debug shows the traceback)"
 
 
 def _ignored_sources(plan: Plan) -> list[str]:
-    """Return a sentence for each module whose `source` is not a folder here: the installed package serves instead."""
+    """Return a sentence for each module whose `source` is not a local folder: the installed package is used instead."""
     notes: list[str] = []
     for entry in entries_of(plan.mounts):
         source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
@@ -263,12 +265,12 @@ def _ignored_sources(plan: Plan) -> list[str]:
 
 
 @contextmanager
-def _warnings_shown(narrator: Narrator, debug: bool) -> Generator[None]:
-    """Warnings of any logger become notes on screen, not raw lines (and the kernel's tracebacks) between the rows."""
+def _warnings_shown(progress: ProgressPrinter, debug: bool) -> Generator[None]:
+    """Print warnings of any logger as notes, so that no raw line or traceback appears between the rows."""
     root = logging.getLogger()
-    handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(narrator)
+    handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(progress)
     handler.setLevel(logging.DEBUG if debug else logging.WARNING)
-    handler.addFilter(lambda record: not record.getMessage().startswith(_KERNELS_NOISE))
+    handler.addFilter(lambda record: not record.getMessage().startswith(_KERNEL_NOISE))
     level = root.level
     root.addHandler(handler)
     if debug:
@@ -281,10 +283,10 @@ def _warnings_shown(narrator: Narrator, debug: bool) -> Generator[None]:
 
 
 class _NoteHandler(logging.Handler):
-    def __init__(self, narrator: Narrator) -> None:
+    def __init__(self, progress: ProgressPrinter) -> None:
         super().__init__()
-        self._narrator = narrator
+        self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith("amplifier_core"):  # its failures end the run, and are told then
-            self._narrator.noted(_SESSION.sub("", record.getMessage()))
+        if not record.name.startswith("amplifier_core"):  # its failures end the run and are reported then
+            self._progress.note(_SESSION.sub("", record.getMessage()))

@@ -1,7 +1,7 @@
-"""The screen: lines that stay, and below them a few that are redrawn.
+"""The terminal of a run: printed lines, and below them a few live lines that are redrawn.
 
-A `Line` is a list of texts with a style each. On a terminal rich draws it; in a pipe, or with `--plain`, the styles go,
-the redrawn lines are never shown, and rich is not even loaded.
+A `StyledText` is a list of texts, each with a style. On a terminal rich renders it. In a pipe or with `--plain`
+there are no styles and no live lines, and rich is not loaded.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from amplifier_context_core.cli.words import fitting, printable, screen_width
+from amplifier_context_core.cli.formatting import fitting_end, printable, screen_width
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-Line = list[tuple[str, str]]
-"""Texts and their rich styles; an empty style is the terminal's own."""
+StyledText = list[tuple[str, str]]
+"""Texts with their rich styles; an empty style is the terminal's default."""
 
 
 class Terminal(Protocol):
-    """Where a run is shown.
+    """The output of a run.
 
     Attributes:
         width: columns of a line.
@@ -32,45 +32,45 @@ class Terminal(Protocol):
 
     width: int
 
-    def say(self, line: Line, indent: int = 0) -> None:
-        """A line that stays; longer than the screen it goes on below, indented by so many columns."""
+    def print(self, line: StyledText, indent: int = 0) -> None:
+        """Print a line; wrap a long one and indent its further lines by `indent` columns."""
 
-    def show(self, *lines: Line) -> None:
-        """The lines at the bottom, in place of those shown before."""
+    def update(self, *lines: StyledText) -> None:
+        """Replace the live lines at the bottom."""
 
-    def rest(self) -> None:
-        """Take the lines at the bottom away: somebody else wants to write."""
+    def stop_live(self) -> None:
+        """Remove the live lines, so that other code can write to the terminal."""
 
 
 @contextmanager
 def open_terminal(*, plain: bool) -> Generator[Terminal]:
-    """The screen of this process, left tidy however the run ends."""
+    """Open the terminal of this process; remove the live lines however the run ends."""
     terminal = PlainTerminal() if plain or os.environ.get("TERM") == "dumb" else RichTerminal()
     try:
         yield terminal
     finally:
-        terminal.rest()
+        terminal.stop_live()
 
 
 class PlainTerminal:
-    """Lines of plain text on standard output."""
+    """Prints plain lines to standard output."""
 
     def __init__(self) -> None:
         self.width = screen_width()
 
-    def say(self, line: Line, indent: int = 0) -> None:
+    def print(self, line: StyledText, indent: int = 0) -> None:
         for piece in wrapped(line, self.width, indent):
             click.echo("".join(text for text, _ in piece).rstrip())
 
-    def show(self, *lines: Line) -> None:
-        """Nothing: what is printed stays printed."""
+    def update(self, *lines: StyledText) -> None:
+        """Do nothing: there are no live lines."""
 
-    def rest(self) -> None:
-        """Nothing to take away."""
+    def stop_live(self) -> None:
+        """Do nothing: there are no live lines."""
 
 
 class RichTerminal:
-    """Colours, and lines at the bottom that are redrawn."""
+    """Prints colours, and redraws live lines at the bottom."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -79,11 +79,11 @@ class RichTerminal:
         self._live: Live | None = None
         self.width = self._console.width
 
-    def say(self, line: Line, indent: int = 0) -> None:
+    def print(self, line: StyledText, indent: int = 0) -> None:
         for piece in wrapped(line, self.width, indent):
             self._console.print(self._text(piece), soft_wrap=True)
 
-    def show(self, *lines: Line) -> None:
+    def update(self, *lines: StyledText) -> None:
         from rich.console import Group
         from rich.live import Live
 
@@ -93,28 +93,30 @@ class RichTerminal:
         if self._live is None:
             self._live = Live(console=self._console, transient=True, refresh_per_second=12)
             self._live.start()
-        self._live.update(Group(*texts), refresh=True)  # else a line that is printed next redraws those of before
+        self._live.update(
+            Group(*texts), refresh=True
+        )  # otherwise the next printed line would redraw the former live lines
 
-    def rest(self) -> None:
+    def stop_live(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _text(self, line: Line) -> Text:
+    def _text(self, line: StyledText) -> Text:
         from rich.text import Text
 
         return Text.assemble(*line)
 
 
-def wrapped(line: Line, width: int, indent: int = 0) -> list[Line]:
-    """A line as lines that fit the width, those after the first indented; styles stay with their words."""
+def wrapped(line: StyledText, width: int, indent: int = 0) -> list[StyledText]:
+    """Wrap a line to lines of `width` columns, the further ones indented; every word keeps its style."""
     parts = [(printable(text), style) for text, style in line]
     whole = "".join(text for text, _ in parts)
-    lines: list[Line] = []
+    lines: list[StyledText] = []
     start = 0
     while True:
         pad = indent if lines else 0
-        end = max(fitting(whole, width - pad, start), start + 1)
+        end = max(fitting_end(whole, width - pad, start), start + 1)
         if end < len(whole):
             space = whole.rfind(" ", start, end + 1)
             end = space if space > start and whole[start:space].strip() else end
@@ -126,9 +128,9 @@ def wrapped(line: Line, width: int, indent: int = 0) -> list[Line]:
             return lines
 
 
-def _between(parts: Line, start: int, end: int) -> Line:
-    """The characters from start to end, with their styles."""
-    found: Line = []
+def _between(parts: StyledText, start: int, end: int) -> StyledText:
+    """Return the characters from start to end with their styles."""
+    found: StyledText = []
     at = 0
     for text, style in parts:
         piece = text[max(start - at, 0) : max(end - at, 0)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from amplifier_context_core.cli.opening import carry_out, place, store_at
-from amplifier_context_core.cli.words import PIPE_WIDTH, counted, cut, printable, screen_width
+from amplifier_context_core.cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
+from amplifier_context_core.cli.store_options import run_command, store_at, store_location
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
 
@@ -146,10 +146,12 @@ def _with_kept(sessions: list[Session], address: str | None, min_messages: int) 
             for info in reversed(await store.sessions()):  # the oldest first, as recordings are read
                 entries = [entry async for piece in read_in_batches(store, info.session_id) for entry in piece]
                 messages = [copy_message(entry.message) for entry in entries]
-                found.append(Session(info.session_id, place(address), messages))
+                found.append(Session(info.session_id, store_location(address), messages))
         return found
 
-    return list(distinct([*sessions, *(one for one in carry_out(kept()) if len(one.messages) >= max(min_messages, 2))]))
+    return list(
+        distinct([*sessions, *(one for one in run_command(kept()) if len(one.messages) >= max(min_messages, 2))])
+    )
 
 
 def _measured(
@@ -229,7 +231,7 @@ async def _measure(
             nonlocal done
             done += requests == 1  # a replay begins
             room = max(20, console.width - 40)  # columns that the bar leaves
-            said = cut(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
+            said = truncate(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
             bars.update(bar, completed=done, description=said)
 
         return await measure(sessions, managers, *sizes, extras=extras, progress=progress, replayed=replayed)

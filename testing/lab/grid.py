@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from amplifier_context_core.cli.words import columns_of, fitting, padded
+from amplifier_context_core.cli.formatting import display_width, fitting_end, padded
 
 GAP = "  "  # between columns
 _NAMES = 0.5  # of the screen: names that are wider are numbered, and listed above the table
@@ -41,7 +41,7 @@ def grid(table: Sequence[Sequence[str]], width: int | None, names: int = 1) -> l
             cells = [
                 padded(row[column], widths[column])
                 if column < names
-                else " " * (widths[column] - columns_of(row[column])) + row[column]
+                else " " * (widths[column] - display_width(row[column])) + row[column]
                 for column in group
             ]
             lines.append(GAP.join(cells).rstrip())
@@ -60,7 +60,7 @@ def _groups(rows: Sequence[Sequence[str]], width: int | None, names: int) -> Ite
 
 
 def _widths(rows: Sequence[Sequence[str]], group: Sequence[int]) -> dict[int, int]:
-    return {column: max(columns_of(row[column]) for row in rows) for column in group}
+    return {column: max(display_width(row[column]) for row in rows) for column in group}
 
 
 def _taken(rows: Sequence[Sequence[str]], group: Sequence[int]) -> int:
@@ -73,7 +73,7 @@ def _folded(text: str, width: int, indent: int) -> list[str]:
     start = 0
     while start < len(text):
         pad = indent if lines else 0
-        end = max(fitting(text, width - pad, start), start + 1)
+        end = max(fitting_end(text, width - pad, start), start + 1)
         lines.append(" " * pad + text[start:end])
         start = end
     return lines

@@ -121,7 +121,7 @@ def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishe
     asyncio.run(talk(place, "s", SAID, "thank you"))
     with hindrance.on():
         said = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
-    assert f"{name} m1`" in said.partition("To finish it: `amplifier-context forget")[2]
+    assert f"{name} m1`" in said.partition("To complete the erasure: `amplifier-context forget")[2]
     tries = hindrance.tries
     assert f"{name}: 1 message erased" in run("forget", name, "m1", "--yes").output
     assert hindrance.tries > tries or place.backend == "sqlite"  # that one had begun when the database was closed
@@ -137,7 +137,7 @@ def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place
     parent, kid = place.session_id("zz-p"), place.session_id("zz-kid")
     asyncio.run(talk(place, "zz-p", SAID, "thank you", "go on"))
     run("fork", parent, kid)
-    assert f"{kid} holds the same" in run("forget", parent, "m1", "--yes", *first).output
+    assert f"{kid} contains the same" in run("forget", parent, "m1", "--yes", *first).output
     assert SAID in contents(place, "zz-kid")
     said = run("forget", parent, "m1", "--forks", "--yes").output
     assert f"{kid}: 1 message erased" in said
@@ -163,7 +163,7 @@ def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, ru
     asyncio.run(hand_on(place, "child-x", history[1:]))
     asyncio.run(talk(place, "stranger", "hello", "welcome", SAID))
     if again:
-        assert f"{child} holds the same" in run("forget", parent, "m3", "--yes").output
+        assert f"{child} contains the same" in run("forget", parent, "m3", "--yes").output
     said = run("forget", parent, "m3", "--forks", "--yes").output
     assert f"{child}: 1 message erased" in said
     assert contents(place, "child-x") == ["welcome", "(erased)", "thank you", "your own task"]
@@ -232,7 +232,7 @@ def test_a_text_that_only_a_short_form_holds_is_found_as_well(files: Place) -> N
     assert forget(files, "two", "--containing", "--yes", stdin=SECRET).exit_code == 0
     asyncio.run(register())
     done = forget(files, "--containing", "--yes", stdin=SECRET)
-    assert "two: what is kept beside its messages" in done.output
+    assert "two: its checkpoint" in done.output
     for path in files.folder.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
@@ -291,11 +291,11 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
     host = Host(home, "one")
     for number in range(3):
         (host.folder / f"{number}.md").write_text(SAID)
-    monkeypatch.setattr(host_files, "MOST", 1)
-    assert "2 files of the host could not be looked through" in forget(files, "one", "m1", "--yes").output
-    monkeypatch.setattr(host_files, "PATIENCE", -1.0)
+    monkeypatch.setattr(host_files, "MAX_FILES", 1)
+    assert "2 files of the host could not be searched" in forget(files, "one", "m1", "--yes").output
+    monkeypatch.setattr(host_files, "TIME_LIMIT", -1.0)
     done = forget(files, "one", "--containing", "--yes", stdin=SECRET)
-    assert "3 files of the host could not be looked through" in done.output
+    assert "3 files of the host could not be searched" in done.output
 
 
 def test_a_short_message_is_not_looked_for_in_files(files: Place, home: Path) -> None:

@@ -80,7 +80,7 @@ def test_repair_of_one_session_says_that_the_database_was_rewritten(run: Run, da
     assert said.splitlines()[1:] == ["one: 12 messages, sound"]
 
 
-def test_a_session_that_lost_its_id_is_named_with_the_command_that_gives_it_back(run: Run, tmp_path: Path) -> None:
+def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     address = f"sqlite:{path}"
     fill(address)
@@ -89,7 +89,7 @@ def test_a_session_that_lost_its_id_is_named_with_the_command_that_gives_it_back
     said = run("repair", "--store", address).output
     assert "recovered-1: 12 messages" in said
     assert "ids that had a writer and have no session now: one, 0 messages lost" in said
-    (command,) = re.findall("the id of recovered-1 could not be read; where you know it, `(.*) ID` gives it back", said)
+    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", said)
     run(*shlex.split(command)[1:], "one")
     assert "one: 12 messages, " in run("repair", "one", "--store", address).output
     assert len(run("show", "one", "--store", address).output.splitlines()) == 12

@@ -159,7 +159,7 @@ def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, arguments: li
     assert done.returncode == 1, done.stdout
     (line,) = done.stderr.strip().splitlines()
     assert line in (
-        "Error: the current folder was deleted; change to another one, then try again",
+        "Error: the current folder was deleted; change to another folder and repeat the command",
         "Error: there is no folder here; check the address",  # the folder "here" of `copy`, which is looked for first
     )
 

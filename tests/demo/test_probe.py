@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import check_request
-from amplifier_context_testing.demo.probe import Request, Watch
+from amplifier_context_testing.demo.probe import ContextProbe, Request
 from amplifier_context_testing.fakes import ListContext
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -16,7 +16,7 @@ ANSWER = {"role": "assistant", "content": "Hi."}
 
 
 class Coordinator:
-    """As much of a coordinator as the watch uses."""
+    """As much of a coordinator as the probe uses."""
 
     def __init__(self, context: Any) -> None:
         self.mounted = context
@@ -39,114 +39,114 @@ class Coordinator:
         """Nothing is emitted here."""
 
 
-class Audience:
+class Observer:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.told: list[Request] = []
 
-    def requested(self, request: Request) -> None:
+    def on_request(self, request: Request) -> None:
         self.told.append(request)
 
-    def answered(self, request: Request) -> None: ...
+    def on_response(self, request: Request) -> None: ...
 
-    def compacted(self, report: Mapping[str, Any]) -> None: ...
+    def on_compaction(self, report: Mapping[str, Any]) -> None: ...
 
-    def noted(self, text: str) -> None: ...
-
-
-@pytest.fixture
-def audience() -> Audience:
-    return Audience()
+    def note(self, text: str) -> None: ...
 
 
 @pytest.fixture
-def watch(audience: Audience) -> Watch:
-    return Watch(audience, check_request)
+def observer() -> Observer:
+    return Observer()
 
 
-async def watched(watch: Watch, context: Any) -> Any:
+@pytest.fixture
+def probe(observer: Observer) -> ContextProbe:
+    return ContextProbe(observer, check_request)
+
+
+async def watched(probe: ContextProbe, context: Any) -> Any:
     coordinator = Coordinator(context)
-    await watch.begin(coordinator)
+    await probe.attach(coordinator)
     return coordinator.mounted
 
 
-async def test_it_finds_a_history_complete_that_was_only_stamped_with_times(watch: Watch) -> None:
+async def test_it_finds_a_history_complete_that_was_only_stamped_with_times(probe: ContextProbe) -> None:
     class Stamping(ListContext):
         async def add_message(self, message: dict[str, Any]) -> None:
             await super().add_message({**message, "metadata": {"timestamp": "2030-01-01T00:00:00.000Z"}})
 
-    context = await watched(watch, Stamping())
+    context = await watched(probe, Stamping())
     await context.add_message(dict(HELLO))
-    assert (await watch.prove()).complete
+    assert (await probe.check_history()).complete
 
 
-async def test_a_history_with_a_message_too_many_is_not_complete(watch: Watch) -> None:
+async def test_a_history_with_a_message_too_many_is_not_complete(probe: ContextProbe) -> None:
     inner = ListContext()
-    context = await watched(watch, inner)
+    context = await watched(probe, inner)
     await context.add_message(dict(HELLO))
     inner.messages.append(dict(ANSWER))
-    proof = await watch.prove()
-    assert (proof.complete, proof.first_difference) == (False, 1)
+    check = await probe.check_history()
+    assert (check.complete, check.first_difference) == (False, 1)
 
 
-async def test_what_was_there_before_belongs_to_the_history(watch: Watch) -> None:
+async def test_what_was_there_before_belongs_to_the_history(probe: ContextProbe) -> None:
     inner = ListContext()
     await inner.add_message(dict(HELLO))
-    context = await watched(watch, inner)
+    context = await watched(probe, inner)
     await context.add_message(dict(ANSWER))
-    proof = await watch.prove()
-    assert (proof.complete, proof.kept) == (True, 2)
+    check = await probe.check_history()
+    assert (check.complete, check.kept) == (True, 2)
 
 
-async def test_a_refused_message_did_not_go_in(watch: Watch) -> None:
+async def test_a_refused_message_did_not_go_in(probe: ContextProbe) -> None:
     class Refusing(ListContext):
         async def add_message(self, message: dict[str, Any]) -> None:
             raise ValueError("no")
 
-    context = await watched(watch, Refusing())
+    context = await watched(probe, Refusing())
     with pytest.raises(ValueError, match="no"):
         await context.add_message(dict(HELLO))
-    assert (await watch.prove()).added == 0
+    assert (await probe.check_history()).added == 0
 
 
-async def test_what_the_host_makes_of_the_history_is_the_history(watch: Watch) -> None:
-    context = await watched(watch, ListContext())
+async def test_what_the_host_makes_of_the_history_is_the_history(probe: ContextProbe) -> None:
+    context = await watched(probe, ListContext())
     await context.add_message(dict(HELLO))
     await context.set_messages([dict(HELLO), dict(ANSWER)])
-    assert (await watch.prove()).complete
+    assert (await probe.check_history()).complete
     await context.clear()
-    assert (await watch.prove()).kept == 0
+    assert (await probe.check_history()).kept == 0
 
 
 async def test_a_context_that_explains_nothing_is_measured_by_comparing_its_lists(
-    watch: Watch, audience: Audience
+    probe: ContextProbe, observer: Observer
 ) -> None:
-    context = await watched(watch, ListContext())
+    context = await watched(probe, ListContext())
     await context.add_message(dict(HELLO))
     await context.get_messages_for_request(token_budget=100)
     await context.add_message(dict(ANSWER))
     await context.add_message(dict(HELLO))
     await context.get_messages_for_request(100)
-    first, second = audience.told
+    first, second = observer.told
     assert (first.number, first.prefix, first.budget) == (1, 0, 100)
     assert (second.number, second.prefix, second.budget) == (2, first.tokens, 100)
     assert 0 < second.share < 1
 
 
-async def test_lists_got_by_request_retention_are_seen_too(watch: Watch, audience: Audience) -> None:
+async def test_lists_got_by_request_retention_are_seen_too(probe: ContextProbe, observer: Observer) -> None:
     coordinator = Coordinator(ListContext())
 
     async def retain(**options: Any) -> list[dict[str, Any]]:
         return [dict(HELLO)]
 
     coordinator.capabilities["context.request_retention"] = retain
-    await watch.begin(coordinator)
+    await probe.attach(coordinator)
     await coordinator.capabilities["context.request_retention"](retain_contents=["Hello."], token_budget=50)
-    assert [request.budget for request in audience.told] == [50]
+    assert [request.budget for request in observer.told] == [50]
 
 
-async def test_everything_else_is_handed_on(watch: Watch) -> None:
+async def test_everything_else_is_handed_on(probe: ContextProbe) -> None:
     inner = ListContext()
-    context = await watched(watch, inner)
+    context = await watched(probe, inner)
     assert context.messages is inner.messages

@@ -39,7 +39,7 @@ def test_the_demo_compacts_several_times_and_stays_valid(demo: Result) -> None:
     assert demo.exit_code == 0, demo.output
     assert len(lines_with(demo, "└ compacted")) >= 3
     assert lines_with(demo, "63, all valid by the rules of OpenAI, Anthropic and the kernel")
-    assert lines_with(demo, "complete: what went in is what is kept, sha256")
+    assert lines_with(demo, "complete: every added message is kept unchanged, sha256")
 
 
 def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> None:
@@ -68,7 +68,7 @@ def test_all_figures_are_in_the_tokens_that_the_provider_reports(run: Run, clone
     (cache,) = lines_with(result, "prompt cache")
     sent = sum(tokens for tokens, *_ in rows)
     cached = sum(cacheable for _, _, cacheable, _ in rows)
-    assert f"{cached / sent:.0%} of all {sent:,} tokens sent" in cache
+    assert f"{cached / sent:.0%} of the {sent:,} sent tokens" in cache
 
 
 def test_a_line_says_which_tools_were_called_and_on_what(demo: Result) -> None:
@@ -80,14 +80,14 @@ def test_a_line_says_which_tools_were_called_and_on_what(demo: Result) -> None:
 def test_a_compaction_says_what_it_freed_and_what_it_cost(demo: Result) -> None:
     line = lines_with(demo, "└ compacted")[0]
     assert re.search(
-        r"compacted [\d,]+ → [\d,]+ tokens · freed by \w+ [\d,]+.* · prefix given up [\d,]+ · \d+ ms", line
+        r"compacted [\d,]+ → [\d,]+ tokens · freed by \w+ [\d,]+.* · prefix invalidated [\d,]+ · \d+ ms", line
     )
 
 
-def test_a_folded_message_is_read_back_from_the_history(demo: Result, tmp_path: Path) -> None:
-    folded = r"read back +m\d+ .* folded away; the model now sees this line in that place:\n +m\d+ \w+"
+def test_a_folded_message_is_recalled_from_the_history(demo: Result, tmp_path: Path) -> None:
+    folded = r"recall +m\d+ .* folded; the model now sees this line instead:\n +m\d+ \w+"
     assert re.search(folded, demo.output)
-    original = demo.output.split("gives the original")[1].splitlines()[1].strip().rstrip("…")
+    original = demo.output.split("returns the original")[1].splitlines()[1].strip().rstrip("…")
     sources = "\n".join(file.read_text() for file in clone_at(tmp_path).glob("part_*.py"))
     assert original in sources or re.search(r"^(part_\d+\.py:\d+: |file |dir )", original)
 
@@ -235,7 +235,7 @@ def test_a_replayed_transcript_keeps_its_history(run: Run, recordings: Path) -> 
     for index in range(len(recordings.read_text().splitlines())):
         result = run("--transcript", recordings, "--index", index, "--budget", 500)
         assert result.exit_code == 0, result.output
-        assert lines_with(result, "complete: what went in is what is kept")
+        assert lines_with(result, "complete: every added message is kept unchanged")
 
 
 def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_an_incomplete_history_ends_in_exit_code_1(
     entry = faulty_context("async def get_messages(self): return self.messages[:-1]")
     result = run(plan(context=entry), "--prompt", "Hi.")
     assert result.exit_code == 1
-    assert lines_with(result, "NOT COMPLETE: 2 messages went in, 1 are kept")
+    assert lines_with(result, "NOT COMPLETE: 2 messages were added, 1 are kept")
 
 
 def test_a_changed_word_in_the_history_is_found(
@@ -299,7 +299,7 @@ def test_a_changed_word_in_the_history_is_found(
     entry = faulty_context("async def get_messages(self): return [{**m, 'content': 'x'} for m in self.messages]")
     result = run(plan(context=entry), "--prompt", "Hi.")
     assert result.exit_code == 1
-    assert "message 0 is the first that differs" in " ".join(result.output.split())
+    assert "the first difference is at index 0" in " ".join(result.output.split())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
@@ -313,4 +313,4 @@ def test_ctrl_c_ends_with_a_summary_and_the_shells_code(clone: Path) -> None:
         output, _ = running.communicate(timeout=100)
     assert running.returncode == 130
     assert "stopping after the running step" in output
-    assert "complete: what went in is what is kept" in output
+    assert "complete: every added message is kept unchanged" in output

@@ -139,8 +139,8 @@ def test_path_needs_a_folder_and_a_tool_to_point_there(run: Run, plan: Callable[
     [
         (None, "there is no such file"),
         (b"not json", "line 1: not JSON"),
-        (b'{"id": "a", "messages": []}', "transcript 0 holds no messages"),
-        (b'{"role": "system", "content": "Be brief."}', "holds no user message"),
+        (b'{"id": "a", "messages": []}', "transcript 0 has no messages"),
+        (b'{"role": "system", "content": "Be brief."}', "has no user message"),
         (b"", "no transcript with index 0; there are 0"),
         (b"\xff\xff", "it is not UTF-8 text"),
     ],
@@ -164,7 +164,7 @@ def test_a_broken_archive_is_named(run: Run, tmp_path: Path) -> None:
 def test_a_replay_takes_no_prompts(run: Run) -> None:
     result = run("--transcript", "any.jsonl", "--prompt", "Hi.")
     assert result.exit_code == 2
-    assert "--transcript brings its own prompts" in result.output
+    assert "--transcript has its own prompts" in result.output
 
 
 def test_a_missing_kernel_is_an_install_away(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from amplifier_context_core.cli.formatting import printable, truncate
 from amplifier_context_core.cli.streams import prepare_streams
-from amplifier_context_core.cli.words import cut, printable
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_testing.demo.probe import Request
-from amplifier_context_testing.demo.progress import Narrator, bar, calls_text, compaction_line
+from amplifier_context_testing.demo.progress import ProgressPrinter, bar, calls_text, compaction_line
 from amplifier_context_testing.demo.terminal import RichTerminal, open_terminal, wrapped
 
 
@@ -53,7 +53,7 @@ def test_what_a_tool_printed_cannot_steer_the_terminal() -> None:
     [("short", 10, "short"), ("a  b\n c", 10, "a b c"), ("abcdefghij", 5, "abcd…"), ("x" * 99, 0, "…"), ("", 5, "")],
 )
 def test_a_text_is_cut_to_its_width(text: str, width: int, shown: str) -> None:
-    assert cut(text, width) == shown
+    assert truncate(text, width) == shown
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_without_such_characters_in_the_encoding_plainer_ones_are_printed(
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(kept, encoding="ascii"))
     prepare_streams()
     with open_terminal(plain=True) as terminal:
-        terminal.say([("█▌░ 9 → 3 · cut…", "bold")])
+        terminal.print([("█▌░ 9 → 3 · cut…", "bold")])
     assert kept.getvalue() == b"#=. 9 > 3 - cut~\n"
 
 
@@ -108,15 +108,15 @@ def test_no_line_is_on_the_screen_twice_when_the_next_request_begins() -> None:
             self.stay: list[str] = []
             self.bottom: list[str] = []
 
-        def say(self, line: list[tuple[str, str]], indent: int = 0) -> None:
+        def print(self, line: list[tuple[str, str]], indent: int = 0) -> None:
             self.stay.append(plain(line).strip())
             self.looked_at()
 
-        def show(self, *lines: list[tuple[str, str]]) -> None:
+        def update(self, *lines: list[tuple[str, str]]) -> None:
             self.bottom = [plain(line).strip() for line in lines]
             self.looked_at()
 
-        def rest(self) -> None:
+        def stop_live(self) -> None:
             self.bottom = []
 
         def looked_at(self) -> None:
@@ -124,13 +124,13 @@ def test_no_line_is_on_the_screen_twice_when_the_next_request_begins() -> None:
             assert len(numbers) == len(set(numbers)), numbers
 
     screen = Screen()
-    narrator = Narrator(screen)
+    progress = ProgressPrinter(screen)
     for number in range(1, 4):
         request = Request(number, 100 * number, 1_000, 900, 50, [])
-        narrator.requested(request)
+        progress.on_request(request)
         request.answered = True
-        narrator.answered(request)
-    narrator.close([], 0)
+        progress.on_response(request)
+    progress.close([], 0)
     assert [line.split()[0] for line in screen.stay if line[:1].isdigit()] == ["1", "2", "3"]
 
 
@@ -138,10 +138,10 @@ def test_the_lines_at_the_bottom_are_redrawn_and_gone_in_the_end(monkeypatch: py
     out = io.StringIO()
     monkeypatch.setattr("rich.console.Console", partial(Console, file=out, force_terminal=True, width=60))
     terminal = RichTerminal()
-    terminal.show([("for now", "")], [("status", "dim")])
-    terminal.say([("this stays", "bold")])
-    terminal.rest()
-    terminal.rest()
+    terminal.update([("for now", "")], [("status", "dim")])
+    terminal.print([("this stays", "bold")])
+    terminal.stop_live()
+    terminal.stop_live()
     last = out.getvalue().rsplit("status", 1)[1]
     assert "this stays" in out.getvalue()
     assert "\x1b[2K" in last  # the line was erased
@@ -152,11 +152,11 @@ def test_a_line_that_stays_is_printed_above_the_newest_lines_at_the_bottom(monke
     out = io.StringIO()
     monkeypatch.setattr("rich.console.Console", partial(Console, file=out, force_terminal=True, width=60))
     terminal = RichTerminal()
-    terminal.show([("under way", "")], [("status", "")])
-    terminal.show([("status", "")])
+    terminal.update([("under way", "")], [("status", "")])
+    terminal.update([("status", "")])
     before = out.tell()
-    terminal.say([("done", "")])
+    terminal.print([("done", "")])
     printed = out.getvalue()[before:]
-    terminal.rest()
+    terminal.stop_live()
     assert "under way" not in printed
     assert "status" in printed.partition("done")[2]

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.cli.words import columns_of
+from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import Talk
 from amplifier_context_testing.lab import read_sessions
@@ -122,7 +122,7 @@ def test_no_name_and_no_figure_is_cut_off_on_any_screen(
     assert len(wide) == 5
     shown = replay(data, "--context", "context-simple", "--context", LONG, "--budget", "0.2k").stdout
     lines = shown.splitlines()
-    assert max(map(columns_of, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     for head in heads.strip("|").split("|")[1:]:
         assert re.search(rf"(^|  ){re.escape(head.strip())}($|  )", shown, re.MULTILINE), head
     timed = {heads.strip("|").split("|").index(head) for head in (" p50 ms ", " p99 ms ")}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.cli.words import columns_of
+from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_testing.lab.grid import grid
 
 HEADS = ["manager", "recall", "located", "cost", "faulty", "p50 ms"]
@@ -19,7 +19,7 @@ def test_every_name_and_every_figure_is_there_at_every_width(width: int | None) 
     words = " ".join(lines).split()
     for cell in (*ROWS[0], *ROWS[1], *HEADS[1:]):
         assert words.count(cell.split()[0]) >= 1, cell
-    assert width is None or max(map(columns_of, lines)) <= width
+    assert width is None or max(map(display_width, lines)) <= width
 
 
 def test_a_table_that_fits_is_one_table() -> None:
@@ -64,7 +64,7 @@ def test_no_cell_is_lost_and_no_line_is_wider_than_it_must_be(table: list[list[s
     for row in table[1:]:
         for cell in row[1:]:
             assert "".join(cell.split()) in text
-    widest = max(columns_of(cell) for row in table for cell in row[1:] or [""])
-    names = max(columns_of(row[0]) for row in table)
+    widest = max(display_width(cell) for row in table for cell in row[1:] or [""])
+    names = max(display_width(row[0]) for row in table)
     beside = names if names <= width / 2 else len(str(len(table)))
-    assert max(map(columns_of, lines)) <= max(width, beside + 2 + widest, 2 + len(str(len(table))) + 2)
+    assert max(map(display_width, lines)) <= max(width, beside + 2 + widest, 2 + len(str(len(table))) + 2)

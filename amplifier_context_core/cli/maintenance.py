@@ -1,4 +1,4 @@
-"""`amplifier-context copy`, `verify`, `repair`, `fork`, `delete`: looking after kept sessions."""
+"""The commands `copy`, `verify`, `repair`, `fork` and `delete`: maintenance of stored sessions."""
 
 from __future__ import annotations
 
@@ -10,55 +10,64 @@ import click
 
 from ..stores.iteration import read_in_batches
 from ..stores.validation import derived_session_id, is_recovered
-from .opening import Repairs, carry_out, elsewhere, known, place, store_at, store_option
-from .words import command, counted, typed
+from .formatting import command, counted, shell_quoted
+from .store_options import (
+    Repairs,
+    other_store_hint,
+    require_session,
+    run_command,
+    store_at,
+    store_location,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from ..stores import Store
     from ..transcript.transcript import Entry
 
-_ANY = "any"  # a session id, whether there is such a session or not
-_PLACE = re.compile(r"([mua])(\d{1,18})")
+_ANY = "any"  # a session id; the session need not exist
+_FORK_POINT = re.compile(r"([mua])(\d{1,18})")
 
 
 @click.command()
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option(
-    "--session", "chosen", multiple=True, metavar="SESSION", help="Only this one; may be given several times."
+    "--session", "chosen", multiple=True, metavar="SESSION", help="Copy only this session; may be given several times."
 )
 def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
-    """Copy sessions from one store to another, archive included.
+    """Copy sessions with their archives from one store to another.
 
-    FROM and TO are addresses, such as jsonl:FOLDER or sqlite:FILE. A session that is in TO already is left as it is.
-    They are copied in the order in which they were last changed, so that `sessions` lists them in the same order.
+    FROM and TO are addresses, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed. Sessions
+    are copied in the order of their last change, so that `sessions` lists them in the same order.
     """
 
     async def work() -> tuple[int, int]:
         async with store_at(source) as old, store_at(target, makes=True) as new:
             listed = [info.session_id for info in reversed(await old.sessions())]
             for name in chosen:
-                await known(old, name, source)
+                await require_session(old, name, source)
             names = [name for name in listed if name in chosen] if chosen else listed
-            there = {info.session_id for info in await new.sessions()}
+            existing = {info.session_id for info in await new.sessions()}
             copied = 0
             for name in names:
-                if name in there:
-                    click.echo(f"{typed(name)}: is there already, left as it is")
+                if name in existing:
+                    click.echo(f"{shell_quoted(name)}: exists there, not changed")
                     continue
                 count = await _copy(old, new, name)
-                click.echo(f"{typed(name)}: {counted(count, 'message')}")
+                click.echo(f"{shell_quoted(name)}: {counted(count, 'message')}")
                 copied += 1
             return copied, len(names)
 
-    copied, asked = carry_out(work())
-    click.echo(f"{copied:,} of {counted(asked, 'session')} copied from {place(source)} to {place(target)}")
-    if chosen and copied < asked:
+    copied, requested = run_command(work())
+    stores = f"from {store_location(source)} to {store_location(target)}"
+    click.echo(f"{copied:,} of {counted(requested, 'session')} copied {stores}")
+    if chosen and copied < requested:
         raise SystemExit(1)
 
 
 async def _copy(old: Store, new: Store, name: str) -> int:
-    """Bring a session over; what is there when it fails half way is deleted again."""
+    """Copy a session and return its number of messages; delete the incomplete copy after a failure."""
     from ..errors import ContextError
     from ..view.session_state import load
 
@@ -69,7 +78,7 @@ async def _copy(old: Store, new: Store, name: str) -> int:
         gone = [entry for entry in archived if entry.seq not in current]
         gone += await _highest(old, name, {entry.seq for entry in gone})
         await new.append(name, gone)
-        await new.replace(name, 0, ())  # what was archived there is archived here
+        await new.replace(name, 0, ())  # moves the archived entries to the archive
         async for entries in read_in_batches(old, name):
             await new.append(name, entries)
         data = await old.load_checkpoint(name)
@@ -77,18 +86,18 @@ async def _copy(old: Store, new: Store, name: str) -> int:
             saved = load(data)
             await new.save_checkpoint(
                 name, saved.covered_count if saved else 0, data
-            )  # the compat room's stand for none
+            )  # a checkpoint of `compat` covers no entry
     except (ContextError, OSError):
         await new.delete(name)
         raise
     except ValueError:
-        pass  # a checkpoint of another version: made anew when somebody resumes
+        pass  # a checkpoint of another version: a resume builds a new one
     await new.release(name)
     return length
 
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
-    """What must be archived for the highest seq ever given not to be given again; mostly nothing."""
+    """Return an entry to archive if the store holds none of the highest seq: that seq must not be assigned again."""
     from ..messages.parsing import parse_message
     from ..transcript.redaction import REDACTED_TEXT
     from ..transcript.transcript import Transcript
@@ -105,9 +114,9 @@ async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
 @store_option
 def verify(names: tuple[str, ...], address: str | None) -> None:
-    """Look for damage; change nothing. Exit code 1 says that some was found.
+    """Look for damage without changing anything. The exit code is 1 if there is damage.
 
-    Without a SESSION all of them are looked at.
+    Without a SESSION all sessions are checked.
     """
 
     from ..stores import Checkable
@@ -115,20 +124,20 @@ def verify(names: tuple[str, ...], address: str | None) -> None:
     async def work() -> list[tuple[str, ...]]:
         damaged: list[tuple[str, ...]] = []
         async with store_at(address) as store:
-            # A store that is damaged as a whole says so of any id; to list its sessions would repair it.
+            # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
             if not names and isinstance(store, Checkable) and (problems := await store.verify(_ANY)):
-                _report(place(address), problems)
+                _report(store_location(address), problems)
                 return [()]
             chosen = names or [info.session_id for info in await store.sessions()]
             for name in chosen:
                 problems = await _problems(store, name, address)
-                _report(typed(name), problems)
+                _report(shell_quoted(name), problems)
                 damaged += [(name,)] * bool(problems)
         if not chosen:
-            click.echo(f"no sessions in {place(address)}, nothing to verify; {elsewhere(address)}")
+            click.echo(f"no sessions in {store_location(address)}, nothing to verify; {other_store_hint(address)}")
         return damaged
 
-    damaged = carry_out(work())
+    damaged = run_command(work())
     for chosen in damaged:
         click.echo(f"{command('repair', *chosen, address=address)} repairs what can be repaired")
     if damaged:
@@ -145,11 +154,11 @@ async def _problems(store: Store, name: str, address: str | None) -> list[str]:
     from ..stores import Checkable
 
     if isinstance(store, Checkable):
-        problems = await store.verify(name)  # before any other call: this one changes nothing
+        problems = await store.verify(name)  # before any other call: other calls repair
         if not problems:
-            await known(store, name, address)
+            await require_session(store, name, address)
         return problems
-    length = await known(store, name, address)
+    length = await require_session(store, name, address)
     read = sum([len(entries) async for entries in read_in_batches(store, name)])
     return [] if read == length else [f"{length - read:,} of {length:,} messages cannot be read"]
 
@@ -158,9 +167,9 @@ async def _problems(store: Store, name: str, address: str | None) -> list[str]:
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
 @store_option
 def repair(names: tuple[str, ...], address: str | None) -> None:
-    """Repair damaged sessions, without a SESSION all of them. What cannot be read is kept, never thrown away.
+    """Repair damaged sessions; without a SESSION all of them. Unreadable bytes are kept in a quarantine.
 
-    What sessions share, such as the file of a database, is repaired in any case. Exit code 1 says that damage is left.
+    What sessions share, such as a database file, is always repaired. The exit code is 1 if damage remains.
     """
     from ..errors import ContextError
     from ..stores import Repairable
@@ -171,7 +180,7 @@ def repair(names: tuple[str, ...], address: str | None) -> None:
             if isinstance(store, Repairable):
                 shared = Repairs()
                 await store.repair(None, shared)
-                shared.show(place(address))
+                shared.show(store_location(address))
             chosen = names or [info.session_id for info in await store.sessions()]
             for name in chosen:
                 try:
@@ -180,27 +189,29 @@ def repair(names: tuple[str, ...], address: str | None) -> None:
                     if names:
                         raise
                     left = True
-                    click.echo(f"{typed(name)}: {problem}", err=True)
+                    click.echo(f"{shell_quoted(name)}: {problem}", err=True)
         if not chosen:
-            click.echo(f"no sessions in {place(address)}, nothing to repair; {elsewhere(address)}")
+            click.echo(f"no sessions in {store_location(address)}, nothing to repair; {other_store_hint(address)}")
         for name in filter(is_recovered, chosen):
             again = command("fork", name, "ID", address=address)
-            click.echo(f"the id of {typed(name)} could not be read; where you know it, {again} gives it back")
+            click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
         return left
 
-    if carry_out(work()):
+    if run_command(work()):
         raise SystemExit(1)
 
 
 async def _repair(store: Store, name: str, address: str | None) -> bool:
-    """Repair a session, and print what was done. True if damage is left."""
+    """Repair a session and print the repairs; return True if damage remains."""
     from ..stores import Repairable
 
     repairs = Repairs()
-    left = await _problems(store, name, address)  # not `known`, which repairs what it meets, and reports it nowhere
+    left = await _problems(
+        store, name, address
+    )  # not `require_session`, which repairs what it meets, and reports it nowhere
     await store.open(name, repairs)
     async for _ in read_in_batches(store, name):
-        pass  # what is read is repaired
+        pass  # reading repairs
     await store.load_checkpoint(name)
     if left or repairs.made:
         left = await _problems(store, name, address)
@@ -213,11 +224,13 @@ async def _repair(store: Store, name: str, address: str | None) -> bool:
     done = (
         f"{counted(len(repairs.made), 'repair')}, {counted(lost, 'message')} lost" if repairs.made or left else "sound"
     )
-    click.echo(f"{typed(name)}: {counted(length, 'message')}, {done}")
+    click.echo(f"{shell_quoted(name)}: {counted(length, 'message')}, {done}")
     for problem in left:
-        click.echo(f"  left: {problem}")
+        click.echo(f"  not repaired: {problem}")
     if left:
-        click.echo("what is left cannot be repaired; restore a backup, or `amplifier-context copy` what can be read")
+        click.echo(
+            "the rest cannot be repaired; restore a backup, or copy the readable messages with `amplifier-context copy`"
+        )
     await store.release(name)
     return bool(left)
 
@@ -226,37 +239,40 @@ async def _repair(store: Store, name: str, address: str | None) -> bool:
 @click.argument("name", metavar="SESSION")
 @click.argument("new", metavar="[NEW]", required=False)
 @click.option(
-    "--at", "mark", metavar="MARK", help="Where the fork ends: with m30, with the user's u12, with all of a12."
+    "--at",
+    "mark",
+    metavar="MARK",
+    help="The last message of the fork: m30, the user's message of turn 12 (u12), the end of turn 12 (a12).",
 )
 @store_option
 def fork(name: str, new: str | None, mark: str | None, address: str | None) -> None:
-    """Make a new session of the beginning of another, to go on differently from there.
+    """Create a session from the beginning of another, to continue differently from there.
 
-    NEW is the id of the fork; without one it is made from the ids of SESSION and MARK, and printed.
+    NEW is the id of the fork; by default it is derived from SESSION and MARK, and printed.
     """
 
     async def work() -> tuple[str, int]:
         async with store_at(address) as store:
-            length = await known(store, name, address)
+            length = await require_session(store, name, address)
             if mark:
                 length = await _length_at(store, name, mark, address)
             made = new or derived_session_id(name, f"-at-{mark or 'end'}")
             await store.fork(name, made, length)
             return made, length
 
-    made, length = carry_out(work())
-    click.echo(f"{typed(made)}: {counted(length, 'message')} of {typed(name)}")
+    made, length = run_command(work())
+    click.echo(f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}")
 
 
 async def _length_at(store: Store, name: str, mark: str, address: str | None) -> int:
-    """How many messages there are up to a mark, with what it names.
+    """Return the number of messages up to and including a mark.
 
     Raises:
-        click.ClickException: the history holds no such place.
+        click.ClickException: the history has no such mark.
     """
-    found = _PLACE.fullmatch(mark)
+    found = _FORK_POINT.fullmatch(mark)
     if not found:
-        raise click.ClickException(f"--at: {mark!r} names no place; a place is a message m30, or u12 or a12 of turn 12")
+        raise click.ClickException(f"--at: {mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     kind, number = found[1], int(found[2])
     seen = end = 0
     async for entries in read_in_batches(store, name):
@@ -266,24 +282,26 @@ async def _length_at(store: Store, name: str, mark: str, address: str | None) ->
             end = seen if hit else end
     if not end:
         marks = command("show", name, address=address)
-        raise click.ClickException(f"--at: the history of {typed(name)} has no {mark}; its marks: {marks}")
+        raise click.ClickException(
+            f"--at: the history of {shell_quoted(name)} has no {mark}; list its marks with {marks}"
+        )
     return end
 
 
 @click.command()
 @click.argument("name", metavar="SESSION")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def delete(name: str, yes: bool, address: str | None) -> None:
-    """Erase a session, with its archive and all that was derived from it."""
+    """Erase a session with its archive, its index and its checkpoint."""
 
     async def work() -> None:
         async with store_at(address) as store:
-            length = await known(store, name, address)
+            length = await require_session(store, name, address)
             if not yes:
-                click.confirm(f"Erase {typed(name)} with its {counted(length, 'message')}?", abort=True)
-            await store.open(name)  # not while somebody works in it
+                click.confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?", abort=True)
+            await store.open(name)  # fails if another process has the session open
             await store.delete(name)
 
-    carry_out(work())
-    click.echo(f"{typed(name)}: erased")
+    run_command(work())
+    click.echo(f"{shell_quoted(name)}: erased")

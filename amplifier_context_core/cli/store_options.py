@@ -1,4 +1,4 @@
-"""What the commands about kept sessions share: the store they work on, and errors in a sentence."""
+"""Shared by the commands for stored sessions: the option `--store`, opening the store, and reporting errors."""
 
 from __future__ import annotations
 
@@ -15,49 +15,47 @@ import click
 from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
 from ..stores import Repair, Store, open_store
-from .words import command, counted, shown_address, typed
+from .formatting import command, counted, shell_quoted, without_credentials
 
 T = TypeVar("T")
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--store ADDRESS`: where the sessions are."""
+    """Add the option `--store ADDRESS` to a command."""
     return click.option(
         "--store",
         "address",
         metavar="ADDRESS",
-        help="Where the sessions are: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…; by default the files of "
-        "this folder's project, ~/.amplifier/projects/…/sessions.",
+        help="Store of the sessions: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…; by default the files of the "
+        "current folder's project, ~/.amplifier/projects/…/sessions.",
     )(command)
 
 
 @asynccontextmanager
 async def store_at(address: str | None, *, makes: bool = False) -> AsyncGenerator[Store]:
-    """The store at an address, closed in the end.
+    """Open the store at an address; close it at the end.
 
     Args:
-        address: by default the files of this folder's project.
-        makes: the command begins a store that is not there yet.
+        address: address of the store; None for the files of the current folder's project.
+        makes: True if the command creates a store that does not exist.
 
     Raises:
-        click.ClickException: nothing is at that address, or nothing will stay there.
+        click.ClickException: there is no store at the address, or the store is not persistent.
     """
     store = open_store(in_project(address) if address is not None else _default())  # checks the address first
     if address is not None:
-        _check_place(in_project(address), makes)
+        _check_exists(in_project(address), makes)
     try:
         yield store
     finally:
         await store.close()
 
 
-def _check_place(address: str, makes: bool) -> None:
-    """A mistyped address must not look like a store without sessions."""
+def _check_exists(address: str, makes: bool) -> None:
+    """Raise an error if a store does not exist: a mistyped address must not look like an empty store."""
     scheme, _, path = address.partition(":")
     if scheme == "memory":
-        raise click.ClickException(
-            "memory: is empty, and gone with this command; name a store that lasts, such as sqlite:FILE"
-        )
+        raise click.ClickException("memory: ends with this command; name a persistent store, such as sqlite:FILE")
     kind = {"jsonl": "folder", "sqlite": "database"}.get(scheme)
     if kind is None or makes:
         return
@@ -66,51 +64,51 @@ def _check_place(address: str, makes: bool) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise click.ClickException(f"there is no {kind} {path}; check the address") from None
     except OSError:
-        pass  # the store says better what is wrong with it
+        pass  # the store reports the reason
 
 
 def _default() -> str:
     return f"jsonl:{sessions_folder()}"
 
 
-def place(address: str | None) -> str:
-    """Return where sessions were looked for, as an address without a password."""
+def store_location(address: str | None) -> str:
+    """Return the address of the store without credentials."""
     if address is not None:
-        return shown_address(in_project(address))
+        return without_credentials(in_project(address))
     home = str(Path.home())
     folder = str(sessions_folder())
     return f"jsonl:~{folder.removeprefix(home)}" if folder.startswith(home + os.sep) else f"jsonl:{folder}"
 
 
-def elsewhere(address: str | None) -> str:
-    """Return how to look in another place, in a clause."""
+def other_store_hint(address: str | None) -> str:
+    """Return a clause that says how to name another store."""
     if address is not None:
         return "--store names another store"
-    return "each project folder has sessions of its own: change to another one, or name a store with --store"
+    return "each project folder has its own sessions: change to another folder, or name a store with --store"
 
 
-def carry_out(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; what fails is told without a traceback."""
-    logging.getLogger("amplifier_context_core").addHandler(logging.NullHandler())  # repairs are told by the command
+def run_command(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work of a command; report errors without a traceback."""
+    logging.getLogger("amplifier_context_core").addHandler(logging.NullHandler())  # the command prints repairs itself
     try:
         return asyncio.run(work)
     except (SessionInUse, SessionLost) as problem:
-        said, holder, _ = str(problem).partition(problem.holder)  # what comes after it is for agents
-        raise click.ClickException(f"{said}{holder}; end that process, then try again") from None
+        reason, holder, _ = str(problem).partition(problem.holder)  # the rest of the text is for agents
+        raise click.ClickException(f"{reason}{holder}; end that process and repeat the command") from None
     except ContextError as problem:
         raise click.ClickException(str(problem)) from None
 
 
-async def known(store: Store, session_id: str, address: str | None) -> int:
-    """Return how many messages a session has.
+async def require_session(store: Store, session_id: str, address: str | None) -> int:
+    """Return the number of messages of a session.
 
     Args:
-        store: to look in.
-        session_id: of the session.
-        address: of the store, as the user gave it.
+        store: the store.
+        session_id: id of the session.
+        address: address of the store as the user gave it.
 
     Raises:
-        click.ClickException: there is no such session; the nearest names are given, and where it was looked for.
+        click.ClickException: there is no session of this id; the text names the store and the most similar ids.
     """
     extent = await store.extent(session_id)
     if extent.length or extent.last_seq:
@@ -120,17 +118,17 @@ async def known(store: Store, session_id: str, address: str | None) -> int:
         return 0
     import difflib
 
-    missing = f"there is no session {session_id!r} in {place(address)}"
+    missing = f"there is no session {session_id!r} in {store_location(address)}"
     if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
-        raise click.ClickException(f"{missing}; near it: {', '.join(map(typed, near))}")
+        raise click.ClickException(f"{missing}; similar: {', '.join(map(shell_quoted, near))}")
     if names:
         listing = command("sessions", address=address)
         raise click.ClickException(f"{missing}, which holds {counted(len(names), 'other')}: {listing}")
-    raise click.ClickException(f"{missing}, which holds none; {elsewhere(address)}")
+    raise click.ClickException(f"{missing}, which holds none; {other_store_hint(address)}")
 
 
 class Repairs:
-    """What a store repaired while a command worked, to be shown at its end."""
+    """Collects the repairs that a store reports during a command."""
 
     def __init__(self) -> None:
         self.made: list[Repair] = []
@@ -139,10 +137,10 @@ class Repairs:
         self.made.append(repair)
 
     def show(self, where: str = "") -> None:
-        """Print a line for each.
+        """Print one line for each repair.
 
         Args:
-            where: what they are of; by default the session that is named in the next line.
+            where: what was repaired; by default the session that the next line names.
         """
         for repair in self.made:
             kept = (

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.cli.words import columns_of
+from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
@@ -114,7 +114,7 @@ def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
     asyncio.run(fill())
     monkeypatch.setenv("COLUMNS", str(width))
     lines = run("sessions", "--store", address).output.splitlines()
-    assert [line for line in lines if columns_of(line) > width] == [long]
+    assert [line for line in lines if display_width(line) > width] == [long]
     for name in ("short", "日本語のセッション", shlex.quote("-with 'odd' \"name\"")):
         assert any(name in line for line in lines)
     assert sum("First � 日本 of " in line or "First �[2J 日本 of " in line for line in lines) == 4
@@ -148,7 +148,7 @@ def test_of_many_sessions_the_newest_are_looked_into(run: Run, filled: str, monk
     done = run("sessions", "--store", filled)
     assert done.stdout.count("fork of one") == 2
     assert len(done.stdout.splitlines()) == 1 + 2 * 3 + 2
-    assert done.stderr == "first prompts and forks: of the newest 2 only\n"
+    assert done.stderr == "first prompts and forks are shown for the newest 2 only\n"
 
 
 def test_no_sessions_is_no_error_and_says_where_it_looked(
@@ -169,7 +169,7 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
         said = run(*arguments, code=code).output
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", said)
-        assert "change to another one, or name a store with --store" in said
+        assert "change to another folder, or name a store with --store" in said
     assert not (tmp_path / "home").exists()
 
 
@@ -186,7 +186,7 @@ def test_an_address_can_name_the_project_as_amplifier_does(
 def test_what_is_looked_for_in_vain_is_told(run: Run, filled: str) -> None:
     at = ("--store", filled)
     assert run("show", "one", "--from", "m9999", *at).output == (
-        f"one holds no message from m9999 on in {filled}; its newest is m121\n"
+        f"one has no message from m9999 on in {filled}; its newest is m121\n"
     )
     assert run("show", "one", "--archived", *at).output == f"one has no archived messages in {filled}\n"
     for name in ("one", "two"):
@@ -200,7 +200,7 @@ def test_messages_that_cannot_be_read_are_told(run: Run, tmp_path: Path) -> None
     (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
     damage = f"`amplifier-context verify --store {address} one`"
     said = run("show", "one", "--store", address, code=1).output
-    assert said == f"Error: one in {address} is damaged, and no message is left: {damage}\n"
+    assert said == f"Error: one in {address} is damaged, and no message can be read: {damage}\n"
     assert "one: 2 problems\n" in run("verify", "one", "--store", address, code=1).output
 
 
@@ -229,7 +229,7 @@ def test_an_id_is_printed_as_it_must_be_typed(run: Run, address: str) -> None:
     assert SECRET not in "".join(
         run("show", *at, "--last", "3", "--", name).output.splitlines()[0] for name in (odd, fork)
     )
-    assert f"near it: {shlex.quote(odd)}" in run("show", *at, "--", odd[:-1], code=1).output
+    assert f"similar: {shlex.quote(odd)}" in run("show", *at, "--", odd[:-1], code=1).output
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
@@ -239,7 +239,7 @@ def test_a_shown_message_is_cut_between_words_to_the_screen(
     monkeypatch.setenv("COLUMNS", str(width))
     lines = run("show", "one", "--store", filled).output.splitlines()
     assert len(lines) == 121
-    assert max(map(columns_of, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     text = "several words that are said again and again " * 9
 
     async def say() -> None:
@@ -249,7 +249,7 @@ def test_a_shown_message_is_cut_between_words_to_the_screen(
 
     asyncio.run(say())
     (line,) = run("show", "words", "--store", filled).output.splitlines()
-    assert width - 8 < columns_of(line) <= width
+    assert width - 8 < display_width(line) <= width
     shown = line.removesuffix("…").split("  ")[-1].strip()
     assert text.startswith(f"{shown} ")
 
@@ -316,7 +316,7 @@ def test_copying_from_nowhere_is_refused(run: Run, address: str, tmp_path: Path)
 
 def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
     for places in ((filled, "memory:"), ("memory:", filled)):
-        assert "name a store that lasts, such as sqlite:FILE" in run("copy", *places, code=1).output
+        assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
 
 
 def test_a_session_without_messages_is_one_like_all_others(run: Run, filled: str, tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_session_without_messages_is_one_like_all_others(run: Run, filled: str
 
     asyncio.run(note("empty"))
     assert "empty: sound" in run("verify", "--store", filled).output
-    assert run("show", "empty", "--store", filled).output == f"empty holds no messages in {filled}\n"
+    assert run("show", "empty", "--store", filled).output == f"empty has no messages in {filled}\n"
     assert "empty: 0 messages, sound" in run("repair", "empty", "--store", filled).output
     other = f"sqlite:{tmp_path / 'copy.db'}"
     assert "3 of 3 sessions copied" in run("copy", filled, other).output
@@ -371,7 +371,7 @@ def test_what_a_tool_printed_cannot_take_over_the_terminal(run: Run, filled: str
 def test_a_session_that_is_not_there_is_told_with_the_nearest_name(
     run: Run, filled: str, arguments: tuple[str, ...]
 ) -> None:
-    assert "near it: one" in run(*arguments, "--store", filled, code=1).output
+    assert "similar: one" in run(*arguments, "--store", filled, code=1).output
 
 
 def test_a_sound_store_is_found_sound(run: Run, filled: str) -> None:
@@ -391,7 +391,7 @@ def test_a_fork_ends_where_it_is_told(run: Run, filled: str, mark: str, count: i
 
 def test_a_fork_at_no_place_is_an_error(run: Run, filled: str) -> None:
     assert "no m999" in run("fork", "one", "--at", "m999", "--store", filled, code=1).output
-    assert "names no place" in run("fork", "one", "--at", "x1", "--store", filled, code=1).output
+    assert "is not a mark" in run("fork", "one", "--at", "x1", "--store", filled, code=1).output
     assert "already" in run("fork", "one", "two", "--store", filled, code=1).output
 
 
@@ -434,7 +434,7 @@ def test_sessions_are_copied_with_archive_and_checkpoint(run: Run, filled: str, 
     assert asyncio.run(resumed(filled)) == asyncio.run(resumed(other))
     again = run("copy", filled, other).output
     assert "0 of 2" in again
-    assert "left as it is" in again
+    assert "exists there, not changed" in again
 
 
 def test_what_is_forgotten_is_nowhere_in_the_files(run: Run, filled: str, tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
     run("fork", "one", "child", "--store", filled)
     run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
     said = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
-    commands = dict(line.split(" holds the same; to erase it there: ") for line in said.splitlines()[1:])
+    commands = dict(line.split(" contains the same; to erase it there: ") for line in said.splitlines()[1:])
     assert set(commands) == {"one", "grandchild"}
     for command in commands.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=stdin)
@@ -502,7 +502,7 @@ def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
 
     code, out, err = piped()
     assert (code, out) == (2, "")
-    assert "nothing can be asked: pass --yes" in err
+    assert "the command cannot ask for confirmation: pass --yes" in err
     assert piped("--yes") == (0, "one: 1 message erased\n", "")
 
 
@@ -514,7 +514,9 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
         assert len(messages(run, "one", filled)) == 121
         for command in (("delete", "one", "--yes"), ("forget", "one", "m2", "--yes"), ("repair", "one")):
             said = run(*command, "--store", filled, code=1).output
-            assert re.fullmatch(r"Error: session 'one' is in use by pid .*; end that process, then try again\n", said)
+            assert re.fullmatch(
+                r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n", said
+            )
         assert "pid" in run("sessions", "--store", filled).output
     finally:
         loop.run_until_complete(store.close())

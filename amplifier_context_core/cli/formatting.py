@@ -1,4 +1,4 @@
-"""Texts for people: amounts, times, commands as they must be typed, and texts cut or wrapped to the screen.
+"""Format amounts, times and commands for people, and fit texts to the screen.
 
 Widths are columns of a terminal: East Asian wide characters and emoji take two, combining marks none.
 """
@@ -11,11 +11,11 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
-PIPE_WIDTH = 110  # columns where there is no terminal to ask, unless COLUMNS says otherwise
-_WORDS = 0.7  # of what fits: at least so much is left where a text is cut between words
+PIPE_WIDTH = 110  # columns without a terminal, unless COLUMNS is set
+_WORDS = 0.7  # minimal share of the width that remains when a text is truncated between words
 _UNITS = ("kB", "MB", "GB", "TB")
 _COMMAND = "amplifier-context"
-_FILES = ("jsonl", "sqlite", "memory")  # schemes of addresses that cannot hold a password
+_FILES = ("jsonl", "sqlite", "memory")  # schemes of addresses that cannot contain a password
 
 
 def counted(number: int, noun: str) -> str:
@@ -24,7 +24,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a size in bytes as people read it: ``812 B``, ``67.4 MB``."""
+    """Return a size in bytes with a unit: ``812 B``, ``67.4 MB``."""
     if size < 1_000:
         return f"{size} B"
     amount, unit = size / 1_000, 0
@@ -34,7 +34,7 @@ def size_text(size: int) -> str:
 
 
 def time_text(moment: str) -> str:
-    """Return an ISO 8601 time as local time with its offset, ``2025-06-01 14:03 +0200``; other texts as they are."""
+    """Return an ISO 8601 time as local time with its offset, ``2025-06-01 14:03 +0200``; other texts unchanged."""
     try:
         parsed = datetime.fromisoformat(moment)
     except ValueError:
@@ -42,22 +42,22 @@ def time_text(moment: str) -> str:
     return parsed.astimezone().strftime("%Y-%m-%d %H:%M %z") if parsed.tzinfo else moment
 
 
-def typed(text: str) -> str:
-    """Return a text as it must be typed in a shell to mean itself."""
+def shell_quoted(text: str) -> str:
+    """Return a text quoted for a shell, if it needs quotes."""
     return shlex.quote(text)
 
 
 def command(name: str, *arguments: str, options: Sequence[str] = (), address: str | None = None) -> str:
-    """Return a command of this program as it must be typed, in backquotes.
+    """Return a command of this program, quoted for a shell, in backquotes.
 
     Args:
-        name: of the command.
-        arguments: what it works on, such as ids of sessions.
-        options: that it is given.
-        address: of the store, as the user gave it. One that may hold a password is not repeated.
+        name: name of the command.
+        arguments: its arguments, such as session ids.
+        options: its options.
+        address: address of the store as the user gave it; one that may contain a password is not repeated.
     """
     words = [_COMMAND, name, *options]
-    repeated = address is not None and address == shown_address(address)
+    repeated = address is not None and address == without_credentials(address)
     if address is not None and repeated:
         words += ["--store", address]
     if any(argument.startswith("-") for argument in arguments):
@@ -65,8 +65,8 @@ def command(name: str, *arguments: str, options: Sequence[str] = (), address: st
     return f"`{shlex.join([*words, *arguments])}`{' with the same --store' if address and not repeated else ''}"
 
 
-def shown_address(address: str) -> str:
-    """Return an address without what may be a password: of a server's, user and options are left out."""
+def without_credentials(address: str) -> str:
+    """Return an address without credentials: a server's without user, password and options."""
     scheme, _, rest = address.partition(":")
     if scheme in _FILES:
         return address
@@ -74,12 +74,12 @@ def shown_address(address: str) -> str:
 
 
 def screen_width() -> int:
-    """Return the columns of the screen; where there is no terminal, what COLUMNS says, else `PIPE_WIDTH`."""
+    """Return the columns of the screen; without a terminal, the value of COLUMNS or `PIPE_WIDTH`."""
     return shutil.get_terminal_size((PIPE_WIDTH, 50)).columns
 
 
-def columns_of(text: str) -> int:
-    """Return how many columns a text takes."""
+def display_width(text: str) -> int:
+    """Return the number of columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -89,8 +89,8 @@ def _columns(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def fitting(text: str, width: int, start: int = 0) -> int:
-    """Return where the longest piece of a text that begins at `start` and fits `width` columns ends."""
+def fitting_end(text: str, width: int, start: int = 0) -> int:
+    """Return the end of the longest part of a text that begins at `start` and fits `width` columns."""
     if text.isascii():
         return min(len(text), start + max(width, 0))
     for end in range(start, len(text)):
@@ -101,24 +101,24 @@ def fitting(text: str, width: int, start: int = 0) -> int:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters: what a tool printed must not steer the reader's terminal."""
+    """Return a text without control characters, so that the output of a tool cannot control the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
-def cut(text: str, width: int) -> str:
-    """Return at most so many columns of a text on one line, white space run together; an ellipsis stands for the rest.
+def truncate(text: str, width: int) -> str:
+    """Return a text on one line of at most `width` columns; collapse white space and mark a truncation by an ellipsis.
 
-    The text is cut between words, if that leaves most of what fits.
+    The text is truncated between words if that keeps most of the width.
     """
-    reach = max(width, 0) * 4  # characters; more cannot be shown, but for white space
+    reach = max(width, 0) * 4  # characters; more cannot be visible, except white space
     line = " ".join(text[:reach].split())
-    if len(text) <= reach and columns_of(line) <= width:
+    if len(text) <= reach and display_width(line) <= width:
         return line
-    end = fitting(line, width - 1)
+    end = fitting_end(line, width - 1)
     space = line.rfind(" ", 0, end + 1)
     return line[: space if space > end * _WORDS else end].rstrip() + "…"
 
 
 def padded(text: str, width: int) -> str:
-    """Return a text with blanks behind it, so many columns wide at least."""
-    return text + " " * max(0, width - columns_of(text))
+    """Return a text padded with blanks to at least `width` columns."""
+    return text + " " * max(0, width - display_width(text))

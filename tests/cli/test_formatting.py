@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.cli.words import (
-    columns_of,
+from amplifier_context_core.cli.formatting import (
     command,
     counted,
-    cut,
-    fitting,
+    display_width,
+    fitting_end,
     padded,
-    shown_address,
     size_text,
     time_text,
+    truncate,
+    without_credentials,
 )
 
 
@@ -81,7 +81,7 @@ def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None
     ],
 )
 def test_an_address_is_shown_without_a_password(address: str, shown: str) -> None:
-    assert shown_address(address) == shown
+    assert without_credentials(address) == shown
     said = command("verify", address=address)
     assert "secret" not in said
     assert ("with the same --store" in said) == (address != shown)
@@ -89,20 +89,20 @@ def test_an_address_is_shown_without_a_password(address: str, shown: str) -> Non
 
 @given(st.text(), st.integers(1, 60))
 def test_a_cut_text_fits_its_columns_and_says_where_it_was_cut(text: str, width: int) -> None:
-    short = cut(text, width)
-    assert columns_of(short) <= width
+    short = truncate(text, width)
+    assert display_width(short) <= width
     assert "\n" not in short
     whole = " ".join(text.split())
     assert short == whole or (short.endswith("…") and whole.startswith(short[:-1]))
 
 
 def test_wide_characters_take_two_columns() -> None:
-    assert columns_of("日本 e\u0301") == 6
-    assert cut("日本日本", 6) == "日本…"
-    assert fitting("日本日本", 5) == 2
+    assert display_width("日本 e\u0301") == 6
+    assert truncate("日本日本", 6) == "日本…"
+    assert fitting_end("日本日本", 5) == 2
     assert padded("日", 4) == "日  "
 
 
 def test_a_text_is_cut_between_words_where_that_leaves_most_of_it() -> None:
-    assert cut("several words that are long", 20) == "several words that…"
-    assert cut("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"
+    assert truncate("several words that are long", 20) == "several words that…"
+    assert truncate("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"
