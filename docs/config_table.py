@@ -1,4 +1,4 @@
-"""Writes the README's config tables from the settings themselves: `python -m docs.config_table`."""
+"""Writes the tables of docs/configuration.md from the settings themselves: `python -m docs.config_table`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from amplifier_context_core.config import SPELLINGS, WITHOUT_MEANING, Config
 from amplifier_context_persistent import PersistentConfig
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).with_name("configuration.md")
 
 
 def rows(config: type[Config], *, beside: type[Config] | None = None) -> list[str]:
@@ -38,14 +38,14 @@ TABLES = {"config": config_table, "persistent": persistent_table}
 
 
 def main() -> None:
-    """Put the tables where the README has them."""
-    text = README.read_text(encoding="utf-8")
+    """Put the tables into the page."""
+    text = PAGE.read_text(encoding="utf-8")
     for name, table in TABLES.items():
         begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
         head, rest = text.split(begin, 1)
         _, tail = rest.split(end, 1)
         text = f"{head}{begin}{table()}\n{end}{tail}"
-    README.write_text(text, encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_python_in_the_pages_runs(page: str, block: str, monkeypatch: pytest.Mon
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - that is the test
 
 
-def test_mount_plans_in_the_readme_name_a_context_we_ship() -> None:
+def test_mount_plans_name_a_context_we_ship() -> None:
     plans = [yaml.safe_load(block) for page in PAGES for block in blocks(page, "yaml")]
     assert plans
     for plan in plans:
@@ -45,8 +45,8 @@ def test_mount_plans_in_the_readme_name_a_context_we_ship() -> None:
 
 
 @pytest.mark.kernel
-def test_the_whole_plan_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plan,) = (block for block in blocks(README, "yaml") if "\nproviders:" in block)
+def test_the_whole_plan_of_the_mounting_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plan,) = (block for block in blocks(read("docs/mounting.md"), "yaml") if "\nproviders:" in block)
     (tmp_path / "plan.yaml").write_text(plan, encoding="utf-8")
     (tmp_path / "notes.md").write_text("The loader reads plans.", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -66,11 +66,13 @@ def test_make_targets_and_links_of_a_page_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
-    assert between(README, name) == TABLES[name]()
+    assert between(read("docs/configuration.md"), name) == TABLES[name]()
 
 
-def test_the_commands_of_the_readme_exist() -> None:
-    for command in re.findall(r"^amplifier-context ([a-z]+)", README, re.MULTILINE):
+def test_the_commands_of_the_stores_page_exist() -> None:
+    commands = re.findall(r"^amplifier-context ([a-z]+)", read("docs/stores.md"), re.MULTILINE)
+    assert len(commands) > 5
+    for command in commands:
         assert main.get_command(click.Context(main), command), command
 
 
