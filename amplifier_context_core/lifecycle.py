@@ -153,7 +153,7 @@ class SessionLifecycle:
             compactions = self.compactor.compactions
             if self.history.last_seq and not (compactions_only and compactions == self._saved_compactions):
                 state = collect_state(self.history, self.compactor, self.meter, self.warnings, counter)
-                await save_state(self.store, self.session_id, state)
+                await save_state(self.store, self.history.session_id, state)
             self._saved_compactions = compactions
 
     def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:

@@ -152,7 +152,7 @@ class ContextManager(SessionLifecycle):
             if compactor.last_sent is None:
                 raise ValueError("no view was handed out yet")
             figures = SessionFigures(
-                self.session_id,
+                self.history.session_id,
                 self.turn_count,
                 compactor.compactions,
                 compactor.tokens_saved,
