@@ -260,3 +260,19 @@ def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
 
     asyncio.run(hand_over())
     assert not asyncio.run(try_it())
+
+
+def test_a_loop_that_was_closed_in_the_gate_does_not_shut_it_for_ever() -> None:
+    gate = Gate()
+
+    async def stay() -> None:
+        await gate.__aenter__()
+
+    async def enter() -> bool:
+        async with asyncio.timeout(2), gate:
+            return True
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(stay())
+    loop.close()
+    assert asyncio.run(enter())

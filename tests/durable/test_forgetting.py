@@ -16,6 +16,7 @@ from amplifier_context_core.errors import NotErased
 from amplifier_context_core.history import redactions
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
+from tests.durable.sessions import call, user
 from tests.manager.support import ask, feed, rounds
 from tests.places import Place, parameters
 
@@ -469,4 +470,39 @@ async def test_what_is_kept_beside_messages_is_forgotten_though_the_store_could_
     manager = await again(manager, place)
     await manager.get_messages()
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    await manager.close()
+
+
+async def test_nothing_registered_of_a_forgotten_call_is_left(place: Place) -> None:
+    manager = await feed(manager_on(place), [user("go"), *rounds(30)])
+    await manager.compact_summary("call_3", "topsecret in short")
+    await manager.compact_summary("to_come", "of the future")
+    await manager.compact("dwell on topsecret")
+    number = next(entry.seq for entry in manager.snapshot() if "call_3" in entry.call_ids)
+    await manager.forget([f"m{number}"])
+    assert "topsecret" not in json.dumps(await ask(manager))
+    data = await manager.store.load_checkpoint(manager.session_id)
+    assert data
+    assert b"topsecret" not in data
+    assert b"of the future" in data  # what has nothing to do with it stays
+    await manager.close()
+
+
+async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Place) -> None:
+    messages: list[dict[str, Any]] = [
+        user("go"),
+        user("<system-reminder>be brief</system-reminder>"),
+        call("c1"),
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}, {"type": "text", "text": "y"}],
+        },
+    ]
+    manager = await feed(manager_on(place), messages)
+    humans = [entry.human for entry in manager.snapshot()]
+    await manager.forget(["m1", "m2", "m3", "m4"])
+    assert [entry.human for entry in manager.snapshot()] == humans == [True, False, False, True]
+    manager = await again(manager, place)
+    await manager.load()
+    assert [entry.human for entry in manager.snapshot()] == humans
     await manager.close()

@@ -7,13 +7,13 @@ import random
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
+from tests.durable.sessions import user
 
 ROUNDS = 40
 
@@ -21,10 +21,6 @@ ROUNDS = 40
 def manager_on(store: Store) -> ContextManager:
     config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
     return ContextManager(config, session_id="s", store=store)
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 async def add_many(manager: ContextManager, count: int) -> None:
@@ -271,3 +267,81 @@ def test_loops_that_end_at_any_moment_lose_double_and_disorder_nothing() -> None
 def test_thousands_of_loops_that_end_at_any_moment_lose_double_and_disorder_nothing(first: int) -> None:
     for seed in range(first, first + 1_000):
         _a_round(seed)
+
+
+class _CutOff(MemoryStore):
+    """Its first append waits for two more messages, its second one never comes back to the loop that asked for it."""
+
+    def __init__(self, *, stored: bool) -> None:
+        super().__init__()
+        self.appends = 0
+        self.begun, self.joined, self.stuck = threading.Event(), threading.Event(), threading.Event()
+        self._stored = stored
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        self.appends += 1
+        if self.appends == 1:
+            self.begun.set()
+            await asyncio.to_thread(self.joined.wait, 20)
+        second = self.appends == 2
+        if self._stored or not second:
+            await super().append(session_id, entries)
+        if second:
+            self.stuck.set()
+            await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
+def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
+    store = _CutOff(stored=stored)
+    manager = ContextManager(store=store)
+
+    async def carry() -> None:
+        carrying = asyncio.create_task(manager.add_message(user("One.")))
+        await asyncio.to_thread(store.begun.wait, 20)
+        cut_off = asyncio.create_task(manager.add_message(user("Cut off.")))
+        await asyncio.to_thread(store.stuck.wait, 20)  # in it with this one and the other loop's
+        await carrying
+        assert not cut_off.done()
+
+    async def join() -> None:
+        await asyncio.to_thread(store.begun.wait, 20)
+        waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+        while not waiting:
+            await asyncio.sleep(0.001)
+        joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
+        while len(waiting) < 2:
+            await asyncio.sleep(0.001)
+        store.joined.set()
+        async with asyncio.timeout(20):
+            await joining
+        await manager.add_message(user("Three."))
+
+    ending = threading.Thread(target=asyncio.run, args=(carry(),))
+    ending.start()
+    asyncio.run(join())
+    ending.join(20)
+    told = [message["content"] for message in asyncio.run(manager.get_messages())]
+    assert told == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
+    assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == told
+
+
+async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
+    manager = ContextManager()
+    await manager.add_message(user("One."))
+    waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+
+    async def begin() -> None:
+        manager.history._begin(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.05)
+
+    async with manager.history._gate:  # pyright: ignore[reportPrivateUsage]
+        carrying = threading.Thread(target=asyncio.run, args=(begin(),))
+        carrying.start()
+        while not waiting:
+            await asyncio.sleep(0.001)
+        joining = asyncio.create_task(manager.add_message(user("Two.")))
+        await asyncio.to_thread(carrying.join, 20)
+    async with asyncio.timeout(20):
+        await joining
+    assert [message["content"] for message in await manager.get_messages()] == ["One.", "Two."]

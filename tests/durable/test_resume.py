@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, NotLoaded, load_config
+from amplifier_context_core import ContextManager, NotLoaded, StoreError, load_config
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import Talk
+from tests.durable.sessions import again, call, manager_on, turns, user
 from tests.manager.support import Message, ask, feed, rounds
 from tests.places import BACKENDS, Place
 
@@ -368,3 +370,150 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
         manager.meter.report(1_000, Usage(3_000), ("", ""))  # what is learned later changes no limit of this view
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         assert raw(await ask(manager)) == raw(view)
+
+
+async def test_a_smaller_budget_right_after_a_resume_is_served(place: Place) -> None:
+    manager = manager_on(place.store(), place.session_id(), max_tokens=60_000)
+    await manager.set_messages([user("go"), *rounds(700)])
+    await manager.get_messages_for_request()
+    manager = await again(manager, place, max_tokens=20_000)
+    await ask(manager)
+    assert await ask(manager, 5_000)
+    await manager.close()
+
+
+async def test_turn_numbers_continue_after_a_resume(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(40))
+    await ask(manager)
+    await manager.compact()
+    manager = await again(manager, place)
+    await feed(manager, [user("next")])
+    assert manager.snapshot()[-1].turn_id == "u41"
+    assert manager.turn_count == 41
+    await feed(manager, [call("c")])
+    assert (await manager.interrupt())["interrupted"]
+    await feed(manager, [user("other")])
+    assert manager.snapshot()[-1].turn_id == "u41"
+    await manager.close()
+
+
+async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(2))
+    manager = await again(manager, place, on_interrupt="discard")
+    await manager.ready()
+    manager.history.prompted()
+    manager.history.cancelled()
+    await manager.on_turn_complete()
+    assert len(await manager.get_messages()) == 4
+    await manager.close()
+
+
+async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(place: Place) -> None:
+    first = await feed(manager_on(place.store(), place.session_id()), [user("a"), user("b")])
+    await first.close()
+    second = await feed(manager_on(place.store(), place.session_id()), [user("c"), user("d")])
+    await second.close()
+    await first.add_message(user("e"))
+    assert [m["content"] for m in await first.get_messages()] == ["a", "b", "c", "d", "e"]
+    assert [entry.seq for entry in first.snapshot()] == [1, 2, 3, 4, 5]
+    await first.close()
+
+
+@pytest.mark.stores("jsonl", "postgresql")
+async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place) -> None:
+    store = place.store()
+    manager = manager_on(store, place.session_id(), max_tokens=60_000)
+    for message in coding_session(300, 2):
+        await manager.add_message(message)
+        if message["role"] == "assistant":
+            await manager.get_messages_for_request(4_000)
+            await manager.get_messages_for_request(9_000)
+    covered = sorted(line.checkpoint.covered for line in manager.compactor.cache.views if line.checkpoint)
+    assert covered[0] < covered[-1]
+    history = await manager.get_messages()
+    at = (covered[0] + covered[-1]) // 2 + 1
+    edited = [*history[:at], user("put in by the host"), *history[at:]]
+    saving, store.save_checkpoint = store.save_checkpoint, _refuse  # type: ignore[method-assign]
+    await manager.set_messages(edited)
+    store.save_checkpoint = saving  # type: ignore[method-assign]
+    await store.close()
+    shared_cache.clear()
+    resumed = manager_on(place.store(), place.session_id(), max_tokens=60_000)
+    for budget in (4_000, 9_000):
+        assert "put in by the host" in json.dumps(await ask(resumed, budget))
+    await resumed.close()
+
+
+async def _refuse(*given: Any) -> None:
+    raise StoreError("the disk is full; make room")
+
+
+@pytest.mark.stores("jsonl", "postgresql")
+async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Place) -> None:
+    manager = manager_on(place.store(), place.session_id(), max_tokens=60_000)
+    await feed(manager, rounds(1_000, output=300))
+    view = await ask(manager, 60_000)
+    for message in rounds(450, start=1_000, output=100):
+        await manager.add_message(message)
+        if message["role"] == "tool":
+            await manager.get_messages_for_request(6_000)
+    view = await ask(manager, 60_000)
+    manager = await again(manager, place, max_tokens=60_000)
+    assert json.dumps(await ask(manager, 60_000)) == json.dumps(view)
+    await manager.close()
+
+
+async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
+    view = await ask(manager)
+    await manager.close()
+    store = place.store()
+    data = await store.load_checkpoint(manager.session_id)
+    assert data
+    told = json.loads(data)
+    for change in ({"serving": [[6_000, 99]]}, {"covered": 99_999}, {"turns_before": -5}, {"body": 50}):
+        await store.save_checkpoint(manager.session_id, 1, json.dumps({**told, **change}).encode())
+        await store.close()
+        shared_cache.clear()
+        manager = manager_on(place.store(), manager.session_id)
+        assert (await ask(manager))[-1] == view[-1]
+        await manager.store.close()
+        store = place.store()
+    seqs = told["lines"][0]["seqs"]
+    told["lines"][0]["seqs"] = seqs[:-1]
+    await store.save_checkpoint(manager.session_id, 1, json.dumps(told).encode())
+    await store.close()
+    shared_cache.clear()
+    manager = manager_on(place.store(), manager.session_id)
+    assert (await ask(manager))[-1] == view[-1]
+    assert any("makes no sense" in text for text in manager.warnings.texts)
+    await manager.close()
+
+
+async def test_a_replay_may_leave_messages_out(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(5))
+    history = await manager.get_messages()
+    manager = await again(manager, place)
+    for message in [*history[:2], *history[3:]]:
+        await manager.add_message(message)
+    assert await manager.get_messages() == history
+    await manager.close()
+
+
+async def test_short_forms_registered_before_their_results_survive_a_resume(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), call("c9")])
+    await manager.compact_summary("c9", "in short")
+    manager = await again(manager, place)
+    await manager.add_message({"role": "tool", "tool_call_id": "c9", "content": "long " * 500})
+    assert {"c9": "in short"} in manager.compactor.short_forms.known.values()
+    await manager.close()
+
+
+async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
+    await ask(manager)
+    manager = await again(manager, place)
+    await manager.add_message({**user("next"), "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}})
+    assert manager.snapshot().gap
+    assert manager.snapshot()[-1].message["content"] == "next"
+    await manager.close()

@@ -9,6 +9,7 @@ import collections
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,7 +19,8 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores import open_store
 from tests.durable.faulty import FaultyStore
-from tests.manager.support import ask
+from tests.durable.sessions import call, manager_on, user
+from tests.manager.support import ask, feed
 from tests.places import OURS, Place, server
 
 MESSAGES = 40
@@ -202,3 +204,53 @@ async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everythi
     await manager.get_messages_for_request()
     assert not manager.history.snapshot().gap
     assert [entry.seq for entry in manager.history.snapshot()] == [seq for seq in range(1, MESSAGES + 1) if seq != 12]
+
+
+async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(tmp_path: Path) -> None:
+    address = f"jsonl:{tmp_path}"
+    store = open_store(address, durability="flush")
+    manager = manager_on(store, auto_compact=False, max_tokens=10_000_000)
+    for n in range(2_600):
+        await manager.add_message(user(f"u{n}"))
+    await manager.close()
+    (tmp_path / "s" / "context-messages.checkpoint").unlink()
+    file = tmp_path / "s" / "context-messages.jsonl"
+    lines = file.read_bytes().split(b"\n")
+    lines[3] = b"\x00" * len(lines[3])
+    file.write_bytes(b"\n".join(lines))
+    manager = manager_on(open_store(address), max_tokens=10_000_000)
+    expected = [f"u{n}" for n in range(2_600) if n != 3]
+    assert [m["content"] for m in await manager.get_messages()] == expected
+    await feed(manager, [user("last"), call("c")])
+    await manager.interrupt()
+    assert [e.message["content"] for e in await manager.store.read("s")] == expected
+    await manager.close()
+
+
+async def test_damage_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:
+    address = f"jsonl:{tmp_path}"
+    manager = await feed(manager_on(open_store(address)), [user("a"), user("b")])
+    await manager.close()
+    with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
+        file.write(b'{"role": "user", "content": "torn')
+    hooks = Heard()
+    manager = ContextManager(
+        load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(address)
+    )
+    await ask(manager)
+    warnings = [data for event, data in hooks.events if event == "context:warning"]
+    assert [data["reason"] for data in warnings] == ["repair"]
+    assert warnings[0]["message"] in (await manager.explain())["warnings"]
+    assert "torn" not in warnings[0]["message"].replace("torn tail", "")  # no content of messages
+    assert len(await manager.get_messages()) == 2
+    await manager.close()
+
+
+class Heard:
+    """The kernel's hooks, as far as they are used: what was emitted."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        self.events.append((event, data))

@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError, load_config
-from amplifier_context_core.stores import Store
+from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
+from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
 from tests.durable.faulty import FaultyStore
+from tests.durable.sessions import call, manager_on, turns, user
 from tests.manager.support import ask, feed, rounds
-
-
-def manager_on(store: Store, session_id: str = "s", **config: Any) -> ContextManager:
-    return ContextManager(load_config({"token_counter": "heuristic", **config}), session_id=session_id, store=store)
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 async def contents(manager: ContextManager) -> list[Any]:
@@ -307,3 +301,61 @@ async def test_calls_and_results_still_belong_together_after_they_were_forgotten
     await ask(manager)  # held to the providers' rules
     _, caller, answer, *_ = manager.snapshot()
     assert answer.answered_ids == caller.call_ids
+
+
+async def test_no_setting_of_a_store_is_written_into_a_checkpoint() -> None:
+    store = MemoryStore()
+    settings = PersistentConfig.model_validate(
+        {"token_counter": "heuristic", "max_tokens": 4_000, "store": "postgresql://app:S3kr3tPW@db/agents"}
+    )
+    manager = ContextManager(settings, session_id="s", store=store)
+    await ask(await feed(manager, [user("go"), *rounds(60)]))
+    data = await store.load_checkpoint("s")
+    assert data
+    assert b"S3kr3t" not in data
+
+
+async def test_a_cancelled_turn_that_could_not_be_taken_out_is_taken_out_later() -> None:
+    store = FaultyStore()
+    manager = await feed(manager_on(store, on_interrupt="discard"), [*turns(1), user("stop this"), call("c")])
+    manager.history.cancelled()
+    store.failing = True
+    with pytest.raises(StoreError):
+        await manager.on_turn_complete()
+    store.failing = False
+    await manager.on_turn_complete()
+    assert len(await manager.get_messages()) == 2
+
+
+async def test_a_fork_of_a_session_with_a_long_name_can_be_named() -> None:
+    store = FaultyStore()
+    name = "会" * 66
+    await feed(manager_on(store, name), [user("a")])
+    store.in_use[name] = "pid 7 on elsewhere"
+    manager = await feed(manager_on(store, name, on_conflict="fork"), [user("b")])
+    assert len(await manager.get_messages()) == 2
+    assert (await manager.explain())["session_id"] == manager.history.session_id != name
+
+
+def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_holds() -> None:
+    store = FaultyStore()
+    manager = manager_on(store)
+
+    async def broken_off() -> None:
+        await feed(manager, [user("a"), user("b")])
+        gate, store.open_gate = store.open_gate, asyncio.Event()
+        adding = asyncio.create_task(manager.add_message(user("c")))
+        while store.entered < 3:
+            await asyncio.sleep(0)
+        assert not adding.done()
+        store.open_gate = gate
+
+    async def edited() -> None:
+        await feed(manager_on(store), [user("written all the same")])
+        await manager.set_messages([user("a"), user("b"), user("edited")])
+        held = [entry.message["content"] for entry in await store.read("s")]
+        assert held == [m["content"] for m in await manager.get_messages()] == ["a", "b", "edited"]
+        assert [e.message["content"] for e in await store.archived("s")] == ["written all the same"]
+
+    asyncio.run(broken_off())
+    asyncio.run(edited())

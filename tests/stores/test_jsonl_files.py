@@ -905,3 +905,13 @@ async def test_a_claimed_session_whose_index_was_cut_is_mended(root: Path) -> No
     await store.append("s", entries(11, 11))
     assert (await store.extent("s")).length == 11
     await store.close()
+
+
+async def test_a_folder_with_an_odd_name_does_not_hide_the_sessions(tmp_path: Path) -> None:
+    store = open_store(f"jsonl:{tmp_path}")
+    await store.append("mine", entries(1, 1))
+    odd = tmp_path / "evil\x1b[31m"
+    odd.mkdir()
+    (odd / "context-messages.jsonl").write_text("{}\n")
+    assert [info.session_id for info in await store.sessions()] == ["mine"]
+    await store.close()
