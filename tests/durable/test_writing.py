@@ -236,6 +236,17 @@ async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(st
     assert any("goes on as" in text and "pid 7" in text for text in manager.warnings.texts)
 
 
+async def test_a_fork_saves_a_state_of_its_own_and_leaves_that_of_the_original(store: FaultyStore) -> None:
+    await (await feed(manager_on(store), [user("a"), *rounds(3)])).pin("m1")
+    original = await store.load_checkpoint("s")
+    store.in_use["s"] = "pid 7 on elsewhere"
+    fork = await feed(manager_on(store, on_conflict="fork"), [user("b")])
+    await fork.pin("m8")
+    assert await store.load_checkpoint("s") == original
+    assert await store.load_checkpoint(fork.history.session_id) not in (None, original)
+    assert (await fork.explain())["session_id"] == fork.history.session_id != "s"
+
+
 async def test_a_session_not_begun_that_is_in_use_is_begun_in_a_fork(store: FaultyStore) -> None:
     store.in_use["s"] = "pid 7 on elsewhere"
     manager = manager_on(store, on_conflict="fork")
