@@ -137,7 +137,7 @@ async def test_an_original_is_read_back_without_loading_the_rest(place: Place) -
 async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
-        call = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids).answers[0]
+        call = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids).answered_ids[0]
         small = next(e for e in manager.snapshot()[8:] if round_tokens({e.seq}, manager.snapshot()) < 800)
         await manager.pin(small.mark)
         await manager.compact_summary(call, "in short")
