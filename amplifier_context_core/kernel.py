@@ -1,7 +1,7 @@
 """Loading a module's folder, and mounting a manager into an Amplifier session: capabilities, events, cleanup.
 
 The three packages differ in what they mount; how they mount it is here, once. Nothing is opened: the kernel validates
-a module by mounting it with the user's real config before the session's own mount (KERNEL.md).
+a module by mounting it with the user's real config before the session's own mount (docs/kernel.md).
 """
 
 from __future__ import annotations

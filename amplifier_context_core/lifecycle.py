@@ -36,7 +36,7 @@ class SessionLifecycle:
     Args:
         config: settings; the defaults when not given.
         session_id: identity of the session.
-        hooks: the kernel's hook registry, told of compactions; may be None.
+        hooks: the kernel's hook registry, for events; may be None.
         store: where history is kept; in memory when not given.
         counter: text to tokens; by default what `config.token_counter` names.
         ladder: strategies in order; by default what `config.ladder` names.
@@ -113,22 +113,22 @@ class SessionLifecycle:
                 self._resumed = True
 
     async def close(self) -> None:
-        """Keep what a resumed session goes on from, and give back what the store holds open."""
+        """Save what a resumed session continues from, and close the store."""
         try:
             if self._resumed:
                 await self.history.finish()
                 await self._save()
         finally:
-            self._resumed = False  # who uses it again resumes it again: another writer may have had it meanwhile
+            self._resumed = False  # the next call resumes again: another writer may have had the session meanwhile
             await self.store.close()
 
     @property
     def counter(self) -> TokenCounter | None:
-        """The token counter in use; None before the first message when it is loaded on demand."""
+        """The token counter; None while it is not loaded."""
         return self._counter
 
     async def token_counter(self) -> TokenCounter:
-        """The token counter, loaded when that has not happened yet."""
+        """Return the token counter; load it first if need be."""
         if self._counter is None:
             self._counter = await load_counter(self.config.token_counter)
         return self._counter

@@ -48,7 +48,7 @@ class ContextManager(SessionLifecycle):
         heard: Response | None = None
         asked: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
-            heard, asked = self._response_heard(), self._usage_reports.asked
+            heard, asked = self._response_heard(), self._usage_reports.requested_at
         before = self._settled_state()
         entry = await self.history.add(message, asked=asked, heard=heard)
         if self._settled_state() != before:  # a cancelled turn was settled on the way
@@ -388,7 +388,7 @@ class ContextManager(SessionLifecycle):
 
     def _response_heard(self) -> Response | None:
         last = self.compactor.last_sent
-        if last is None or self._usage_reports.asked is None:
+        if last is None or self._usage_reports.requested_at is None:
             return None
         return self._usage_reports.match(last.counted, self.meter.estimate(last.counted, last.key))
 

@@ -1,7 +1,8 @@
-"""The budget of one request, and why it is what it is.
+"""The budget of one request, and where it comes from.
 
-Explicit `token_budget`, else the provider's window less what its answer needs, else `max_tokens`; always capped by a
-`max_tokens` the user set. Providers lack, raise and return nonsense: then the next source answers (KERNEL.md).
+It is the caller's `token_budget`, else the provider's window less what its answer needs, else `max_tokens`. A
+`max_tokens` that the user set caps it. A provider may lack a method, raise, or return a value that makes no sense; then
+the next source is used (docs/kernel.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tokens one request may hold.
+    """The tokens that one request may have.
 
     Attributes:
         tokens: the figure, at least 1.
@@ -41,13 +42,13 @@ def request_budget(
     output_reserve_fraction: float,
     safety_margin: int,
 ) -> Budget:
-    """The budget of a request.
+    """Return the budget of a request.
 
     Args:
         token_budget: what the caller of the request asked for; None to derive it.
-        provider: the kernel's provider, asked for its window; may be None or anything.
+        provider: the kernel's provider, or any object; its window is read if it has one.
         max_tokens: the configured figure.
-        max_tokens_set: did the user set it (then it always caps)?
+        max_tokens_set: true if the user set it; then it always caps.
         output_reserve_fraction: share of the provider's longest answer kept free.
         safety_margin: tokens kept free besides.
 
@@ -83,24 +84,24 @@ def budget_for(config: Config, token_budget: int | None = None, provider: object
 
 
 def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:
-    """Input tokens the provider's model takes; None when it does not say so in a way that makes sense."""
+    """Return the input tokens that the provider's model takes; None if it names no window that makes sense."""
     claimed = _claimed(provider)
     if claimed is None:
         return None
     window, answer = claimed
-    room = int(window - output_reserve_fraction * answer - safety_margin)
+    tokens = int(window - output_reserve_fraction * answer - safety_margin)
     # A small model whose longest answer is its whole window: half for each is the usual split.
-    return room if room > 0 else max(1, window // 2)
+    return tokens if tokens > 0 else max(1, window // 2)
 
 
 def context_window(provider: object) -> int | None:
-    """The whole window of the provider's model, answer included; None when it does not say so as above."""
+    """Return the whole window of the provider's model, answer included; None if it names none."""
     claimed = _claimed(provider)
     return claimed[0] if claimed else None
 
 
 def model_of(provider: object) -> str | None:
-    """The model a provider will ask by default, where it says so."""
+    """Return the model that a provider asks by default; None if it names none."""
     for source in (_defaults(provider), {"model": _attribute(provider, "default_model")}):
         model = source.get("model") or source.get("default_model")
         if isinstance(model, str) and model:
@@ -109,13 +110,13 @@ def model_of(provider: object) -> str | None:
 
 
 def name_of(provider: object) -> str:
-    """What a provider calls itself; empty where it does not say so."""
+    """Return the name of a provider; empty if it has none."""
     name = _attribute(provider, "name")
     return name if isinstance(name, str) else ""
 
 
 def _claimed(provider: object) -> tuple[int, int] | None:
-    """What the provider says of its model: window and longest answer, 0 where it does not say that one."""
+    """Return the window and the longest answer of the provider's model, 0 for an answer that it does not name."""
     if provider is None:
         return None
     for claims in (_model_info(provider), _defaults(provider)):
@@ -137,10 +138,10 @@ def _model_info(provider: object) -> Mapping[str, Any]:
 
 
 def _attribute(thing: object, name: str) -> Any:
-    """An attribute; None where there is none, or where reading it raises."""
+    """Return an attribute; None if there is none, or if reading it raises."""
     try:
         return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
+    except Exception:  # noqa: BLE001 - a provider's fault must not stop the request (docs/kernel.md)
         return None
 
 
@@ -150,7 +151,7 @@ def _call(provider: object, method: str) -> object:
         return None
     try:
         answer = function()
-    except Exception:  # noqa: BLE001 - a provider's own trouble must not stop the request (KERNEL.md)
+    except Exception:  # noqa: BLE001 - a provider's fault must not stop the request (docs/kernel.md)
         return None
     if inspect.iscoroutine(answer):
         answer.close()

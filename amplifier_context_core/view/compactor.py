@@ -32,7 +32,7 @@ from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .cache import Selection, ViewCache
-from .figures import announcement, clipped_floor, outcome, overflow
+from .figures import announcement, clipped_protected, outcome, overflow
 from .meter import Key, Meter
 from .sent_view import SentView, shared_prefix_tokens
 from .session_warnings import SessionWarnings
@@ -417,7 +417,7 @@ class Compactor:
         if (await _fitted(result.selection.view, limits, job.system_tokens))[1] > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
-        text, members = clipped_floor(ladder, limits, job.system_tokens, pin_tokens)
+        text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
 
 

@@ -1,7 +1,7 @@
 """Figures of requests and compactions as people and event handlers read them: in the provider's tokens.
 
-Everything else counts tokens with this package's counter. The conversion is made here and in `explain`, once for each
-figure, with the `Units` that the request's limits were made with. So figures of one report agree with one another.
+All other modules count tokens with this package's counter. The conversion is made here and in `explain`, once for each
+figure, with the `Units` that the request's limits were made with. So the figures of one report agree.
 
 Pure: no I/O, no clock.
 """
@@ -16,8 +16,8 @@ from ..compaction.ladder import LadderResult
 from .meter import Units
 from .trigger import TokenLimits
 
-_NAMED = 10  # marks that a notice names at most
-_LARGEST = 3  # members of what must be kept that a notice gives the size of
+_MAX_MARKS = 10  # named in one warning
+_MAX_SIZES = 3  # members whose sizes a warning gives
 _LEARNED = "learned from reported usage"
 
 Member = dict[str, Any]
@@ -53,13 +53,15 @@ def announcement(
     }
 
 
-def outcome(before: int, after: int, given_up: int | None, result: LadderResult | None, units: Units) -> dict[str, Any]:
+def outcome(
+    before: int, after: int, invalidated: int | None, result: LadderResult | None, units: Units
+) -> dict[str, Any]:
     """Return what handlers are given after a compaction, besides the announcement.
 
     Args:
         before: tokens of the view with its system prompt, counted.
         after: the same afterwards.
-        given_up: counted tokens of the prefix that was given up; None when nothing was gained.
+        invalidated: counted tokens of the cached prefix that was given up; None when nothing was gained.
         result: what the strategies did; None when there was nothing for them to work on.
         units: the conversion to the provider's tokens.
     """
@@ -73,12 +75,12 @@ def outcome(before: int, after: int, given_up: int | None, result: LadderResult 
         "token_count": units.request(after),
         "before_tokens": units.request(before),
         "after_tokens": units.request(after),
-        "accepted": given_up is not None,
+        "accepted": invalidated is not None,
         "strategies": freed,
         "strategy_level": len(freed),
         "skipped": [{"name": name, "why": why} for name, why in (result.skipped if result else ())],
         "floor_tokens": units.request(result.protected_tokens) if result else 0,
-        "prefix_given_up_tokens": units.part(given_up or 0),
+        "prefix_given_up_tokens": units.part(invalidated or 0),
     }
 
 
@@ -104,17 +106,17 @@ def overflow(
         counted: tokens of the view with its system prompt.
     """
     units = limits.units
-    largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_LARGEST]
+    largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_MAX_SIZES]
     members = beside_conversation(system_tokens, units)
     members += [{"mark": segment.mark, "tokens": units.part(segment.tokens), "why": ""} for segment in largest]
     text = f"what must be kept needs {units.request(counted):,} tokens, the budget is {limits.accepted:,}: "
     return text + _sizes(members), members
 
 
-def clipped_floor(
+def clipped_protected(
     result: LadderResult, limits: TokenLimits, system_tokens: int, pin_tokens: int
 ) -> tuple[str, list[Member]]:
-    """Return the text about what must be kept and was clipped, or pins that found no room, and the members.
+    """Return the text about protected rounds that were clipped, or pins beyond their share, and the members.
 
     Args:
         result: what the strategies did.
@@ -130,16 +132,16 @@ def clipped_floor(
         if size <= limits.accepted:
             parts.append(f"views above {limits.reported(limits.threshold):,} are compacted")
     if result.clipped_protected:
-        parts.append(f"clipped: {', '.join(result.clipped_protected[:_NAMED])}")
+        parts.append(f"clipped: {', '.join(result.clipped_protected[:_MAX_MARKS])}")
     if result.refused_pins:
-        marks = ", ".join(result.refused_pins[:_NAMED])
+        marks = ", ".join(result.refused_pins[:_MAX_MARKS])
         parts.append(f"pins without room in their share of {units.part(pin_tokens):,} tokens: {marks}")
     members = beside_conversation(system_tokens, units) + [
         {"mark": segment.mark, "tokens": units.part(segment.original_tokens), "why": segment.protected_because}
         for segment in sorted(result.draft.segments, key=lambda segment: segment.original_tokens, reverse=True)
         if segment.protected_because
     ]
-    return f"{'; '.join(parts)}; largest: {_sizes(members[: _LARGEST + 1])}", members[: _LARGEST + 2]
+    return f"{'; '.join(parts)}; largest: {_sizes(members[: _MAX_SIZES + 1])}", members[: _MAX_SIZES + 2]
 
 
 def _sizes(members: Sequence[Member]) -> str:

@@ -1,8 +1,8 @@
 """The meter: token counts before a request, corrected by the usage the provider reports after it.
 
 Per (provider, model) it learns an offset (tools, instructions: what is sent beside the messages) and a ratio (another
-tokenizer than ours). Both are bounded, so that one odd report cannot lead it astray. A refused request ("too long")
-teaches it a smaller window.
+tokenizer than ours). Both are bounded, so that one odd report does little harm. A refused request ("too long") teaches
+it a smaller window.
 
 Pure: no I/O, no clock.
 """
@@ -16,15 +16,15 @@ from ..messages.usage import Usage, measured
 
 Key = tuple[str, str]  # (provider, model); empty where unknown
 
-LEAST_RATIO = 0.5  # provider's tokens for one of ours, at the least
-_RATIO_BOUNDS = (LEAST_RATIO, 3.0)
+MIN_RATIO = 0.5  # provider's tokens for one of ours
+_RATIO_BOUNDS = (MIN_RATIO, 3.0)
 _OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
-_OFFSET_OF_BUDGET = 0.9  # and of a budget: one odd report must not leave a view without room
+_OFFSET_OF_BUDGET = 0.9  # and of a budget, so that one odd report leaves a view a part of it
 _STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
 _LEARNING = 0.5  # weight of a new ratio against the old one
 _PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same text; corrected by the first report
 _REFUSED_SHARE = 0.9  # of a refused request's size: what the next one may be
-_LEAST_WINDOW = 256  # tokens; refusals cannot teach a smaller one
+_MIN_WINDOW = 256  # tokens; refusals cannot teach a smaller one
 _OPENAI = ("openai", "azure", "gpt", "copilot")
 _ROUNDING = 1e-6  # tokens; what floating point may add to a sum of whole tokens
 
@@ -96,7 +96,7 @@ class Meter:
         self.corrections: dict[Key, Correction] = {}
 
     def correction(self, key: Key) -> Correction:
-        """What is known of this provider and model; the nearest thing known when that is nothing."""
+        """Return what was learned of this provider and model, or of another model of the provider, or a prior."""
         found = self.corrections.get(key)
         if found is None:
             name = " ".join(key).lower()
@@ -113,7 +113,7 @@ class Meter:
         return Units(known.offset, known.ratio, known.reports > 0)
 
     def estimate(self, counted: int, key: Key) -> int:
-        """Tokens the provider will report for a view we counted."""
+        """Return the tokens that the provider is expected to report for a view of so many counted tokens."""
         return self.units(key).request(counted)
 
     def accepted(self, budget: int, key: Key) -> int:
@@ -121,19 +121,19 @@ class Meter:
         window = self.correction(key).window
         return budget if window is None else min(budget, window)
 
-    def room(self, budget: int, key: Key) -> int:
-        """Tokens, as we count them, that a view may hold to stay within `budget` of the provider's."""
+    def capacity(self, budget: int, key: Key) -> int:
+        """Return the counted tokens that a view may have to stay within `budget` of the provider's tokens."""
         known = self.correction(key)
         budget = self.accepted(budget, key)
         return max(1, int((budget - min(known.offset, _OFFSET_OF_BUDGET * budget)) / known.ratio))
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
-        """Learn from what the provider reported for a view we counted.
+        """Learn from what the provider reported for a view.
 
         Args:
-            counted: tokens of the view as we counted them.
+            counted: tokens of the view as this package counts them.
             usage: the provider's report for that view.
-            key: who reported.
+            key: provider and model.
         """
         size = measured(usage)
         if not self.learn or counted < 1 or size < 1:
@@ -145,10 +145,10 @@ class Meter:
             if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:
                 known.ratio += _LEARNING * (seen - known.ratio)
         elif known.reports == 0:
-            known.ratio = 1.0  # the prior was for want of a report; the offset below takes up the difference
-        if size < known.ratio * counted:  # we count too much: there is no negative offset
+            known.ratio = 1.0  # the prior ends with the first report; the offset below takes up the difference
+        if size < known.ratio * counted:  # the count is too high: there is no negative offset
             known.ratio = max(_RATIO_BOUNDS[0], size / counted)
-        # A short first prompt says nothing of the ratio: beside it tools and instructions may be nearly all there is.
+        # A short first prompt tells nothing about the ratio: tools and instructions may be most of that request.
         bound = _OFFSET_BOUND if counted >= _STEP else 1.0
         known.offset = min(max(0.0, size - known.ratio * counted), bound * size)
         if size > (known.offset + known.ratio * counted):
@@ -158,9 +158,9 @@ class Meter:
             known.window = size  # it was accepted after all
 
     def refused(self, counted: int, key: Key) -> int:
-        """Learn that a view was too long for its provider; returns the window believed now (provider's tokens)."""
+        """Learn that a view was too long for its provider; return the window assumed now (provider's tokens)."""
         known = self.correction(key)
         size = self.estimate(counted, key)
         smaller = int(size * _REFUSED_SHARE)
-        known.window = max(_LEAST_WINDOW, min(smaller, known.window or smaller))
+        known.window = max(_MIN_WINDOW, min(smaller, known.window or smaller))
         return known.window

@@ -1,4 +1,4 @@
-"""SessionWarnings: what people should know of a session, each kind of trouble told once."""
+"""Warnings about a session for its people, each kind once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..events import WARNING, Hooks, emit
 
 log = logging.getLogger(__name__)
 
-_MOST = 1_000  # notices kept for reports
+_MAX_TEXTS = 1_000  # kept for reports
 
 
 class SessionWarnings:
-    """What was noticed in one session.
+    """The warnings of one session, in the log, as texts for reports and as ``context:warning``.
 
     Attributes:
-        texts: in words, newest last.
-        kinds: those that are told once and were.
+        texts: of the warnings, newest last.
+        kinds: those of `once` that were given.
     """
 
     def __init__(self, session_id: str, hooks: Hooks | None) -> None:
@@ -30,33 +30,40 @@ class SessionWarnings:
         self._faults: set[str] = set()
 
     def once(self, kind: str, text: str, *, budget: int, members: Sequence[dict[str, Any]]) -> None:
-        """Notice a kind of trouble, once a session, not on every request."""
+        """Warn of something once a session, not on every request.
+
+        Args:
+            kind: identifies the warning, e.g. ``overflow``.
+            text: for people.
+            budget: of the request (tokens).
+            members: of the view, each with its mark and its tokens.
+        """
         if kind not in self.kinds:
             self.kinds.add(kind)
             self._note({"reason": kind, "message": text, "budget": budget, "members": list(members)})
 
     def note(self, kind: str, text: str) -> None:
-        """Notice something each time it happens. May be called from any thread."""
+        """Warn of something each time it happens. May be called from any thread."""
         self._note({"reason": kind, "message": text})
 
     def fault(self, text: str) -> None:
-        """Notice a fault of a plug-in: each once, in every process. May be called from any thread."""
+        """Warn of a fault of a plug-in, once a process. May be called from any thread."""
         if text not in self._faults:
             self._faults.add(text)
             self._note({"reason": "plugin", "message": text})
 
     def _note(self, data: dict[str, Any]) -> None:
         self.texts.append(data["message"])
-        del self.texts[:-_MOST]
+        del self.texts[:-_MAX_TEXTS]
         self._pending.append(data)
         log.warning("session %s: %s", self._session_id, data["message"])
 
     async def emit_pending(self, owner: object) -> None:
-        """Tell handlers what they have not been told."""
+        """Emit the warnings that handlers have not seen yet."""
         while self._pending:
             await emit(self._hooks, owner, WARNING, self._pending.pop(0))
 
     def reset(self) -> None:
-        """The history was cleared: what was said of it is over."""
+        """Drop the warnings about a history that was cleared."""
         self.texts.clear()
         self.kinds.clear()

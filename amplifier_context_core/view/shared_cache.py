@@ -1,9 +1,8 @@
-"""What sessions of one process know of each other's content.
+"""The checkpoints that sessions of one process share, by content.
 
-A spawned child gets its parent's whole history. Counting and compacting it again would cost what the parent has paid
-already; so counts and checkpoints are found again by content hash. Only what derives from content alone is shared:
-a checkpoint that holds anything of its session's state stays with its session. Nothing is shared that could change,
-and nothing is kept alive: a checkpoint goes when the last session that uses it goes.
+A spawned child gets its parent's whole history. It need not compact that again: it finds the parent's checkpoint by the
+hash of what it covers. Only what derives from content alone is shared: a checkpoint that holds anything of its
+session's state stays with its session. A checkpoint never changes. It is dropped with the last session that uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,12 @@ _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDict
 
 
 def put(key: str, checkpoint: Checkpoint) -> None:
-    """Let other sessions find a checkpoint by what it covers, if it was made from that alone."""
+    """Let other sessions find a checkpoint by what it covers, if it was made from that alone.
+
+    Args:
+        key: what must be the same for it to be reused; see `ViewCache.compatibility_key`.
+        checkpoint: it is kept only while a session uses it.
+    """
     if not checkpoint.from_content:
         return
     with _guard:
@@ -27,7 +31,7 @@ def put(key: str, checkpoint: Checkpoint) -> None:
 
 
 def get(key: str, digest: bytes) -> Checkpoint | None:
-    """A checkpoint that covers exactly this content; None if no living session has one."""
+    """Return a checkpoint that covers exactly this content; None if no session has one."""
     with _guard:
         return _checkpoints.get((key, digest))
 
@@ -39,7 +43,7 @@ def is_empty() -> bool:
 
 
 def clear() -> None:
-    """Forget everything: what was said was erased, or no session may profit from another (measurements, tests)."""
+    """Drop all shared checkpoints and token counts: messages were erased, or a measurement must start without them."""
     count_cache.clear()
     with _guard:
         _checkpoints.clear()

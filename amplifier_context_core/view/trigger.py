@@ -61,7 +61,7 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
         budget: in the provider's tokens.
         key: provider and model.
     """
-    capacity = meter.room(budget, key)
+    capacity = meter.capacity(budget, key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
     target = max(1, int(capacity * config.target_usage))

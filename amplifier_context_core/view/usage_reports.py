@@ -1,43 +1,44 @@
-"""What providers report while a view is out, and which of it belongs to the answer that comes."""
+"""The responses that providers report after a view was handed out, and which of them is the answer to it."""
 
 from __future__ import annotations
 
 from ..messages.usage import Response, measured
-from .meter import LEAST_RATIO
+from .meter import MIN_RATIO
 
-_MOST = 64  # reports held between two answers; an agent's side calls are few
+_MAX_REPORTS = 64  # kept between two answers; an agent makes few side calls
 
 
 class UsageReports:
     """Reports since the last view was handed out.
 
     Attributes:
-        asked: ISO 8601, UTC: when that was; None before the first view and once it is answered.
+        requested_at: ISO 8601, UTC: when that was; None before the first view and once it is answered.
     """
 
     def __init__(self) -> None:
-        self.asked: str | None = None
+        self.requested_at: str | None = None
         self._reports: list[Response] = []
 
     def begin(self, now: str) -> None:
-        """A view was handed out."""
-        self.asked = now
+        """Begin to collect reports: a view was handed out."""
+        self.requested_at = now
         self._reports.clear()
 
     def end(self) -> None:
-        """The answer came: what is reported from now on belongs to something else."""
-        self.asked = None
+        """Drop the reports: the answer came, and later reports belong to other requests."""
+        self.requested_at = None
         self._reports.clear()
 
     def record(self, response: Response) -> None:
-        """A provider reported a response."""
-        if self.asked is not None and len(self._reports) < _MOST:
+        """Keep the response that a provider reported."""
+        if self.requested_at is not None and len(self._reports) < _MAX_REPORTS:
             self._reports.append(response)
 
     def match(self, counted: int, expected: float) -> Response | None:
-        """The response to the view: with side calls between, the one nearest its size.
+        """Return the response to the view; None if there is none.
 
-        One that reports far less than the view holds was a side call, even when it is the only one.
+        With side calls in between, it is the response nearest the view's size. A response that reports far fewer tokens
+        than the view has was a side call, even if it is the only one.
 
         Args:
             counted: tokens of the view, as counted here.
@@ -47,5 +48,5 @@ class UsageReports:
         def distance(response: Response) -> float:
             return float("inf") if response.usage is None else abs(measured(response.usage) - expected)
 
-        heard = [one for one in self._reports if one.usage is None or measured(one.usage) >= LEAST_RATIO * counted]
-        return min(heard, key=distance, default=None)
+        candidates = [one for one in self._reports if one.usage is None or measured(one.usage) >= MIN_RATIO * counted]
+        return min(candidates, key=distance, default=None)

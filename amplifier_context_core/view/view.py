@@ -1,11 +1,8 @@
-"""Lines: a checkpoint and what came after it, kept up as history grows.
+"""A view: a checkpoint and the rendered rounds since, kept up to date as the history grows.
 
-A view is a checkpoint and every entry since. A `View` holds one such pair, rendered, and takes in new entries at the
-cost of those entries only. Between two checkpoints it only grows at its end. A few lines are kept, one for each budget
-in use, so that a side call with a small window does not disturb the long view, and going back to the larger budget
-finds the old prefix unchanged.
+Between two checkpoints a view only grows at its end, at the cost of the new entries only.
 
-Not locked: the manager lets one task in at a time.
+Not locked: the `Compactor` lets one task in at a time.
 """
 
 from __future__ import annotations
@@ -29,16 +26,27 @@ from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
 from .trigger import CompactionBackoff, Growth
 
-_BREATHE = 500  # entries taken in between two breaths of the event loop
+_YIELD_EVERY = 500  # entries added before the event loop gets a turn
 
 
 class View:
-    """One checkpoint (or none) and the rendered rounds since.
+    """One checkpoint, or none, and the rendered rounds since.
 
     Attributes:
         checkpoint: what stands for the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
         backoff: the last attempt to compact it; None before any.
+
+    Args:
+        checkpoint: what stands for the beginning of the history, if anything.
+        budget: tokens of the requests it is made for.
+        counter: text to tokens.
+        output_limit: tokens above which a single tool output is clipped.
+        output_bytes: bytes above which a single tool output is clipped.
+        summaries: short forms of tool results that are shown at once.
+        keep: seqs of entries that distant history must show.
+        revision: of the history that the checkpoint stands for; -1 for whatever history is seen first.
+        tables: true to show JSON as tables.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class View:
         self._reset()
 
     def _reset(self) -> None:
-        """Forget the rounds since the checkpoint; they are taken in again."""
+        """Drop the rounds since the checkpoint; the next update adds them again."""
         self._renderer = Renderer(
             self._counter,
             self._output_limit,
@@ -79,13 +87,14 @@ class View:
             self.checkpoint.made_at if self.checkpoint else 0,
             self._tables,
         )
-        self._start = 0  # entries before the first round: distant history, folded at once
-        self._position = self.checkpoint.covered if self.checkpoint else 0
-        self._distant: list[Segment] = []  # of a history too long to look at as a whole: what stands for its beginning
+        # Indexes count from the first entry after the leading instructions.
+        self._start = 0  # index of the first round: distant history before it was folded without being rendered
+        self._next = self.checkpoint.covered if self.checkpoint else 0  # index of the next entry to add
+        self._distant: list[Segment] = []  # what stands for distant history
         self._rounds = RoundList()
-        self._indexes: dict[int, int] = {}  # seq -> position in the history, of the entries since the checkpoint
+        self._indexes: dict[int, int] = {}  # by seq, of the entries since the checkpoint
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
-        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds that find their place
+        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
@@ -93,40 +102,41 @@ class View:
             self._renderer.register_shown_calls(self.checkpoint.shown)
 
     async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
-        """Bring the line up to this history; False when its checkpoint no longer stands for the beginning of it.
+        """Bring the view up to date; return False if its checkpoint does not stand for this history any more.
 
         Args:
             history: what is stored now.
-            unchanged: entries after the leading instructions that are as they were when the line last looked.
+            unchanged: entries after the leading instructions that are as they were at the last update.
             interrupted: turns whose open calls were stopped.
         """
         if self._revision not in (-1, history.revision):
             if self.checkpoint and unchanged < self.checkpoint.covered:
                 return False
-            if unchanged < self._position:
+            if unchanged < self._next:
                 self._reset()
         if interrupted != self._interrupted:
             self._interrupted = interrupted
             self._reset()
         self._revision = history.revision
-        body = history.leading_count  # positions count from here: the system prompt stands outside
-        if self._position == 0:
-            await self._fold_distant(history, body)
-        while self._position < len(history) - body:
-            start = body + self._position
-            for index, entry in enumerate(history[start : start + _BREATHE], self._position):
+        leading = history.leading_count
+        if self._next == 0:
+            await self._fold_distant(history, leading)
+        while self._next < len(history) - leading:
+            start = leading + self._next
+            for index, entry in enumerate(history[start : start + _YIELD_EVERY], self._next):
                 self._add(entry, index)
-            self._position = min(self._position + _BREATHE, len(history) - body)
-            if self._position < len(history) - body:
+            self._next = min(self._next + _YIELD_EVERY, len(history) - leading)
+            if self._next < len(history) - leading:
                 await asyncio.sleep(0)
         await self._render()
         return True
 
-    async def _fold_distant(self, history: Snapshot, body: int) -> None:
-        end = await distant_end(history, body, self.budget, self._renderer)
-        if end > body:
-            self._distant = await fold_distant(history, body, end, self._keep, self._renderer, self._counter)
-            self._position = self._start = end - body
+    async def _fold_distant(self, history: Snapshot, leading: int) -> None:
+        """Fold what is many budgets back in an imported history, without rendering it."""
+        end = await distant_end(history, leading, self.budget, self._renderer)
+        if end > leading:
+            self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
+            self._next = self._start = end - leading
 
     @property
     def tokens(self) -> int:
@@ -147,7 +157,7 @@ class View:
         return Growth(self.checkpoint.tokens, rewritten, self._tokens, self._responses)
 
     def view(self) -> list[RenderedMessage]:
-        """The messages of the view without the system prompt."""
+        """Return the messages of the view without the system prompt."""
         shown: list[RenderedMessage] = list(self.checkpoint.shown) if self.checkpoint else []
         shown.extend(message for segment in self._distant for message in segment.shown)
         for _, rendered in self._shown:
@@ -166,28 +176,28 @@ class View:
         """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
         return self.covered + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_prefix()])
 
-    async def draft(self, system_tokens: int, room: int) -> tuple[Draft, list[Segment], int]:
-        """The segments a compaction may work on, those it may not, and what the first cost as shown now (tokens).
+    async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:
+        """Return the segments a compaction may work on, those it may not, and the tokens of the first as shown now.
 
-        It may not work on rounds still open: their fixes must not be frozen.
+        It may not work on open rounds: what was fixed in them must not be frozen.
 
         Args:
             system_tokens: of the system prompt.
-            room: tokens the view may hold. Open rounds count for at most half of it: beyond that they are clipped when
-                the view is handed out, and nothing else must suffer for what will be over in a moment.
+            capacity: the view's largest size (tokens). Open rounds count for at most half of it. Beyond that they are
+                clipped when the view is handed out, so that no other round suffers for a state of a moment.
         """
         cut = self._closed_prefix()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
-        fresh = [_segment(round_, rendering) for round_, rendering in self._shown[:cut] if rendering.messages]
+        fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
         segments = [*(await self._rerendered(old)), *fresh]
-        later = [_segment(round_, rendering) for round_, rendering in self._shown[cut:] if rendering.messages]
+        later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
-        waiting = min(sum(segment.tokens for segment in later), room // 2)
+        waiting = min(sum(segment.tokens for segment in later), capacity // 2)
         cost = sum(segment.tokens for segment in (*old, *fresh))
         return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
 
     async def _rerendered(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Give segments that were clipped for want of room at another time another chance."""
+        """Render segments again that were clipped because protected segments did not fit at another time."""
         clipped = [segment.round for segment in segments if segment.rule == "floor" and segment.round is not None]
         again = {id(round_): shown for round_, shown in zip(clipped, await self._rendered(clipped), strict=True)}
         return [
@@ -197,10 +207,13 @@ class View:
             for segment in segments
         ]
 
-    async def clipped_to(self, room: int) -> tuple[list[RenderedMessage], int]:
-        """The view with the rounds that no checkpoint can cover yet clipped to fit `room` (tokens), and its tokens.
+    async def clipped_to(self, capacity: int) -> tuple[list[RenderedMessage], int]:
+        """Return the messages with rounds that no checkpoint can cover yet clipped to fit, and their tokens.
 
-        Only for the one that is handed out now: the line itself stays as it is.
+        The view itself is not changed.
+
+        Args:
+            capacity: tokens that the messages may have.
         """
         cut = self._closed_prefix()
         head = list(self.checkpoint.shown) if self.checkpoint else []
@@ -209,12 +222,12 @@ class View:
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
         rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
-        # Names and ids cannot be clipped, so that what is aimed at is not always reached at once.
+        # Names and ids cannot be clipped, so the first aim may be missed.
         for aim in (1.0, 0.9, 0.7, 0.5):
             rest = await in_thread_if(
-                are_large(rest.messages), clip_protected, rest, int(max(0, room - before) * aim), self._counter
+                are_large(rest.messages), clip_protected, rest, int(max(0, capacity - before) * aim), self._counter
             )
-            if before + rest.tokens <= room:
+            if before + rest.tokens <= capacity:
                 break
         fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
         if opening is not None:
@@ -226,7 +239,7 @@ class View:
         return any(message.seq == seq for message in self.view())
 
     def shows(self, seq: int) -> bool:
-        """Is this entry in the view as it was stored?"""
+        """True if the view shows this entry as it was stored."""
         for segment in self.checkpoint.segments if self.checkpoint else ():
             if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
                 return False
@@ -235,11 +248,11 @@ class View:
     async def show_verbatim(self, seq: int, history: Snapshot) -> None:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
 
-        A chapter that stood for the round does not any more: no two segments begin with the same entry.
+        The round is taken out of the chapter that stood for it: no two segments begin with the same entry.
         """
         if seq in self._indexes or self.shows(seq):
             return
-        # Of what the checkpoint covers only: a late result behind it is in the view already.
+        # Search only what the checkpoint covers: a late result behind it is in the view already.
         round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
         if round_ is None:
             return
@@ -266,9 +279,9 @@ class View:
         )
 
     def segments(self) -> list[Segment]:
-        """Everything the view shows, segment by segment, for reports."""
+        """Return all that the view shows, segment by segment, for reports."""
         segments = list(self.checkpoint.segments) if self.checkpoint else list(self._distant)
-        segments.extend(_segment(round_, rendering) for round_, rendering in self._shown if rendering.messages)
+        segments.extend(_segment(round_, rendered) for round_, rendered in self._shown if rendered.messages)
         return segments
 
     @property
@@ -278,15 +291,15 @@ class View:
 
     @property
     def revision(self) -> int:
-        """The history's revision it was last brought up to."""
+        """Revision of the history at the last update."""
         return self._revision
 
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
-        """What was mended, by the lowest seq of the round."""
-        return {round_.first: rendering.fixes for round_, rendering in self._shown if rendering.fixes}
+        """What was fixed, by the lowest seq of the round."""
+        return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
-    # -- taking in ---------------------------------------------------------------------------------------------------
+    # -- updating ----------------------------------------------------------------------------------------------------
 
     def _add(self, entry: Entry, index: int) -> None:
         self._indexes[entry.seq] = index
@@ -297,9 +310,9 @@ class View:
     async def _render(self) -> None:
         """Render the rounds that are new or changed.
 
-        A round is immutable: an entry that joins it makes a new one, and one that joins two moves all behind them. So
-        what was rendered is found by the identity of its round, never by its index. Where this is cancelled, the next
-        call goes on.
+        A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds
+        behind them. So a rendered round is found by the identity of its round, never by its index. If this is
+        cancelled, the next call continues.
         """
         for round_, rendered in self._shown[self._stale :]:
             self._known[id(round_)] = (round_, rendered)
@@ -307,7 +320,7 @@ class View:
         del self._shown[self._stale :]
         rounds = self._rounds.rounds
         while self._stale < len(rounds):
-            batch = rounds[self._stale : self._stale + _BREATHE]
+            batch = rounds[self._stale : self._stale + _YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
             for round_, rendered in zip(new, await self._rendered(new), strict=True):
                 self._known[id(round_)] = (round_, rendered)
@@ -322,7 +335,7 @@ class View:
     async def _rendered(self, rounds: Sequence[Round]) -> list[RenderedRound]:
         """Return rounds as they are shown; large ones are rendered in a thread.
 
-        A renderer only reads while it renders, so that nothing is lost where the caller is cancelled meanwhile.
+        A renderer only reads while it renders, so nothing is lost if the caller is cancelled meanwhile.
         """
 
         def render() -> list[RenderedRound]:
@@ -331,7 +344,7 @@ class View:
         return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
 
     def _closed_prefix(self) -> int:
-        """How many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
+        """Return how many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
         first = self.covered
         cut = ends = 0
         furthest = first - 1
@@ -343,10 +356,10 @@ class View:
         return cut
 
     def _opening_index(self) -> int | None:
-        """Index in the view where the opening line is due; None when it is not.
+        """Return the index in the view of the opening message; None if it needs none.
 
-        It stands right before the first message that is no instruction, unless that is a user's. Instructions that
-        were sent before that message came keep their place.
+        It comes right before the first message that is no instruction, unless that is a user's. Instructions that were
+        sent before that message came keep their index.
         """
         before = (segment.shown for segment in (self.checkpoint.segments if self.checkpoint else self._distant))
         shown = chain.from_iterable(chain(before, (rendered.messages for _, rendered in self._shown)))
@@ -357,15 +370,15 @@ class View:
 
 
 def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) -> Round | None:
-    """The round of an entry; its call or results are looked for within `reach` entries."""
-    place = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
-    if place is None:
+    """Return the round of an entry; its call or results are searched for within `reach` entries."""
+    found = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
+    if found is None:
         return None
-    for round_ in RoundList(history[max(0, place - reach) : place + reach]).rounds:
+    for round_ in RoundList(history[max(0, found - reach) : found + reach]).rounds:
         if any(entry.seq == seq for entry in round_.entries):
             return round_
     return None
 
 
-def _segment(round_: Round, rendering: RenderedRound) -> Segment:
-    return segment_of(round_, rendering.messages, rendering.fixes)
+def _segment(round_: Round, rendered: RenderedRound) -> Segment:
+    return segment_of(round_, rendered.messages, rendered.fixes)

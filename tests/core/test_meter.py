@@ -30,14 +30,14 @@ def test_openais_counts_are_taken_as_they_are_and_others_with_a_margin() -> None
         == 1_000
     )
     assert meter.estimate(1_000, ANTHROPIC) > 1_000
-    assert meter.room(10_000, ANTHROPIC) < 10_000
+    assert meter.capacity(10_000, ANTHROPIC) < 10_000
     assert not meter.units(ANTHROPIC).measured
 
 
 def test_a_meter_that_does_not_learn_corrects_nothing() -> None:
     meter = reported(Meter(learn=False), 1_000, 5_000, ANTHROPIC)
     assert meter.estimate(1_000, ANTHROPIC) == 1_000
-    assert meter.room(10_000, ANTHROPIC) == 10_000
+    assert meter.capacity(10_000, ANTHROPIC) == 10_000
     assert not meter.units(ANTHROPIC).measured
 
 
@@ -49,7 +49,7 @@ def test_tools_and_instructions_are_learned_as_an_offset() -> None:
     assert meter.units(OPENAI).measured
     assert meter.estimate(10_000, OPENAI) == 14_000
     assert meter.estimate(20_000, OPENAI) == 24_000
-    assert meter.room(24_000, OPENAI) == 20_000
+    assert meter.capacity(24_000, OPENAI) == 20_000
 
 
 def test_another_tokenizer_is_learned_as_a_ratio() -> None:
@@ -70,7 +70,7 @@ def test_the_newest_report_is_matched() -> None:
 def test_a_counter_that_counts_too_much_is_corrected_downwards() -> None:
     meter = reported(Meter(), 10_000, 8_000)
     assert meter.estimate(10_000, OPENAI) == 8_000
-    assert meter.room(8_000, OPENAI) == 10_000
+    assert meter.capacity(8_000, OPENAI) == 10_000
 
 
 def test_anthropics_cache_writes_are_part_of_what_was_sent_and_cache_reads_are_inside() -> None:
@@ -114,14 +114,14 @@ def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> No
         known = meter.correction(OPENAI)
         assert 0.5 <= known.ratio <= 3.0
         assert known.offset >= 0
-        assert meter.room(200_000, OPENAI) >= 200_000 * 0.1 / 3 - 1
-        assert meter.room(1, OPENAI) >= 1
+        assert meter.capacity(200_000, OPENAI) >= 200_000 * 0.1 / 3 - 1
+        assert meter.capacity(1, OPENAI) >= 1
 
 
 @pytest.mark.parametrize("counted", [3, 400, 5_000, 100_000])
 def test_one_odd_report_does_not_leave_a_view_without_room(counted: int) -> None:
     meter = reported(Meter(), counted, 50_000_000)
-    assert meter.room(200_000, OPENAI) >= 6_000
+    assert meter.capacity(200_000, OPENAI) >= 6_000
 
 
 def test_an_odd_report_is_forgotten_by_the_next_ones() -> None:
@@ -134,7 +134,7 @@ def test_an_odd_report_is_forgotten_by_the_next_ones() -> None:
 def test_a_thousand_models_do_not_fill_the_memory() -> None:
     meter = Meter()
     for number in range(1_000):
-        assert reported(meter, 1_000, 1_200, ("p", f"m{number}")).room(1_000, ("p", f"m{number}")) > 0
+        assert reported(meter, 1_000, 1_200, ("p", f"m{number}")).capacity(1_000, ("p", f"m{number}")) > 0
     assert len(meter.corrections) <= 256  # pyright: ignore[reportPrivateUsage]
 
 
@@ -144,8 +144,8 @@ def test_a_thousand_models_do_not_fill_the_memory() -> None:
 def test_a_refused_request_lowers_the_window() -> None:
     meter = Meter()
     assert meter.refused(100_000, OPENAI) == 90_000
-    assert meter.room(200_000, OPENAI) == 90_000
-    assert meter.room(50_000, OPENAI) == 50_000
+    assert meter.capacity(200_000, OPENAI) == 90_000
+    assert meter.capacity(50_000, OPENAI) == 50_000
 
 
 def test_each_refusal_lowers_it_further_but_never_to_nothing() -> None:
@@ -154,7 +154,7 @@ def test_each_refusal_lowers_it_further_but_never_to_nothing() -> None:
     assert windows == sorted(windows, reverse=True)
     for _ in range(200):
         meter.refused(10, OPENAI)
-    assert meter.room(200_000, OPENAI) >= 200
+    assert meter.capacity(200_000, OPENAI) >= 200
 
 
 def test_a_refusal_never_raises_the_window() -> None:
@@ -167,13 +167,13 @@ def test_a_larger_request_that_was_accepted_raises_it_again() -> None:
     meter = Meter()
     meter.refused(100_000, OPENAI)
     reported(meter, 95_000, 95_000)
-    assert meter.room(200_000, OPENAI) == 95_000
+    assert meter.capacity(200_000, OPENAI) == 95_000
 
 
 def test_a_meter_that_does_not_learn_still_heeds_a_refusal() -> None:
     meter = Meter(learn=False)
     meter.refused(100_000, OPENAI)
-    assert meter.room(200_000, OPENAI) == 90_000
+    assert meter.capacity(200_000, OPENAI) == 90_000
 
 
 # -- reading usage ----------------------------------------------------------------------------------------------------
