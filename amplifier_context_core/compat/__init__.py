@@ -1,7 +1,7 @@
-"""The surface known from other frameworks, on the stores of the core.
+"""An API like that of other frameworks, on the stores of the core.
 
 One object is one conversation (`ContextStore`), made of typed messages; `compact_context` summarises its older part.
-People with the kernel need none of this; see `ContextManager` for what does more with less.
+A host on the kernel needs none of this: `ContextManager` does more.
 """
 
 from .blocks import (

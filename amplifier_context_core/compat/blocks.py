@@ -1,9 +1,9 @@
-"""Typed content blocks, as other frameworks know them, and their JSON.
+"""Typed content blocks, like those of other frameworks, and their JSON.
 
-A block is a value: frozen, checked when it is made, with its own copy of what it was made of. `to_dict` gives the form
-that the core stores and can show to every provider; `from_dict` reads that, and the spellings of Anthropic, OpenAI and
-the kernel. Keys that have no field here travel in `extra`, and a block that has no typed form at all (thinking, a
-document, an image by its address) is an `OtherBlock`: nothing is lost on the way.
+A block is a value: frozen, checked when it is created, with its own copy of its arguments. `to_dict` returns the form
+that the core stores and can send to every provider. `from_dict` reads that form, and the spellings of Anthropic, OpenAI
+and the kernel. Keys without a field are kept in `extra`. A block without a typed form (thinking, a document, an image
+by its URL) is an `OtherBlock`. So no data is lost.
 
 Pure: no I/O, no clock.
 """
@@ -30,13 +30,13 @@ _RESULT_KEYS = frozenset({"type", "tool_use_id", "tool_call_id", "content", "out
 
 
 class ContentBlock(ABC):
-    """One piece of a message. The kinds there are: text, image, tool use, tool result, and other."""
+    """A part of a message. Its kinds are text, image, tool use, tool result, and other."""
 
     __slots__ = ()
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The block as JSON data, the caller's to change."""
+        """Return the block as JSON data that the caller may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,22 @@ class TextBlock(ContentBlock):
     """Plain text.
 
     Attributes:
-        text: any text, empty too.
-        extra: JSON data under keys that have no field here, e.g. ``cache_control``.
+        text: any text, also empty.
+        extra: JSON data under keys without a field, e.g. ``cache_control``.
 
     Raises:
-        InvalidMessage: a field has the wrong type; it is named.
+        InvalidMessage: a field has the wrong type; the error names it.
     """
 
     text: str
     extra: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        _put(self, "text", _text("text", self.text))
-        _put(self, "extra", extra_keys(self.extra, _TEXT_KEYS))
+        _set(self, "text", _text("text", self.text))
+        _set(self, "extra", extra_keys(self.extra, _TEXT_KEYS))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"type": "text", "text": ...}`` and the extra keys."""
+        """Return ``{"type": "text", "text": ...}`` and the extra keys."""
         return {"type": "text", "text": self.text, **copy_json(self.extra)}
 
 
@@ -68,12 +68,12 @@ class ImageBlock(ContentBlock):
     """An image with its bytes.
 
     Attributes:
-        media_type: one of MEDIA_TYPES: jpeg, png, gif or webp. Whether the bytes are of that type is not looked at.
+        media_type: one of MEDIA_TYPES: jpeg, png, gif or webp. It is not checked against the bytes.
         data: the image itself, not base64; at least one byte.
-        extra: JSON data under keys that have no field here.
+        extra: JSON data under keys without a field.
 
     Raises:
-        InvalidMessage: a field has the wrong type, or another media type; it is named.
+        InvalidMessage: a field has the wrong type, or the media type is another; the error names the field.
     """
 
     media_type: MediaType
@@ -87,10 +87,10 @@ class ImageBlock(ContentBlock):
             raise InvalidMessage("data", f"must be bytes, got {_kind(self.data)}")
         if not self.data:
             raise InvalidMessage("data", "is empty")
-        _put(self, "extra", extra_keys(self.extra, _IMAGE_KEYS))
+        _set(self, "extra", extra_keys(self.extra, _IMAGE_KEYS))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"type": "image", "source": {"type": "base64", "media_type": ..., "data": ...}}`` and the extra keys."""
+        """Return ``{"type": "image", "source": {"type": "base64", "media_type": ..., "data": ...}}`` and extra keys."""
         encoded = base64.b64encode(self.data).decode("ascii")
         source = {"type": "base64", "media_type": self.media_type, "data": encoded}
         return {"type": "image", "source": source, **copy_json(self.extra)}
@@ -101,16 +101,16 @@ class ImageBlock(ContentBlock):
 
 @dataclass(frozen=True, slots=True)
 class ToolUseBlock(ContentBlock):
-    """A tool call the model makes.
+    """A tool call of the model.
 
     Attributes:
-        id: names the call; its result bears the same one. Not blank.
+        id: of the call; its result has the same id. Not blank.
         name: of the tool. Not blank.
         input: the arguments, a JSON object.
-        extra: JSON data under keys that have no field here.
+        extra: JSON data under keys without a field.
 
     Raises:
-        InvalidMessage: a field has the wrong type, is blank, or is not JSON; it is named.
+        InvalidMessage: a field has the wrong type, is blank, or is not JSON; the error names it.
     """
 
     id: str
@@ -119,29 +119,29 @@ class ToolUseBlock(ContentBlock):
     extra: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        _put(self, "id", _named("id", self.id))
-        _put(self, "name", _named("name", self.name))
-        _put(self, "input", checked_object("input", self.input))
-        _put(self, "extra", extra_keys(self.extra, USE_KEYS))
+        _set(self, "id", _not_blank("id", self.id))
+        _set(self, "name", _not_blank("name", self.name))
+        _set(self, "input", checked_object("input", self.input))
+        _set(self, "extra", extra_keys(self.extra, USE_KEYS))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"type": "tool_use", "id": ..., "name": ..., "input": {...}}`` and the extra keys."""
+        """Return ``{"type": "tool_use", "id": ..., "name": ..., "input": {...}}`` and the extra keys."""
         fields = {"type": "tool_use", "id": self.id, "name": self.name, "input": copy_json(self.input)}
         return {**fields, **copy_json(self.extra)}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResultBlock(ContentBlock):
-    """What a tool returned.
+    """The result of a tool.
 
     Attributes:
-        tool_use_id: the call it answers. Not blank.
-        content: text, or text, image and other blocks. Other JSON that a dict held there becomes its JSON text.
-        is_error: the tool failed.
-        extra: JSON data under keys that have no field here.
+        tool_use_id: id of the call that it answers. Not blank.
+        content: text, or a list of text, image and other blocks. `from_dict` turns other JSON into its JSON text.
+        is_error: whether the tool failed.
+        extra: JSON data under keys without a field.
 
     Raises:
-        InvalidMessage: a field has the wrong type or is blank; it is named.
+        InvalidMessage: a field has the wrong type or is blank; the error names it.
     """
 
     tool_use_id: str
@@ -150,15 +150,15 @@ class ToolResultBlock(ContentBlock):
     extra: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        _put(self, "tool_use_id", _named("tool_use_id", self.tool_use_id))
-        _put(self, "content", _result_content(self.content))
+        _set(self, "tool_use_id", _not_blank("tool_use_id", self.tool_use_id))
+        _set(self, "content", _result_content(self.content))
         if not isinstance(self.is_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidMessage("is_error", f"must be true or false, got {_kind(self.is_error)}")
-        _put(self, "extra", extra_keys(self.extra, _RESULT_KEYS))
+        _set(self, "extra", extra_keys(self.extra, _RESULT_KEYS))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"type": "tool_result", "tool_use_id": ..., "content": ..., "is_error": ...}`` and the extra keys."""
-        content = _result_content(self.content)  # a list may have been changed since
+        """Return ``{"type": "tool_result", "tool_use_id": ..., "content": ..., "is_error": ...}`` and extra keys."""
+        content = _result_content(self.content)  # the caller may have changed a list since
         shown = content if isinstance(content, str) else [block.to_dict() for block in content]
         fields = {"type": "tool_result", "tool_use_id": self.tool_use_id, "content": shown, "is_error": self.is_error}
         return {**fields, **copy_json(self.extra)}
@@ -166,37 +166,37 @@ class ToolResultBlock(ContentBlock):
 
 @dataclass(frozen=True, slots=True)
 class OtherBlock(ContentBlock):
-    """A block that has no typed form here: thinking, a document, an image by its address, or one that is malformed.
+    """A block without a typed form: thinking, a document, an image by its URL, or a malformed block.
 
     Attributes:
-        raw: its JSON, untouched.
+        raw: its JSON, unchanged.
 
     Raises:
-        InvalidMessage: it is no JSON object, or has no type.
+        InvalidMessage: `raw` is not a JSON object, or has no type.
     """
 
     raw: dict[str, Any] = field(hash=False)
 
     def __post_init__(self) -> None:
-        _put(self, "raw", checked_object("raw", self.raw))
+        _set(self, "raw", checked_object("raw", self.raw))
         if not isinstance(self.raw.get("type"), str):
             raise InvalidMessage("raw.type", "a block needs a type")
 
     @property
     def type(self) -> str:
-        """What the block calls itself, e.g. ``thinking``."""
+        """The type in its JSON, e.g. ``thinking``."""
         return self.raw["type"]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON it was made of."""
+        """Return a copy of its JSON."""
         return copy_json(self.raw)
 
 
 def to_dict(block: ContentBlock) -> dict[str, Any]:
-    """A block as JSON data, the caller's to change.
+    """Return a block as JSON data that the caller may change.
 
     Raises:
-        InvalidMessage: it is no content block.
+        InvalidMessage: it is not a content block.
     """
     if not isinstance(block, ContentBlock):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidMessage("block", f"must be a content block, got {_kind(block)}")
@@ -204,53 +204,54 @@ def to_dict(block: ContentBlock) -> dict[str, Any]:
 
 
 def from_dict(raw: Mapping[str, Any]) -> ContentBlock:
-    """The block a dict stands for, in any of the spellings; an `OtherBlock` for a type without a typed form.
+    """Return the block of a dict in any of the spellings; an `OtherBlock` for a type without a typed form.
 
     Raises:
-        InvalidMessage: it is no JSON object with a type, or a field of a type known here is missing or malformed (an
-            image of another media type, data that is not base64); the field is named.
+        InvalidMessage: it is not a JSON object with a type, or a field of a known type is missing or malformed (an
+            image of another media type, data that is not base64); the error names the field.
     """
     return _read(checked_object("block", raw), strict=True)
 
 
 def block_of(raw: dict[str, Any]) -> ContentBlock:
-    """As `from_dict`, of a dict with a type that was checked before; what is malformed becomes an `OtherBlock`."""
+    """Return the block of a dict with a type that was checked before; a malformed one becomes an `OtherBlock`."""
     try:
         return _read(raw, strict=False)
     except InvalidMessage:
         return OtherBlock(raw)
 
 
-def within(where: str, problem: InvalidMessage) -> InvalidMessage:
-    """The same problem, of a field that lies further inside."""
-    words = str(problem).removeprefix(f"{problem.field}: ").removesuffix("; the message was not stored")
-    return InvalidMessage(f"{where}{'' if problem.field.startswith('[') else '.'}{problem.field}", words)
+def prefixed_error(where: str, problem: InvalidMessage) -> InvalidMessage:
+    """Return an error of a nested field, with `where` before the field's name."""
+    text = str(problem).removeprefix(f"{problem.field}: ").removesuffix("; the message was not stored")
+    return InvalidMessage(f"{where}{'' if problem.field.startswith('[') else '.'}{problem.field}", text)
 
 
 def checked_object(where: str, value: object) -> dict[str, Any]:
-    """A copy of what must be a JSON object.
+    """Return a copy of a JSON object.
 
     Raises:
-        InvalidMessage: it is something else, or holds something JSON cannot; the field is named from `where` on.
+        InvalidMessage: it is not an object, or holds a value that JSON cannot hold; the error names the field from
+            `where` on.
     """
     if not isinstance(value, Mapping):
         raise InvalidMessage(where, f"must be an object, got {_kind(value)}")
     try:
         return cast("dict[str, Any]", copy_checked(cast(object, value)))
     except InvalidMessage as problem:
-        raise within(where, problem) from None
+        raise prefixed_error(where, problem) from None
 
 
 def extra_keys(value: object, taken: frozenset[str]) -> dict[str, Any]:
-    """A copy of the extra keys, none of which may stand for a field.
+    """Return a copy of the extra keys, none of which may be the name of a field.
 
     Raises:
-        InvalidMessage: one does, or they are no JSON object.
+        InvalidMessage: one is the name of a field, or they are not a JSON object.
     """
     extra = checked_object("extra", value)
     for key in extra:
         if key in taken:
-            raise InvalidMessage(f"extra.{key}", "stands for a field and cannot be an extra key")
+            raise InvalidMessage(f"extra.{key}", "is the name of a field and cannot be an extra key")
     return extra
 
 
@@ -264,7 +265,7 @@ def _read(raw: dict[str, Any], *, strict: bool) -> ContentBlock:
     if kind in CALL_BLOCKS:
         name = raw.get("name") or raw.get("tool")
         return ToolUseBlock(
-            cast(str, raw.get("id")), cast(str, name), raw.get("input") or {}, extra=_others(raw, USE_KEYS)
+            cast(str, raw.get("id")), cast(str, name), raw.get("input") or {}, extra=_remaining(raw, USE_KEYS)
         )
     if kind == "tool_result":
         return _read_result(raw, strict=strict)
@@ -273,11 +274,11 @@ def _read(raw: dict[str, Any], *, strict: bool) -> ContentBlock:
 
 
 def _read_text(raw: dict[str, Any]) -> ContentBlock:
-    return TextBlock(cast(str, raw.get("text")), extra=_others(raw, _TEXT_KEYS))
+    return TextBlock(cast(str, raw.get("text")), extra=_remaining(raw, _TEXT_KEYS))
 
 
 def _read_image(raw: dict[str, Any]) -> ContentBlock:
-    extra = _others(raw, _IMAGE_KEYS)
+    extra = _remaining(raw, _IMAGE_KEYS)
     if "source" not in raw:
         return _image(raw.get("media_type"), raw.get("data"), extra)
     source = raw["source"]
@@ -285,11 +286,11 @@ def _read_image(raw: dict[str, Any]) -> ContentBlock:
         raise InvalidMessage("source", f"must be an object, got {_kind(source)}")
     source = cast("dict[str, Any]", source)
     if source.get("type") not in ("base64", None):
-        return OtherBlock(raw)  # by its address, or in a store of the provider
+        return OtherBlock(raw)  # by its URL, or in a store of the provider
     try:
         return _image(source.get("media_type"), source.get("data"), extra)
     except InvalidMessage as problem:
-        raise within("source", problem) from None
+        raise prefixed_error("source", problem) from None
 
 
 def _read_image_url(raw: dict[str, Any]) -> ContentBlock:
@@ -299,9 +300,9 @@ def _read_image_url(raw: dict[str, Any]) -> ContentBlock:
     if data is None:
         return OtherBlock(raw)
     try:
-        return _image(*data, _others(raw, _IMAGE_KEYS))
+        return _image(*data, _remaining(raw, _IMAGE_KEYS))
     except InvalidMessage as problem:
-        raise within("image_url", problem) from None
+        raise prefixed_error("image_url", problem) from None
 
 
 _READERS: Mapping[str, Callable[[dict[str, Any]], ContentBlock]] = {
@@ -326,16 +327,16 @@ def _read_result(raw: dict[str, Any], *, strict: bool) -> ToolResultBlock:
         block_answers(raw),
         result_content(raw.get("output", raw.get("content")), strict=strict),
         False if is_error is None else is_error,
-        extra=_others(raw, _RESULT_KEYS),
+        extra=_remaining(raw, _RESULT_KEYS),
     )
 
 
 def result_content(content: Any, *, strict: bool = False) -> str | list[TextBlock | ImageBlock | OtherBlock]:
-    """The content of a tool result, as a typed one has it.
+    """Return the content of a tool result in its typed form.
 
     Args:
-        content: text, blocks, or whatever JSON a host stored there: null becomes no text, the rest JSON text.
-        strict: raise on a block that is malformed, instead of keeping it as an `OtherBlock`.
+        content: text, blocks, or any JSON that a host stored there: null becomes empty text, the rest JSON text.
+        strict: raise an error for a malformed block, instead of keeping it as an `OtherBlock`.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -346,7 +347,7 @@ def result_content(content: Any, *, strict: bool = False) -> str | list[TextBloc
         try:
             block = _read(item, strict=True) if strict else block_of(item)
         except InvalidMessage as problem:
-            raise within(f"content[{index}]", problem) from None
+            raise prefixed_error(f"content[{index}]", problem) from None
         found.append(block if isinstance(block, (TextBlock, ImageBlock, OtherBlock)) else OtherBlock(item))
     return found
 
@@ -355,14 +356,14 @@ def _is_block(value: object) -> bool:
     return isinstance(value, dict) and isinstance(cast("dict[str, Any]", value).get("type"), str)
 
 
-def _others(raw: dict[str, Any], taken: frozenset[str]) -> dict[str, Any]:
+def _remaining(raw: dict[str, Any], taken: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key not in taken}
 
 
 # -- checking ---------------------------------------------------------------------------------------------------------
 
 
-def _put(block: ContentBlock, name: str, value: object) -> None:
+def _set(block: ContentBlock, name: str, value: object) -> None:
     object.__setattr__(block, name, value)
 
 
@@ -372,7 +373,7 @@ def _text(where: str, value: object) -> str:
     return str.__str__(value)
 
 
-def _named(where: str, value: object) -> str:
+def _not_blank(where: str, value: object) -> str:
     text = _text(where, value)
     if not text.strip():
         raise InvalidMessage(where, "must not be blank")

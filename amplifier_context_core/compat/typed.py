@@ -1,8 +1,8 @@
-"""Typed messages: a role and a list of blocks, read from any shape the core stores and written back to it.
+"""Typed messages: a role and a list of blocks, read from any shape that the core stores and written back to it.
 
-A `Message` that was read from a dict remembers it. As long as nobody changed the message, `to_dict` gives back exactly
-that dict, whatever its shape; a changed one is written anew. So a history may be copied through typed messages as often
-as one likes, and stays what it was.
+A `Message` that was read from a dict keeps it. If the message was not changed, `to_dict` returns exactly that dict,
+whatever its shape; a changed message is written from its blocks. So copying a history through typed messages does not
+change it, however often.
 
 Pure: no I/O, no clock.
 """
@@ -24,7 +24,7 @@ from ..messages.parsing import (
     copy_message,
     parse_message,
 )
-from ..messages.parsing import Message as Wire
+from ..messages.parsing import Message as RawMessage
 from .blocks import (
     USE_KEYS,
     ContentBlock,
@@ -47,59 +47,61 @@ _RESULT_FIELDS = _FIELDS | {"tool_call_id", "is_error"}
 class Message:
     """One message of a conversation.
 
-    Tool results go into a message of the user, as `ToolResultBlock`; a dict with ``role: tool`` is read as one.
+    Tool results are `ToolResultBlock` in a message of the user; a dict with ``role: tool`` is read as such a message.
 
     Args:
-        role: ``user`` or ``assistant``; ``system``, ``developer`` and ``function`` for what was stored under these.
-        content: blocks; a text stands for one text block.
+        role: ``user`` or ``assistant``; ``system``, ``developer`` and ``function`` for messages stored under these.
+        content: blocks; a text means one text block.
         extra: JSON data under other keys of the message, e.g. ``metadata``.
 
     Raises:
-        InvalidMessage: one of them is something else; the field is named.
+        InvalidMessage: an argument has the wrong type; the error names the field.
     """
 
     role: Role
     content: list[ContentBlock]
     extra: dict[str, Any]
-    _wire: Wire | None = field(repr=False, compare=False)  # the dict it was read from
+    _raw: RawMessage | None = field(repr=False, compare=False)  # the dict it was read from
 
     def __init__(
         self, role: Role, content: str | Iterable[ContentBlock], *, extra: Mapping[str, Any] | None = None
     ) -> None:
         self.role = role
-        self.content = [TextBlock(content)] if isinstance(content, str) else _listed(content)
+        self.content = [TextBlock(content)] if isinstance(content, str) else _as_list(content)
         self.extra = extra_keys({} if extra is None else extra, _FIELDS)
-        self._wire = None
+        self._raw = None
         self._check()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Message:
-        """The typed form of a message dict of any shape the core reads. What is changed in `raw` later is not seen.
+        """Return the typed form of a message dict in any shape that the core reads.
+
+        Later changes of `raw` have no effect.
 
         Raises:
-            InvalidMessage: it is none; the field is named.
+            InvalidMessage: it is malformed; the error names the field.
         """
-        wire, _ = parse_message(raw)
+        stored, _ = parse_message(raw)
         made = cls.__new__(cls)
-        made.role, made.content, made.extra = _typed(wire)
-        made._wire = wire
+        made.role, made.content, made.extra = _typed(stored)
+        made._raw = stored
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """The message as the core stores it: the dict it was read from, or, for a new or changed one, its blocks.
+        """Return the message as the core stores it: the dict it was read from, or its blocks if it is new or changed.
 
         Raises:
-            InvalidMessage: it was changed into something that is no message; the field is named.
+            InvalidMessage: a change made it malformed; the error names the field.
         """
         self._check()
-        if self._wire is not None and _typed(self._wire) == (self.role, self.content, self.extra):
-            return copy_message(self._wire)
+        if self._raw is not None and _typed(self._raw) == (self.role, self.content, self.extra):
+            return copy_message(self._raw)
         extra = extra_keys(self.extra, _FIELDS)
         return {"role": self.role, "content": [block.to_dict() for block in self.content], **extra}
 
     @property
     def text(self) -> str:
-        """What its text blocks say, joined by newlines; tool results are not part of it."""
+        """The text of its text blocks, joined by newlines, without tool results."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock) and block.text)
 
     def _check(self) -> None:
@@ -108,69 +110,69 @@ class Message:
             hint = "; a tool result is a block of a user's message" if role == "tool" else ""
             raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}{hint}")
         if not isinstance(self.content, list):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self.content = _listed(self.content)
+            self.content = _as_list(self.content)
         for index, block in enumerate(self.content):
             if not isinstance(block, ContentBlock):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidMessage(f"content[{index}]", f"must be a content block, got {type(block).__name__}")
 
 
-def message_of(given: Message | Mapping[str, Any]) -> Message:
-    """A typed message, read from a dict if it is one.
+def to_typed(given: Message | Mapping[str, Any]) -> Message:
+    """Return a typed message, read from a dict if it is given as one.
 
     Raises:
-        InvalidMessage: it is neither, or a malformed one.
+        InvalidMessage: it is neither, or malformed.
     """
     return given if isinstance(given, Message) else Message.from_dict(given)
 
 
-def wire_of(given: Message | Mapping[str, Any]) -> tuple[Wire, MessageInfo]:
-    """A typed message or a dict, as the core stores it, and what it says of itself.
+def to_raw(given: Message | Mapping[str, Any]) -> tuple[RawMessage, MessageInfo]:
+    """Return a typed message or a dict as the core stores it, and what the core reads from it.
 
     Raises:
-        InvalidMessage: it is neither, or a malformed one.
+        InvalidMessage: it is neither, or malformed.
     """
     return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
-def _listed(content: object) -> list[ContentBlock]:
+def _as_list(content: object) -> list[ContentBlock]:
     if not isinstance(content, Iterable) or isinstance(content, (str, bytes, bytearray, Mapping)):
         kind = type(cast(object, content)).__name__
         raise InvalidMessage("content", f"must be text or a list of content blocks, got {kind}")
     return list(cast("Iterable[ContentBlock]", content))
 
 
-def _typed(wire: Wire) -> tuple[Role, list[ContentBlock], dict[str, Any]]:
-    """Role, blocks and extra keys of a checked message."""
-    role = wire["role"]
+def _typed(raw: RawMessage) -> tuple[Role, list[ContentBlock], dict[str, Any]]:
+    """Return role, blocks and extra keys of a checked message."""
+    role = raw["role"]
     if role == "tool":
-        call_id = wire.get("tool_call_id")
+        call_id = raw.get("tool_call_id")
         if isinstance(call_id, str) and call_id.strip():
-            failed = wire.get("is_error") is True
-            answer = ToolResultBlock(call_id, result_content(wire.get("content")), failed)
-            return "user", [answer], _extra(wire, _RESULT_FIELDS)
+            failed = raw.get("is_error") is True
+            answer = ToolResultBlock(call_id, result_content(raw.get("content")), failed)
+            return "user", [answer], _extra(raw, _RESULT_FIELDS)
         role = "user"
-    return cast(Role, role), _blocks(wire), _extra(wire, _FIELDS)
+    return cast(Role, role), _blocks(raw), _extra(raw, _FIELDS)
 
 
-def _extra(wire: Wire, taken: frozenset[str]) -> dict[str, Any]:
-    return copy_message({key: value for key, value in wire.items() if key not in taken})
+def _extra(raw: RawMessage, taken: frozenset[str]) -> dict[str, Any]:
+    return copy_message({key: value for key, value in raw.items() if key not in taken})
 
 
-def _blocks(wire: Wire) -> list[ContentBlock]:
-    """The content, and calls that stand beside it; a call stated in both comes once, in its place in the content."""
+def _blocks(raw: RawMessage) -> list[ContentBlock]:
+    """Return the blocks of the content, then the other calls. A call in both occurs once, where the content has it."""
     found: list[ContentBlock] = []
-    content = wire.get("content")
+    content = raw.get("content")
     if isinstance(content, str) and content:
         found.append(TextBlock(content))
-    calls = list(calls_of(wire))
-    for raw in blocks_of(wire):
-        if raw["type"] not in CALL_BLOCKS:
-            found.append(block_of(raw))
+    calls = list(calls_of(raw))
+    for block in blocks_of(raw):
+        if block["type"] not in CALL_BLOCKS:
+            found.append(block_of(block))
             continue
-        call = next((call for call in calls if call.id == raw["id"]), None)
-        if call is not None:  # else it was stated twice
+        call = next((call for call in calls if call.id == block["id"]), None)
+        if call is not None:  # otherwise the content holds it twice
             calls.remove(call)
-            found.append(_use(call, {key: value for key, value in raw.items() if key not in USE_KEYS}))
+            found.append(_use(call, {key: value for key, value in block.items() if key not in USE_KEYS}))
     found.extend(_use(call, {}) for call in calls)
     return found
 

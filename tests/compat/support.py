@@ -1,4 +1,4 @@
-"""What the tests of the compat room share: drawn blocks and messages, and how hard hypothesis looks for trouble."""
+"""Shared by the tests of compat: generated blocks and messages, and the settings of hypothesis."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def answers(*ids: str, content: str = "out") -> Message:
 
 
 def talk(count: int) -> list[Message]:
-    """So many messages, a user's and an assistant's in turn, numbered."""
+    """Return `count` numbered messages, a user's and an assistant's in turn."""
     return [user(f"question {n}") if n % 2 == 0 else says(f"answer {n}") for n in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Blocks: every one comes back from its dict, and what cannot be one is refused by the field at fault."""
+"""Blocks: each is equal after a round trip through its dict, and a malformed one is refused with its field."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENCODED = base64.b64encode(PNG).decode()
 
 @law
 @given(BLOCKS)
-def test_every_block_comes_back_from_its_dict_and_from_the_json_of_it(block: ContentBlock) -> None:
+def test_every_block_survives_a_round_trip_through_dict_and_json(block: ContentBlock) -> None:
     raw = to_dict(block)
     assert from_dict(raw) == block
     assert from_dict(raw).to_dict() == raw
@@ -131,7 +131,7 @@ def test_keys_without_a_field_are_kept() -> None:
     assert to_dict(block) == raw
 
 
-def test_a_malformed_block_inside_a_result_is_refused_by_its_place() -> None:
+def test_a_malformed_block_inside_a_result_is_refused_with_its_index() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "%"}}
     with pytest.raises(InvalidMessage, match=r"^content\[1\]\.source\.data: must be base64"):
         from_dict({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, image]})
@@ -161,13 +161,13 @@ def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
     parts: list[Any] = [TextBlock("x")]
     extra: dict[str, Any] = {"cache_control": {}}
     use, result = ToolUseBlock("a", "read", arguments), ToolResultBlock("a", parts)
-    said = TextBlock("x", extra=extra)
+    block = TextBlock("x", extra=extra)
     arguments["paths"].append("b")
     parts.clear()
     extra["cache_control"]["type"] = "ephemeral"
     assert use.input == {"paths": ["a"]}
     assert result.content == [TextBlock("x")]
-    assert said.extra == {"cache_control": {}}
+    assert block.extra == {"cache_control": {}}
 
 
 @law
@@ -188,7 +188,7 @@ def test_an_image_does_not_print_its_bytes() -> None:
     assert len(shown) < 200
 
 
-def test_an_image_of_many_megabytes_comes_back() -> None:
+def test_an_image_of_many_megabytes_survives_a_round_trip() -> None:
     image = ImageBlock("image/webp", bytes(range(256)) * 40_000)
     assert from_dict(to_dict(image)) == image
 
@@ -232,7 +232,7 @@ def test_an_image_of_many_megabytes_comes_back() -> None:
         (lambda: OtherBlock("x"), "raw"),
     ],
 )
-def test_what_cannot_be_a_block_is_refused_by_the_field_at_fault(make: Any, field: str) -> None:
+def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         make()
     assert caught.value.field.startswith(field)
@@ -270,13 +270,13 @@ def test_what_cannot_be_a_block_is_refused_by_the_field_at_fault(make: Any, fiel
     ],
     ids=str,
 )
-def test_a_dict_that_is_no_block_is_refused_by_the_field_at_fault(raw: Any, field: str) -> None:
+def test_a_dict_that_is_no_block_is_refused_with_its_field(raw: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         from_dict(raw)
     assert caught.value.field == field
 
 
-def test_what_nests_too_deep_is_refused_and_does_not_exhaust_the_stack() -> None:
+def test_deep_nesting_is_refused_and_does_not_exhaust_the_stack() -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"x": deep}
@@ -288,6 +288,6 @@ def test_what_nests_too_deep_is_refused_and_does_not_exhaust_the_stack() -> None
         deep = deep["x"]
 
 
-def test_what_is_no_block_has_no_dict() -> None:
+def test_to_dict_refuses_other_values() -> None:
     with pytest.raises(InvalidMessage, match="must be a content block, got str"):
         to_dict("x")  # pyright: ignore[reportArgumentType]

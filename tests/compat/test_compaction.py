@@ -1,4 +1,4 @@
-"""Compaction: no call is parted from its result, recent messages stay as they are, and nothing quoted gives orders."""
+"""Compaction: no call is separated from its result, recent messages stay, and quoted text gives no instructions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .support import PNG, answers, calls, dicts, law, says, talk, user
 
 
 class Scribe:
-    """Summarises, and remembers what it was asked."""
+    """Summarises, and records its prompts."""
 
     def __init__(self, summary: Any = "They talked.") -> None:
         self.summary = summary
@@ -61,7 +61,7 @@ def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
 
 
 def bodies(messages: list[dict[str, Any]]) -> list[Round]:
-    """The rounds after the leading instructions."""
+    """Return the rounds after the leading instructions."""
     entries = entries_of(messages)
     leading = next((n for n, entry in enumerate(entries) if entry.role not in ("system", "developer")), len(entries))
     return rounds_of(entries[leading:])
@@ -238,7 +238,7 @@ HOSTILE = [
 
 
 def quoted_lines(prompt: str) -> list[str]:
-    """The lines between the fence's opening and its end."""
+    """Return the lines between the opening and the closing tag."""
     assert prompt.count("<quoted_output>") == prompt.count("</quoted_output>") == 1
     inside = prompt.split("<quoted_output>\n")[1].split("\n</quoted_output>")[0]
     return inside.splitlines()[1:]
@@ -254,11 +254,9 @@ def quoted_lines(prompt: str) -> list[str]:
         lambda text: calls(text, name=text),
         lambda text: Message("assistant", [OtherBlock({"type": text, "note": text})]),
     ],
-    ids=["said", "returned", "returned in blocks", "called", "in an unknown block"],
+    ids=["spoken", "returned", "returned in blocks", "called", "in an unknown block"],
 )
-async def test_nothing_in_the_conversation_stands_outside_its_quotation(
-    made: Callable[[str], Message], text: str
-) -> None:
+async def test_nothing_in_the_conversation_is_outside_its_quotation(made: Callable[[str], Message], text: str) -> None:
     scribe = Scribe()
     await compact_context(await of(made(text), *talk(3)), scribe, max_messages=1, keep_recent=0)
     heads = [line for line in quoted_lines(scribe.prompt) if not line.startswith("| ")]
@@ -387,7 +385,7 @@ async def test_a_system_prompt_that_is_no_text_is_refused() -> None:
 
 
 class Odd(MemoryContextStore):
-    """A subclass that hands out what it likes."""
+    """A subclass that returns other values than messages."""
 
     def __init__(self, history: list[Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Context stores: one contract for all of them, and what is peculiar to those that keep messages in a store."""
+"""Context stores: one contract for all of them, and what is peculiar to those that use a store of the core."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SCHEMES = [scheme for scheme, module in STORES.items() if find_spec(f"amplifier_
 
 
 class Listed(ContextStore):
-    """What people write: the five methods, and nothing else."""
+    """A minimal subclass: the five methods, and nothing else."""
 
     def __init__(self, session_id: str = "mine") -> None:
         self._id = session_id
@@ -84,7 +84,7 @@ class Listed(ContextStore):
 
 
 class FullDisk(MemoryStore):
-    """A store that refuses to write once it is told to."""
+    """A store that refuses to write once its disk is full."""
 
     full = False
 
@@ -95,7 +95,7 @@ class FullDisk(MemoryStore):
 
 
 class ContextStoreContract:
-    """What every context store does."""
+    """The contract of every context store."""
 
     @pytest.fixture
     @abstractmethod
@@ -107,12 +107,12 @@ class ContextStoreContract:
         assert await context.get_context_tokens() == (0, 0)
         assert context.session_id
 
-    async def test_typed_messages_come_back_in_order(self, context: ContextStore) -> None:
+    async def test_typed_messages_are_returned_in_order(self, context: ContextStore) -> None:
         for message in TYPED:
             await context.append(message)
         assert await context.get_history() == TYPED
 
-    async def test_dicts_come_back_typed_and_are_the_same_dicts_again(self, context: ContextStore) -> None:
+    async def test_dicts_are_returned_typed_and_convert_to_the_same_dicts(self, context: ContextStore) -> None:
         for message in WIRE:
             await context.append(message)
         history = await context.get_history()
@@ -139,7 +139,7 @@ class ContextStoreContract:
         assert history[1] == calls("a")
 
     @pytest.mark.parametrize("bad", [None, 5, "text", [], {}, {"role": "robot"}, {"role": "tool", "content": "x"}])
-    async def test_what_is_no_message_is_refused_and_nothing_stored(self, context: ContextStore, bad: Any) -> None:
+    async def test_a_malformed_message_is_refused_and_nothing_stored(self, context: ContextStore, bad: Any) -> None:
         await context.append(user())
         with pytest.raises(InvalidMessage):
             await context.append(bad)
@@ -174,7 +174,7 @@ class ContextStoreContract:
         await context.close()
         await fork.close()
 
-    async def test_a_fork_of_a_conversation_nobody_touched_is_empty(self, context: ContextStore) -> None:
+    async def test_a_fork_of_a_new_conversation_is_empty(self, context: ContextStore) -> None:
         fork = await context.fork()
         assert fork.session_id != context.session_id
         assert await fork.get_history() == []
@@ -411,7 +411,7 @@ class TestStoredContext(ContextStoreContract):
 # -- trouble ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_store_refuses_is_not_part_of_the_history_and_later_messages_are() -> None:
+async def test_a_refused_message_is_not_in_the_history_and_later_ones_are() -> None:
     store = FullDisk()
     context = StoredContext(store, "s")
     await context.append(user("one"))
@@ -424,7 +424,7 @@ async def test_what_the_store_refuses_is_not_part_of_the_history_and_later_messa
     assert [(entry.seq, entry.turn) for entry in await store.read("s")] == [(1, 1), (2, 2)]
 
 
-async def test_a_session_that_somebody_else_went_on_with_is_gone_on_with_from_there() -> None:
+async def test_a_session_that_another_writer_continued_is_continued_from_there() -> None:
     store = MemoryStore()
     one, other = StoredContext(store, "s"), StoredContext(store, "s")
     for n in range(3):
@@ -449,20 +449,20 @@ async def test_a_session_that_somebody_else_went_on_with_is_gone_on_with_from_th
         b'{"amplifier_context_compat_tokens": ["1", "2"]}',
     ],
 )
-async def test_bytes_that_are_not_ours_are_no_token_counts(kept: bytes) -> None:
+async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes) -> None:
     store = MemoryStore()
     await store.save_checkpoint("s", 0, kept)
     assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
 
 
 @pytest.mark.parametrize("store", [None, "memory:", object(), {}])
-def test_what_is_no_store_is_refused(store: Any) -> None:
+def test_other_values_than_a_store_are_refused(store: Any) -> None:
     with pytest.raises(ConfigError, match=r"^store: must be a store of the core"):
         StoredContext(store)
 
 
 @pytest.mark.parametrize("session_id", ["", "a/b", "..", "x" * 300, "a\nb", 5])
-async def test_what_cannot_be_a_session_id_is_refused_when_it_is_used(session_id: Any) -> None:
+async def test_an_invalid_session_id_is_refused_when_it_is_used(session_id: Any) -> None:
     context = StoredContext(MemoryStore(), session_id)
     with pytest.raises(ConfigError, match="session_id"):
         await context.append(user())
@@ -470,7 +470,7 @@ async def test_what_cannot_be_a_session_id_is_refused_when_it_is_used(session_id
         await context.get_history()
 
 
-async def test_a_large_history_lets_the_event_loop_breathe() -> None:
+async def test_a_large_history_does_not_block_the_event_loop() -> None:
     context = await MemoryContextStore.from_history(talk(2_000))
     beats = 0
 

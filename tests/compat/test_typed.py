@@ -1,4 +1,4 @@
-"""Typed messages: what was a dict is that dict again, what was typed is read as it was, and changes are seen."""
+"""Typed messages: dicts and typed messages survive a round trip, and changes are in the dict."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .support import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
 
 @law
 @given(conversations())
-def test_every_dict_the_core_reads_is_given_back_as_it_was(steps: list[Any]) -> None:
+def test_every_dict_that_the_core_reads_survives_a_round_trip(steps: list[Any]) -> None:
     for raw in flat(steps):
         message = Message.from_dict(raw)
         assert message.to_dict() == raw
         assert Message.from_dict(message.to_dict()) == message
 
 
-def test_every_message_of_the_corpus_is_given_back_as_it_was() -> None:
+def test_every_message_of_the_corpus_survives_a_round_trip() -> None:
     for conversation in corpus():
         for raw in conversation.messages:
             assert Message.from_dict(raw).to_dict() == raw
@@ -44,7 +44,7 @@ def test_every_message_of_the_corpus_is_given_back_as_it_was() -> None:
 
 @law
 @given(MESSAGES)
-def test_every_typed_message_is_read_from_its_dict_as_it_was(message: Message) -> None:
+def test_every_typed_message_survives_a_round_trip(message: Message) -> None:
     wire, info = parse_message(message.to_dict())
     assert Message.from_dict(wire) == message
     assert info.role == message.role
@@ -56,15 +56,15 @@ def test_every_typed_message_is_read_from_its_dict_as_it_was(message: Message) -
 
 @law
 @given(conversations())
-def test_a_message_written_anew_makes_and_answers_the_same_calls(steps: list[Any]) -> None:
+def test_a_rewritten_message_makes_and_answers_the_same_calls(steps: list[Any]) -> None:
     for raw in flat(steps):
         message = Message.from_dict(raw)
-        anew = Message(message.role, message.content, extra=message.extra)
-        before, after = parse_message(raw)[1], parse_message(anew.to_dict())[1]
+        rewritten = Message(message.role, message.content, extra=message.extra)
+        before, after = parse_message(raw)[1], parse_message(rewritten.to_dict())[1]
         if before.role == "assistant" or not before.call_ids:  # only an assistant can call
             assert after.answered_ids == before.answered_ids
             assert sorted(after.call_ids) == sorted(before.call_ids)
-            if before.role != "tool":  # text beside the results of a tool's message cannot be told from a user's
+            if before.role != "tool":  # text beside the results of a tool's message looks like a user's
                 assert after.human <= before.human, "nothing becomes a human's that was not"
 
 
@@ -168,14 +168,14 @@ def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, 
     ],
     ids=["cut off", "a list", "nothing", "a number", "deep", "very deep"],
 )
-def test_arguments_that_are_no_object_are_kept_under_a_name_that_says_so(arguments: Any, input: Any) -> None:
+def test_arguments_that_are_no_object_are_kept_under_a_name_of_their_own(arguments: Any, input: Any) -> None:
     raw = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
     message = Message.from_dict(raw)
     assert message.content == [ToolUseBlock("a", "f", input)]
     assert message.to_dict() == raw
 
 
-def test_a_call_without_a_name_gets_one_only_when_it_is_written_anew() -> None:
+def test_a_call_without_a_name_gets_one_only_when_it_is_rewritten() -> None:
     raw = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}
     message = Message.from_dict(raw)
     assert message.content == [ToolUseBlock("a", "unknown", {})]
@@ -214,7 +214,7 @@ def test_a_message_has_its_own_list_of_blocks() -> None:
     assert message.content == [TextBlock("x")]
 
 
-def test_a_deep_copy_is_equal_and_apart() -> None:
+def test_a_deep_copy_is_equal_and_independent() -> None:
     message = Message.from_dict({"role": "tool", "tool_call_id": "a", "content": "out"})
     copied = copy.deepcopy(message)
     copied.content.clear()
@@ -222,7 +222,7 @@ def test_a_deep_copy_is_equal_and_apart() -> None:
     assert copied.to_dict() == {"role": "user", "content": []}
 
 
-def test_the_text_of_a_message_is_what_its_text_blocks_say() -> None:
+def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
     message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
     assert message.text == "one\ntwo"
     assert answers("a").text == ""
@@ -250,7 +250,7 @@ def test_the_text_of_a_message_is_what_its_text_blocks_say() -> None:
         (lambda: Message("user", "x", extra={"metadata": {"a": object()}}), "extra.metadata.a"),
     ],
 )
-def test_what_cannot_be_a_message_is_refused_by_the_field_at_fault(make: Any, field: str) -> None:
+def test_a_malformed_message_is_refused_with_its_field(make: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         make()
     assert caught.value.field == field
@@ -272,7 +272,7 @@ def test_a_dict_that_is_no_message_is_refused(raw: Any) -> None:
         ("extra", {"x": b""}, "extra.x"),
     ],
 )
-def test_a_message_changed_into_none_is_refused_when_it_is_written(name: str, value: Any, field: str) -> None:
+def test_a_message_made_malformed_is_refused_when_it_is_written(name: str, value: Any, field: str) -> None:
     message = user()
     setattr(message, name, value)
     with pytest.raises(InvalidMessage) as caught:
@@ -280,7 +280,7 @@ def test_a_message_changed_into_none_is_refused_when_it_is_written(name: str, va
     assert caught.value.field == field
 
 
-def test_a_result_changed_into_none_is_refused_when_it_is_written() -> None:
+def test_a_result_made_malformed_is_refused_when_it_is_written() -> None:
     block = ToolResultBlock("a", [TextBlock("x")])
     assert isinstance(block.content, list)
     block.content.append("y")  # pyright: ignore[reportArgumentType]
