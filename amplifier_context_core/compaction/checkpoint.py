@@ -1,8 +1,8 @@
 """Checkpoints: the frozen, compacted rendering of a prefix of the history.
 
-A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that stands for many. A
+A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that replaces many. A
 `Draft` is the segments of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
-also its own report: every segment says what it stands for, what became of it, and by which rule.
+also its own report: every segment names the entries it covers, its state, and the rule that set the state.
 
 Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
 
@@ -29,12 +29,12 @@ State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line of a chapter: who spoke or which tool ran, how it ended, and names first seen there.
+    """One line of a chapter: the speaker or the call, how the call ended, and names first seen there.
 
     Line breaks in it become spaces, and tags that would close the chapter are escaped, when the chapter is rendered.
 
     Attributes:
-        subject: begins with the mark of the original, ``m12``; who spoke, or which tool was called on what.
+        subject: the mark of the original (``m12``), then the speaker, or the tool and its arguments.
         outcome: how a call ended; empty for speech.
         names: identifiers, in the order they appeared.
         scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
@@ -51,12 +51,12 @@ class Fact:
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:
-        """The names with their scores; 1.0 for a name without one."""
+        """Return the names with their scores; 1.0 for a name without one."""
         return list(zip(self.names, (*self.scores, *repeat(1.0, len(self.names) - len(self.scores))), strict=False))
 
     @property
     def text(self) -> str:
-        """The fact as one line of its chapter."""
+        """Return the fact as one line of its chapter."""
         line = f"{self.subject}: {joined(self.sentences)}" if self.sentences else self.subject
         line = f"{line} -> {self.outcome}" if self.outcome else line
         return f"{line}; {' '.join(self.names)}" if self.names else line
@@ -70,7 +70,7 @@ class DigestEntry:
         first: lowest seq of the round.
         last: highest seq.
         turn: its turn id, ``a3``.
-        facts: what happened, each naming its mark and who spoke or which tool ran.
+        facts: what happened; each names its mark, and the speaker or the tool.
         tokens: cost of the text.
         original_tokens: tokens of the round in the history.
     """
@@ -100,7 +100,7 @@ class DigestEntry:
 
     @property
     def text(self) -> str:
-        """The entry as one or more lines of its chapter."""
+        """Return the entry as one or more lines of its chapter."""
         return "\n".join(fact.text for fact in self.facts)
 
 
@@ -126,8 +126,8 @@ class Segment:
     """A round, or a chapter, as a view shows it. Immutable; its messages must never be changed in place.
 
     Attributes:
-        first: lowest seq it stands for. It identifies the segment within a draft.
-        last: highest seq it stands for.
+        first: lowest seq it covers. It identifies the segment within a draft.
+        last: highest seq it covers.
         turn: turn id of its first message, ``u3`` or ``a3``.
         shown: the messages sent for it, in order.
         tokens: their cost: the sum of their tokens.
@@ -154,7 +154,7 @@ class Segment:
 
     @property
     def mark(self) -> str:
-        """Mark of its first message."""
+        """Return the mark of its first message."""
         return f"m{self.first}"
 
     @property
@@ -164,7 +164,7 @@ class Segment:
 
     @property
     def newest_human(self) -> int:
-        """Seq of the newest message of a person that it shows; 0 when it shows none.
+        """Return the seq of the newest message of a person that it shows; 0 when it shows none.
 
         A person's words beside a late result are shown with the round of its call, before newer rounds.
         """
@@ -215,12 +215,12 @@ class Draft:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the whole view."""
+        """Return the tokens of the whole view."""
         return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the segments, in order."""
+        """Return the messages of the segments, in order."""
         return [shown.message for segment in self.segments for shown in segment.shown]
 
     def with_segments(self, segments: Iterable[Segment]) -> Draft:
@@ -230,10 +230,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Checkpoint:
-    """An accepted draft. Never changes; stands for the first `covered` entries of the history.
+    """An accepted draft. It never changes, and replaces the first `covered` entries of the history in a view.
 
     Attributes:
-        covered: entries it stands for, counted from the first after the leading instructions.
+        covered: entries it replaces, counted from the first after the leading instructions.
         upto: highest seq among them.
         digest: hash of what it covers, by content: the same history in another session has the same.
         segments: what is shown for them.
@@ -255,11 +255,11 @@ class Checkpoint:
 
     @property
     def mark(self) -> str:
-        """How it is named in reports: by the last message it covers."""
+        """Return its name in reports: the mark of the last message it covers."""
         return f"m{self.upto}"
 
     @property
     def shown(self) -> Iterable[RenderedMessage]:
-        """All its messages, in order."""
+        """Yield all its messages, in order."""
         for segment in self.segments:
             yield from segment.shown

@@ -22,7 +22,7 @@ from .speech import GAP, OWN, RULE, joined, length, select, with_gaps, word_end
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How condensing divides its room. The values are chosen on the choosing half of the lab (docs/evaluation.md).
+    """How condensing divides its room. The values were chosen on the choosing half of the lab (docs/evaluation.md).
 
     Attributes:
         people: share of the room that sentences of people may take.
@@ -80,7 +80,7 @@ def condense(
 
 
 def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> list[DigestEntry]:
-    """Return the entries with at most about `room` characters of the agent's speech, without those that say no more."""
+    """Return the entries with at most about `room` characters of the agent's speech; facts left empty are dropped."""
     facts = [list(entry.facts) for entry in entries]
     _shorten_speech(facts, "agent", room)
     kept = [_with_names_of_silent(of_entry) for of_entry in facts]
@@ -90,7 +90,7 @@ def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCount
 def _entries(
     entries: Sequence[DigestEntry], facts: Sequence[Sequence[Fact]], counter: TokenCounter
 ) -> list[DigestEntry | None]:
-    """Return the entries with other facts; None for each that has none that says something."""
+    """Return the entries with other facts; None for each entry that has no fact with content."""
     changed: list[DigestEntry | None] = []
     for entry, of_entry in zip(entries, facts, strict=True):
         left = [fact for fact in of_entry if fact.sentences or fact.names or not fact.speaker]
@@ -159,7 +159,7 @@ def _first(names: Sequence[str], room: int) -> list[str]:
 
 
 def _with_names(fact: Fact, names: Sequence[str]) -> Fact:
-    """Return the fact with names that were cut off, before those it has."""
+    """Return the fact with names that were cut off, before its own names."""
     more = dict.fromkeys(names, _CUT_NAME)
     return _named(fact, [*more.items(), *((name, score) for name, score in fact.scored_names if name not in more)])
 

@@ -1,9 +1,8 @@
 """The digest: a chapter written by rules.
 
-One entry a round: its mark, who spoke or which tool ran on what, how it ended, and the identifiers first seen there,
-the likeliest to be needed again first. Everything a tool printed enters as identifiers and short quoted facts, never
-as prose, and everything is folded to single lines and escaped, so that no output can close the chapter or pose as an
-instruction.
+Each round gets one entry: its mark, the speaker or the call, how the call ended, and the identifiers first seen there.
+The output of a tool enters as identifiers and short quotations only, never as prose. Every fact takes a single line
+and is escaped, so that no output can close the chapter or pose as an instruction.
 
 Pure: no I/O, no clock.
 """
@@ -45,7 +44,7 @@ _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
-def digest_line(
+def digest_round(
     round_: Round,
     known: set[str],
     counter: TokenCounter,
@@ -53,13 +52,13 @@ def digest_line(
     share: float,
     summaries: Summaries | None = None,
 ) -> DigestEntry:
-    """What a chapter says of a round.
+    """Return the entry of a round.
 
     Args:
         round_: the round.
-        known: identifiers that stand in the chapter already; those said here are added.
+        known: identifiers that the chapter holds already; the entry's own are added.
         counter: text to tokens.
-        share: of the round's own tokens that its line may cost, within limits that keep it readable.
+        share: share of the round's tokens that the entry's calls and names may cost, within readable limits.
         summaries: short forms registered for tool results.
     """
     room = max(_LEAST_CHARS, min(int(round_.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
@@ -69,9 +68,9 @@ def digest_line(
 
 
 def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str) -> Message:
-    """The message a chapter is sent as: a fenced record in the role of the user, marked as written by no human.
+    """Return the message a chapter is sent as: a fenced record with the role of the user, marked as no person's.
 
-    Each fact takes one line, in which nothing can close the fence, whatever wrote it.
+    Each fact takes one line, in which nothing can close the fence.
     """
     head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
@@ -88,14 +87,14 @@ def chapter_of(
     original_tokens: int | None = None,
     span: tuple[int, int] | None = None,
 ) -> tuple[Chapter, RenderedMessage]:
-    """A chapter of these entries, and the message it is shown as.
+    """Return a chapter of these entries, and the message it is shown as.
 
     Args:
         entries: one for each round it describes.
         counter: text to tokens.
-        left_out: rounds it stands for and does not describe.
+        left_out: rounds it replaces and does not describe.
         original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
-        span: lowest and highest seq it stands for; by default from its first entry to its last.
+        span: lowest and highest seq it replaces; by default from its first entry to its last.
     """
     total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
     message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, "digest")
@@ -103,7 +102,7 @@ def chapter_of(
 
 
 def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
-    """Return a chapter as it stands when it describes and counts a round no more; nothing if that was all it round_."""
+    """Return a chapter without one of its rounds; no segment if it holds nothing else."""
     chapter = segment.chapter
     if chapter is None:
         raise ValueError(f"{segment.mark} is no chapter")
@@ -123,7 +122,7 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
 
 
 def quote(text: str, room: int) -> str:
-    """A short quotation in at most about `room` characters, on one line."""
+    """Return a quotation of at most about `room` characters, on one line."""
     flat = single_line(text[: room * 3])
     if len(flat) <= room and len(text) <= room * 3:
         return flat
@@ -148,7 +147,7 @@ def _facts(round_: Round, known: set[str], room: int, summaries: ResultSummaries
 
 
 def _spoken(entry: Entry) -> str:
-    """What the message itself says, without the tool results in it."""
+    """Return the message's own text, without the tool results in it."""
     content = entry.message.get("content")
     if isinstance(content, str):
         return "" if entry.answered_ids else content
@@ -158,15 +157,17 @@ def _spoken(entry: Entry) -> str:
 def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
     speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
     name = entry.message.get("name")
-    who = single_line(name)[:60] if isinstance(name, str) and name else entry.role
+    speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
     if not speaker:
         line = quote(text, room)
         known.update(identifiers(line))
-        return _fact(f"{entry.mark} {who}: {line}", "", _candidates(text, 2.0), known, room // 2)
+        return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
     most = _PERSON_CHARS if entry.human else _AGENT_CHARS
     [sentences] = select([read(text, speaker)], most)
     known.update(identifiers(joined(sentences)))
-    fact = _fact(f"{entry.mark} {who}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2)
+    fact = _fact(
+        f"{entry.mark} {speaker_name}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2
+    )
     return replace(fact, speaker=speaker, sentences=sentences)
 
 
@@ -213,7 +214,7 @@ def _size(text: str) -> str:
 
 
 def _trouble(text: str) -> str:
-    """The first line that speaks of trouble, near the start or near the end, unless it is quoted source code."""
+    """Return the first line that reports an error, near the start or the end, unless it is quoted source code."""
     for part in (text[:4_000], text[-4_000:]):
         lowered = part.lower()
         if len(lowered) != len(part):
@@ -233,7 +234,7 @@ def _trouble(text: str) -> str:
 
 
 def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[str]) -> tuple[str, str]:
-    """Arguments in at most about `room` characters, and the text that found no place there."""
+    """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
@@ -257,17 +258,17 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[s
 
 
 def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
-    """Identifiers of a text with how likely they are to be needed again."""
+    """Return the identifiers of a text, each with a score: how likely it is to be needed again."""
     if len(text) > _SCAN_HEAD + _SCAN_TAIL:
         text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
     keys = set(_KEY.findall(text))
     ranked: list[tuple[float, str]] = []
     for token in identifiers(text, 400):
         if _STAMP.match(token):
-            continue  # when, not what
+            continue  # a time
         score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.01 * max(0, len(token) - 30)
         if token in keys:
-            score -= 0.7  # of a schema: what it is the key of says more
+            score -= 0.7  # a key of a schema: its value says more
         if token.isdigit() or (token[0].isdigit() and ":" in token):
             score -= 0.6  # line numbers, timestamps
         location = _LOCATION.fullmatch(token) if ":" in token or "-" in token else None
@@ -280,7 +281,7 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
 
 
 def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> list[tuple[float, str]]:
-    """The best candidates not yet known that fit into `room` characters, in the order they appeared."""
+    """Return the best unknown candidates that fit into `room` characters, in the order of their appearance."""
     order = sorted(range(len(candidates)), key=lambda index: (-candidates[index][0], index))
     chosen: list[int] = []
     for index in order:

@@ -22,7 +22,7 @@ from ..rendering.renderer import Renderer, is_left_out
 from ..rendering.rounds import Round, RoundList
 from ..transcript.transcript import Entry, Snapshot
 from .checkpoint import Segment, segment_of
-from .digest import chapter_of, digest_line
+from .digest import chapter_of, digest_round
 
 _REACH = 8  # budgets of history before the newest entry that a first compaction looks at round by round
 _BATCH = 5_000  # entries between two turns of the event loop
@@ -55,7 +55,7 @@ async def distant_end(history: Snapshot, body: int, budget: int, renderer: Rende
 
 
 def _least_shown(entry: Entry, renderer: Renderer) -> int:
-    """Tokens an entry costs in a view at the least: tool outputs are clipped, or shown as tables."""
+    """Return the least tokens that an entry costs in a view: tool outputs are clipped, or shown as tables."""
     if is_left_out(entry.message):
         return 0
     if not entry.answered_ids:
@@ -136,7 +136,7 @@ def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter:
     span = (min(survey.first[start:stop]), max(survey.last[start:stop]))
     known: set[str] = set()
     entries = [
-        digest_line(round_, known, counter, share=_LINE_SHARE)
+        digest_round(round_, known, counter, share=_LINE_SHARE)
         for number, round_ in survey.people
         if start <= number < stop and number not in survey.kept
     ]
@@ -156,7 +156,7 @@ def _shown(round_: Round, renderer: Renderer) -> Segment:
 
 
 async def _rounds(history: Snapshot, start: int, stop: int) -> AsyncIterator[Round]:
-    """Rounds between two indices, in order, paired in batches so that few are in memory."""
+    """Yield the rounds between two indices, in order, paired in batches so that few are in memory."""
     rounds = RoundList()
     for index in range(start, stop):
         rounds.add(history[index])

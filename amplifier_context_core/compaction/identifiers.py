@@ -18,7 +18,7 @@ _MARKING = frozenset("0123456789/_.")
 
 
 def identifiers(text: str, limit: int = 10_000) -> list[str]:
-    """Identifiers in `text` in order of first appearance, each once, at most `limit`.
+    """Return the identifiers in `text` in order of first appearance, each once, at most `limit`.
 
     A token counts when it is 5 to 120 characters long without the punctuation at its edges and holds a digit, ``/``,
     ``_``, ``.`` or a change from lower to upper case: what plain prose does not.
@@ -34,5 +34,5 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
 
 
 def is_identifier(token: str) -> bool:
-    """Does a token look like a name somebody gave, rather than a word?"""
+    """True if a token looks like a given name rather than a word of prose."""
     return not _MARKING.isdisjoint(token) or _CAMEL.search(token) is not None

@@ -1,4 +1,4 @@
-"""The floor: what no strategy may remove, found before any strategy runs.
+"""Protected segments: what no strategy may remove, found before any strategy runs.
 
 The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state, the newest notice of
 each hook. If together they leave no room to work in, the largest are clipped head and tail, the pins last, so that the
@@ -25,7 +25,7 @@ from .strategies.base import with_protection
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
 VERBATIM = ("pinned", "asked for")  # reasons for which a segment stays as it is, as long as anything else can give
-_WORTH = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
+_SMALL = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
 def mark_protected(
@@ -36,12 +36,12 @@ def mark_protected(
     required: Collection[int] = (),
     later: Sequence[Segment] = (),
 ) -> tuple[list[Segment], list[str]]:
-    """The segments, each with the reason why it must stay, and the marks of pins that had no room.
+    """Return the segments, each with the reason why it must stay, and the marks of pins that had no room.
 
     Args:
         segments: of the view, in order.
         pins: seqs pinned by command (``metadata.pinned`` is seen here).
-        pin_tokens: tokens all pins together may fill; those beyond it, oldest first served, are no pins.
+        pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
         later: segments of the view behind these, which are not to be marked.
     """
@@ -78,7 +78,7 @@ def mark_protected(
 
 
 def hook_of(segment: Segment) -> str | None:
-    """The hook whose notice (a later system message) the segment is; None when it is none."""
+    """Return the hook that wrote the segment, a later system message; None if no hook did."""
     if segment.round is None or segment.round.head.role not in SYSTEM_ROLES:
         return None
     name = metadata_of(segment.round.head.message).get("hook_name")
@@ -86,12 +86,12 @@ def hook_of(segment: Segment) -> str | None:
 
 
 def protected_tokens(draft: Draft) -> int:
-    """Tokens of what must stay, the fixed part of the view included."""
+    """Return the tokens of all protected segments and of the fixed part of the view."""
     return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
 
 
 def clip_protected(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
-    """Clip the largest members of the floor until it fits `limit` tokens; pins only when that is not enough."""
+    """Clip the largest protected segments until all fit `limit` tokens; pins only when that is not enough."""
     for spare_pins in (True, False):
         over = protected_tokens(draft) - limit
         if over <= 0:
@@ -106,7 +106,7 @@ def clip_protected(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
 
 
 def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter) -> Segment:
-    """A segment of at most about `max_tokens`: its largest messages are clipped head and tail."""
+    """Return the segment in at most about `max_tokens`: its largest messages keep head and tail."""
     cap = _cap([shown.tokens for shown in segment.shown], max_tokens)
     shown = [clip_rendered(message, cap, counter) if message.tokens > cap else message for message in segment.shown]
     if all(a is b for a, b in zip(shown, segment.shown, strict=True)):
@@ -115,10 +115,10 @@ def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter) -> Se
 
 
 def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:
-    """A message of at most about `max_tokens`; the same object when nothing of it can be clipped."""
+    """Return the message in at most about `max_tokens`; the same object when nothing of it can be clipped."""
     max_tokens = max(max_tokens, _LEAST)
     size = shown.tokens
-    if size < _WORTH:
+    if size < _SMALL:
         return shown
     ratio = max_tokens / max(size, 1)
     best = shown
@@ -134,7 +134,7 @@ def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter
 
 
 def _cap(sizes: Sequence[int], total: int) -> int:
-    """The size to which the largest must come down so that all together are at most `total`."""
+    """Return the size that the largest must shrink to so that all together are at most `total`."""
     left = max(total, 0)
     ordered = sorted(sizes)
     for index, size in enumerate(ordered):

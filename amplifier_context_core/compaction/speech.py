@@ -1,8 +1,8 @@
-"""Speech: what people and the agent said, sentence by sentence, and which sentences to keep when there is no room.
+"""Speech: the sentences of people and of the agent, and the choice of sentences when there is no room for all.
 
-A sentence is kept whole or left out; ``…`` marks a gap. Sentences of people rank by whether they state a rule, those of
-the agent by what they hold: a conclusion, a decision, a reason, a number or a question ranks above the announcement of
-the next call.
+A sentence is kept whole or left out; ``…`` marks a gap. Sentences of people rank by whether they state a rule.
+Sentences of the agent rank by content: a conclusion, a decision, a reason, a number or a question ranks above the
+announcement of the next call.
 
 Pure: no I/O, no clock.
 """
@@ -25,8 +25,8 @@ _TAG = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>")
 _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-# Words that state a rule, in English and Chinese: those that the lab counts (`testing/lab/sentences.py`) and further
-# words of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
+# Words that state a rule, in English and Chinese: the words that the lab counts (`testing/lab/sentences.py`) and more
+# of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
 _RULE = re.compile(
     r"\b(?:never|always|don['\u2019]?t|do\s+not|only|instead|make\s+sure|please|(?:must|should|shall)(?:n['\u2019]t)?|"
     r"can(?:not|['\u2019]t)|won['\u2019]t|stop|refrain|ensure|avoid|without|forbidden|required?|prefer|unless|"
@@ -62,7 +62,7 @@ _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the t
 
 
 class Sentence(NamedTuple):
-    """One sentence of what was said.
+    """One sentence.
 
     Attributes:
         text: on one line, with the blank behind it that separates it from the next, if there is one.

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
 from amplifier_context_core.compaction.condensing import TUNING, condense, only_rules, shorten_agent
-from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.messages.tokens import approx_token_counter
 
 from .support import Message, call, result, rounds, says, user
@@ -21,7 +21,7 @@ RULES = [f"Never rename the table orders_{n} without a review." for n in range(1
 
 def lines(*messages: Message) -> list[DigestEntry]:
     known: set[str] = set()
-    return [digest_line(round_, known, approx_token_counter, share=0.25) for round_ in rounds(*messages)]
+    return [digest_round(round_, known, approx_token_counter, share=0.25) for round_ in rounds(*messages)]
 
 
 def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:

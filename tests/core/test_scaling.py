@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
-from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.strategies.base import Goal
 from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
@@ -90,7 +90,7 @@ async def compared(count: int, shape: str, work: str) -> int:
     elif work == "clip at any age":
         rendered(round_, limit=1)
     elif work == "digest":
-        digest_line(round_, set(), approx_token_counter, share=0.25)
+        digest_round(round_, set(), approx_token_counter, share=0.25)
     else:
         shorter = await ClipToolOutputs(30).apply(
             Draft((whole,)), Goal(1, 1, approx_token_counter, protected_results=0)

@@ -29,7 +29,7 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
-from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter, check_request, conversations
@@ -582,7 +582,7 @@ async def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() 
     given = draft(*asked).segments
     goal = Goal(target=0, budget=0, chapter_tokens=150)
     entries = [
-        digest_line(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
+        digest_round(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
     ]
     made = Draft((fold(given, entries, goal, "mine"),))
     done = await DropChapters().apply(made, goal)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, load_config, open_store
-from amplifier_context_core.compaction.digest import digest_line
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_testing import check_request
@@ -120,7 +120,7 @@ def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(value: Any
         assert check_request(await context.get_messages_for_request()) == []
 
     asyncio.run(law())
-    assert digest_line(rounds(stored, result("c1"))[0], set(), approx_token_counter, share=1.0).facts
+    assert digest_round(rounds(stored, result("c1"))[0], set(), approx_token_counter, share=1.0).facts
 
 
 @given(VALUES, VALUES, st.sampled_from(BLOCK_SHAPES), st.sampled_from(LIST_SHAPES))

@@ -44,13 +44,13 @@ class Goal:
         budget: tokens it must not exceed; 0 when a strategy runs by itself.
         counter: text to tokens.
         recent: lowest seqs of the rounds that are recent: touched only when nothing older is left to give.
-        human_tokens: tokens that messages humans wrote keep for themselves, whatever else must go.
+        human_tokens: tokens that people's messages keep, whatever else must go.
         protected_results: how many of the newest tool rounds keep their outputs.
         chapter_tokens: tokens that all chapters together may fill.
         summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
         settled: highest seq whose place in the view is not to be touched when humans' words are folded; 0 for none.
-        ceiling: tokens that chapters are condensed for when all else was given in vain; 0 when there is no need.
+        ceiling: tokens of the view that chapters are condensed for when nothing else is left to give; 0 for none.
     """
 
     target: int
@@ -105,13 +105,13 @@ class Strategy:
         """Bring the draft nearer to the goal; return the same object if there was nothing to do.
 
         A compaction calls it up to four times, each time with a goal that protects less: without the recent rounds,
-        then without the share of what humans wrote, then without what stands before the newest chapter. A request waits
+        then without the share of what people wrote, then without what is before the newest chapter. A request waits
         for it, so long computations belong into a thread of their own.
         """
         return draft
 
     def goal(self, draft: Draft) -> Goal:
-        """The goal when run by itself on a list: all that the strategy can free."""
+        """Return the goal for a run on a plain list: all that the strategy can free."""
         return Goal(target=0, budget=0)
 
     async def compact(self, messages: list[Message]) -> list[Message]:
@@ -129,7 +129,7 @@ class Strategy:
 
     @property
     def counter(self) -> TokenCounter:
-        """Text to tokens when run by itself."""
+        """Return the token counter for a run on a plain list."""
         return approx_token_counter
 
     def __repr__(self) -> str:
@@ -138,12 +138,12 @@ class Strategy:
 
 
 def _shown(argument: object) -> str:
-    """A function by its name: where it is in memory says nothing."""
+    """Return a function by its name, for its address in memory differs between processes."""
     return getattr(argument, "__qualname__", None) or repr(argument)
 
 
 def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any) -> tuple[list[Message], Draft]:
-    """The leading system messages of a plain list, and the draft of the rest, its messages as they were given."""
+    """Return the leading system messages of a plain list, and the draft of the rest, its messages as given."""
     transcript = Transcript()
     for message in messages:
         copied, info = parse_message(message)
@@ -166,7 +166,7 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
 
 
 def with_protection(segment: Segment, why: str) -> Segment:
-    """The segment with the reason why it may not be removed."""
+    """Return the segment with the reason why it may not be removed."""
     if segment.protected_because == why:
         return segment
     return replace(segment, protected_because=why)

@@ -16,7 +16,7 @@ from ...messages.parsing import metadata_of, text_of
 from ...messages.tokens import are_large
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_rules, shorten_agent
-from ..digest import chapter_of, digest_line
+from ..digest import chapter_of, digest_round
 from ..identifiers import identifiers
 from .base import Goal, Strategy
 
@@ -31,13 +31,13 @@ _CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it 
 
 
 class FoldRounds(Strategy):
-    """Old rounds become chapters between the messages humans wrote, oldest first, until the goal is met.
+    """Fold old rounds into chapters between people's messages, oldest first, until the goal is met.
 
-    Messages humans wrote are folded too, into the chapters around them, when that was not enough and they hold more
-    than the goal leaves them.
+    Where that is not enough, people's messages beyond the share that the goal leaves them are folded too, into the
+    chapters around them.
 
     Args:
-        line_share: of a round's tokens that its line in the chapter may cost.
+        line_share: share of a round's tokens that the calls and names of its entry may cost.
     """
 
     name: ClassVar[str] = "fold"
@@ -56,9 +56,9 @@ class FoldRounds(Strategy):
 
     async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
         done: list[Segment] = []
-        run: list[Segment] = []  # what will stand in one chapter
+        run: list[Segment] = []  # what one chapter will replace
         tokens = draft.tokens
-        freed = 0.0  # about what folding the run will free: all but the share of it that lines may cost
+        freed = 0.0  # tokens that folding the run will free, about: all but the share that entries may cost
         known: set[str] | None = None
         for seen, segment in enumerate(draft.segments, 1):
             if seen % _BREATHE == 0:
@@ -81,10 +81,10 @@ class FoldRounds(Strategy):
     async def _finish(
         self, run: list[Segment], done: list[Segment], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
     ) -> int:
-        """Fold what was gathered, if it is worth it; returns by how many tokens that changed the view."""
+        """Fold what was gathered, if it is worth it; return by how many tokens that changed the view."""
         gathered = list(run)
         run.clear()
-        if known is not None and choice.worth(gathered):
+        if known is not None and choice.is_worthwhile(gathered):
             return await self._close(gathered, done, goal, known)
         done.extend(gathered)
         return 0
@@ -102,7 +102,7 @@ class FoldRounds(Strategy):
                 lines.append(
                     await in_thread_if(
                         are_large(entry.message for entry in segment.round.entries),
-                        digest_line,
+                        digest_round,
                         segment.round,
                         fresh,
                         goal.counter,
@@ -122,7 +122,7 @@ class FoldRounds(Strategy):
 
 
 class _Rounds:
-    """Fold what no human wrote; chapters that are there stay byte-identical."""
+    """Choose what no person wrote; existing chapters stay byte-identical."""
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -130,12 +130,12 @@ class _Rounds:
     def takes(self, segment: Segment) -> bool:
         return self._goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
 
-    def worth(self, run: Sequence[Segment]) -> bool:
+    def is_worthwhile(self, run: Sequence[Segment]) -> bool:
         return bool(run)
 
 
 class _Humans:
-    """Fold the oldest messages humans wrote, with all around them, down to what the goal leaves them."""
+    """Choose people's oldest messages, with all around them, down to the share that the goal leaves them."""
 
     def __init__(self, goal: Goal, draft: Draft) -> None:
         self._goal = goal
@@ -154,17 +154,17 @@ class _Humans:
             self._left -= segment.tokens
         return True
 
-    def worth(self, run: Sequence[Segment]) -> bool:
+    def is_worthwhile(self, run: Sequence[Segment]) -> bool:
         return any(segment.chapter is None for segment in run)
 
 
 def _is_chapter(segment: Segment) -> bool:
-    """Is it a chapter, be it one that came in as a message of a plain list?"""
+    """True for a chapter, also for one that came in as a message of a plain list."""
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
 def _names_shown(segments: Sequence[Segment]) -> set[str]:
-    """Identifiers that stand in chapters, or in messages humans wrote: they need not be said again."""
+    """Return the identifiers in chapters and in people's messages: a new chapter need not repeat them."""
     return {
         name
         for segment in segments
@@ -175,8 +175,7 @@ def _names_shown(segments: Sequence[Segment]) -> set[str]:
 
 
 class CondenseChapters(Strategy):
-    """When chapters outgrow their share, or leave no room when all else was given, neighbours are joined and condensed,
-    the oldest most."""
+    """Join and condense chapters that outgrew their share, or that leave no room when all else was given."""
 
     name: ClassVar[str] = "condense"
 
@@ -211,21 +210,21 @@ class CondenseChapters(Strategy):
 
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
-    """True if to rank what entries say would keep an event loop from its other tasks for long."""
+    """True if ranking the facts of entries would block an event loop for long."""
     return sum(len(fact.names) + len(fact.sentences) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Neighbouring chapters together, and neighbouring other segments together."""
+    """Yield neighbouring chapters together, and neighbouring other segments together."""
     for _, run in groupby(segments, key=lambda segment: segment.chapter is not None):
         yield list(run)
 
 
 class DropChapters(Strategy):
-    """The oldest chapters go while all together outgrow their share, or the budget is at stake.
+    """Drop the oldest chapters while all together outgrow their share, or the view its budget.
 
-    First each goes but for the rules that people stated in it. Where that is not enough, the oldest rules go too, as
-    many as needed. A chapter within its share is worth more than the tokens it takes. Originals stay in history.
+    First each is reduced to the rules that people stated in it. Where that is not enough, the oldest rules go too, as
+    many as needed. Chapters within their share stay, for they are worth their tokens. Originals stay in history.
     """
 
     name: ClassVar[str] = "drop"

@@ -16,13 +16,13 @@ from .base import Goal, Strategy, at_least
 
 _CLEARED = "[output cleared, "
 _SUPERSEDED = "[superseded: "
-_REPLACED = (_CLEARED, _SUPERSEDED)  # what stands for an output already
+_REPLACED = (_CLEARED, _SUPERSEDED)  # texts that replaced an output already
 
 Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it, call id) -> text
 
 
 def output_texts(message: Message) -> Iterator[tuple[str, str]]:
-    """Call id and text of each tool output in a message."""
+    """Return the call id and text of each tool output in a message."""
     if message.get("role") == "tool" and message.get("tool_call_id"):
         yield str(message.get("tool_call_id") or ""), text_of(message.get("content"))
         return
@@ -33,7 +33,7 @@ def output_texts(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
-    """The message with each tool output put through `shorten(text, call id)`; the same object if none changed."""
+    """Return the message with `shorten(text, call id)` applied to each tool output; the same object if none changed."""
     if message.get("role") == "tool" and message.get("tool_call_id"):
         text = text_of(message.get("content"))
         short = shorten(text, str(message.get("tool_call_id") or ""))
@@ -55,7 +55,7 @@ def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Messag
 
 
 def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Segment:
-    """A segment with its tool outputs shortened; the same object when that changes nothing or saves nothing."""
+    """Return the segment with its tool outputs shortened; the same object when that changes or saves nothing."""
     entries = {entry.seq: entry for entry in segment.round.entries} if segment.round else {}
     shown: list[RenderedMessage] = []
     changed = False
@@ -76,7 +76,7 @@ def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule:
 
 
 def holds_outputs(segment: Segment) -> bool:
-    """Is it a tool round that still shows something its tools returned?"""
+    """True for a tool round that still shows output of its tools."""
     return segment.round is not None and any(True for shown in segment.shown for _ in output_texts(shown.message))
 
 
@@ -119,12 +119,12 @@ class _OutputStrategy(Strategy):
         return set(rounds[len(rounds) - keep :]) if keep else set()
 
     def kept(self, goal: Goal) -> int:
-        """How many of the newest tool rounds are spared."""
+        """Return how many of the newest tool rounds are spared."""
         return goal.protected_results
 
 
 class ClipToolOutputs(_OutputStrategy):
-    """Older tool outputs become head and tail, or the short form the tool made of them (``compact_summary``).
+    """Clip older tool outputs to head and tail, or show the short form a tool gave (``compact_summary``).
 
     Args:
         max_chars: characters an output keeps.
@@ -142,7 +142,7 @@ class ClipToolOutputs(_OutputStrategy):
 
 
 class ClearToolOutputs(_OutputStrategy):
-    """Older tool outputs are replaced by a line that says where they are.
+    """Replace older tool outputs by a line that says where they are.
 
     Args:
         keep_last: newest tool rounds whose outputs stay; None leaves that to the goal (``protected_tool_results``).
@@ -166,7 +166,7 @@ class ClearToolOutputs(_OutputStrategy):
 
 
 class TruncateToolOutputs(Strategy):
-    """Every tool output longer than `max_chars` is clipped in place, at any age. Idempotent.
+    """Clip every tool output longer than `max_chars` in place, at any age. Idempotent.
 
     Pinned rounds and the round of the task stay as they are.
 
@@ -197,7 +197,7 @@ class TruncateToolOutputs(Strategy):
 
 
 class SupersedeStaleReads(Strategy):
-    """Where the same call was made again later, only the latest result is kept: the older one is stale."""
+    """Keep only the latest result of a call that was made again: the older result is stale."""
 
     name: ClassVar[str] = "supersede"
 
