@@ -1,1 +1,1 @@
-"""Sessions as files: one message a line, and beside it what else we need. Begin with `store`."""
+"""Sessions as files: one message a line, and sidecar files beside it. Begin with `store`."""

@@ -1,11 +1,12 @@
-"""The end of the main file and of the index, where one writer adds: all of it, or nothing.
+"""Append to the main file and to the index: all of a batch, or nothing.
 
-A tail has its files open for as long as it lives. A file it does not have was not there when it was made.
+An appender keeps its files open for as long as it lives. A file that it does not have open did not exist when the
+appender was made.
 
-An append is one write to the main file, one to the index, and one fsync of the main file; a batch that must be atomic
-is written down in the pending file before, so that even a crash leaves all of it or nothing. What is known here of the
-files is what was read when they were opened and what was written since: before every write they are asked whether that
-is still so.
+An append is one write to the main file, one write to the index, and one fsync of the main file. A batch that must be
+atomic is written to the redo journal first, so that a crash leaves all of it or nothing. The appender knows the files
+as they were when it opened them, plus what it has written since. Before every write it checks that no other program
+changed the main file.
 """
 
 from __future__ import annotations
@@ -25,55 +26,53 @@ from .journal import Operation, RedoJournal, Transaction
 from .paths import SessionFiles
 from .scan import RECENT_RECORDS
 
-_MAX_BUFFERED = 64 * 1024  # bytes kept back at most where nothing is promised of them
+_MAX_BUFFERED = 64 * 1024  # bytes; the limit of the buffer that `durability: none` allows
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND
 
 
 class _Uncommitted(NamedTuple):
-    """What an append has written and is not part of the history yet."""
+    """What an append has written to the files and has not committed yet."""
 
     writer: RecordWriter
-    journaled: bool  # it stands in the pending file too
+    journaled: bool  # the batch is in the redo journal as well
     is_repeat: bool
     sizes: tuple[int, int]
 
 
 class Appender:
-    """Where a history goes on.
+    """The end of a session's main file and index, open for appending.
 
     Attributes:
-        main: descriptor of the main file; None while there is no such file.
-        index: the index, likewise.
-        lines: place, offset and highest seq up to here.
-        last_seq: the highest seq ever given.
+        main: Descriptor of the main file; None while the file does not exist.
+        index: The index; None while the file does not exist.
+        writer: Holds the entry index, offset and highest seq at the end.
+        last_seq: The highest seq ever assigned.
     """
 
     def __init__(self, files: SessionFiles, file_ops: FileOps, journal: RedoJournal, *, buffers: bool) -> None:
-        """Open the files there are. Nothing may be asked of it before `learn` has returned True.
+        """Open the files that exist. Call `load_end` first: nothing else may be called before it has returned True.
 
         Args:
-            files: the session's.
-            disk: writes them.
-            pending: where a batch is written down that must be atomic.
-            holds: keep small appends in memory until they are worth a write.
+            files: Paths of the session's files.
+            file_ops: Writes and syncs them.
+            journal: Receives each batch that must be atomic.
+            buffers: Keep small appends in memory until they are worth a write.
 
         Raises:
-            OSError: one of the files cannot be opened.
+            OSError: One of the files cannot be opened.
         """
         self._files, self._file_ops, self._journal, self._buffers = files, file_ops, journal, buffers
         self.main: int | None = None
         self.index: Index | None = None
         self.writer = RecordWriter(files.session_id)
         self.last_seq = 0
-        self._committed_sizes = (0, 0)  # bytes of the main file and of the index that are in the files
-        self._needs_rollback = False  # a write failed: the files may hold more than `_written`
-        self._folder_is_synced = False  # the folder was synced since the files were made
+        self._committed_sizes = (0, 0)  # bytes of the main file and of the index that are committed
+        self._needs_rollback = False  # a write failed: the files may be longer than `_committed_sizes`
+        self._folder_is_synced = False  # the folder was synced after the files were created
         self._buffered: list[RecordWriter] = []
         self._uncommitted: _Uncommitted | None = None
-        self._main_identity: tuple[int, int] | None = (
-            None  # of the main file that is open: its device, and its number there
-        )
-        self._recent_crcs: dict[int, int] | None = None  # checksums of the last messages, and the place of each
+        self._main_identity: tuple[int, int] | None = None  # device and inode of the open main file
+        self._recent_crcs: dict[int, int] | None = None  # entry index by checksum, for the newest messages
         try:
             self.main = open_if_exists(files.main, _OPEN_FLAGS)
             if self.main is not None and files.own_folder:
@@ -88,11 +87,11 @@ class Appender:
 
     @property
     def exists(self) -> bool:
-        """True if there is a main file, or anything is kept back to be written to it."""
+        """True if the main file exists, or entries are buffered for it."""
         return self.main is not None or bool(self._buffered)
 
     def history(self) -> IndexedHistory:
-        """What the files hold; what is kept back must be written before."""
+        """Return the history in the files. Flush the buffer first."""
         writer = self.writer
         return IndexedHistory(
             writer.session_id,
@@ -107,14 +106,14 @@ class Appender:
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def load_end(self, last_seq: int) -> bool:
-        """Learn from the open files where the history goes on; False if they do not fit each other."""
+        """Read from the open files where the history ends. Return False if the files are inconsistent."""
         found = open_if_consistent(self.main, size_of(self.main), self.index)
         if found is None:
             return False
         history, last_record = found
         self.writer = RecordWriter.after(self._files.session_id, last_record)
         size = 0 if history.index is None else history.index.size
-        if self.index is not None and self.index.size != size:  # its last line is torn
+        if self.index is not None and self.index.size != size:  # the last line is torn
             os.ftruncate(self.index.descriptor, size)
             self.index.size = size
         self.last_seq = max(last_seq, self.writer.max_seq)
@@ -123,7 +122,7 @@ class Appender:
         return True
 
     def ensure_files(self) -> tuple[int, Index]:
-        """Have both files open; a session begins to be there when the main file is."""
+        """Create the files that are missing and return both. A session exists once its main file does."""
         if self.main is None:
             self._file_ops.make_folder(self._files.folder)
             self.main = open_file(self._files.main, _OPEN_FLAGS | os.O_CREAT)
@@ -136,7 +135,7 @@ class Appender:
         return self.main, self.index
 
     def close(self) -> None:
-        """Close the files. Nothing may be asked of it any more."""
+        """Close the files. Nothing may be called afterwards."""
         close(self.main)
         close(None if self.index is None else self.index.descriptor)
         self.main = self.index = None
@@ -144,7 +143,7 @@ class Appender:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, batches: Sequence[Sequence[Entry]]) -> None:
-        """The first half of an append: what is written is not there until it is settled."""
+        """Write batches to the files. They are part of the history only after `commit_or_rollback`."""
         writer = self.writer.successor()
         for entries in batches:
             encode_entries(writer, entries)
@@ -154,18 +153,18 @@ class Appender:
             self._write_files([writer], journaled=any(len(entries) > 1 for entries in batches))
 
     def begin_sync(self) -> None:
-        """Have what was written begin to reach the disk, and not wait for it."""
+        """Start writing the uncommitted bytes to disk without waiting."""
         if self._uncommitted is not None and self.main is not None:
             begin = self._committed_sizes[0]
             self._file_ops.start_writeback(self.main, begin, self._uncommitted.sizes[0] - begin)
 
     def sync(self) -> OSError | None:
-        """Have on disk what was written; what went wrong. Other threads may do this, for many sessions at once."""
+        """Sync the uncommitted bytes and return the error, if any. Several threads may call this at once."""
         if self._uncommitted is None or self.main is None or self.index is None:
             return None
         try:
             if self._uncommitted.is_repeat:
-                # Like one of the last: without its index line it could be taken for a damage of the file system.
+                # Without its index line, a repeated message could be taken for a tail that the file system wrote twice.
                 self._file_ops.sync(self.index.descriptor)
             self._file_ops.sync(self.main)
         except OSError as problem:
@@ -173,13 +172,13 @@ class Appender:
         return None
 
     def sync_index(self) -> None:
-        """Have the index on disk, too, as far as that can be: it can be made anew from the main file."""
+        """Sync the index, and ignore a failure: the index can be rebuilt from the main file."""
         if self.index is not None:
             with suppress(OSError):
                 self._file_ops.sync(self.index.descriptor)
 
     def commit_or_rollback(self, error: OSError | None) -> None:
-        """Make what was written part of the history, or take it back and raise why."""
+        """Add the written entries to the history; after an error, roll them back and raise it."""
         if self._uncommitted is None:
             return
         done, self._uncommitted = self._uncommitted, None
@@ -188,12 +187,12 @@ class Appender:
             raise error
         self._committed_sizes = done.sizes
         if done.journaled:
-            with suppress(OSError):  # it is carried out; found again, it does no harm
+            with suppress(OSError):  # the batch is applied; applying it again does no harm
                 self._journal.clear(durably=False)
         self._advance(done.writer)
 
     def flush_buffer(self) -> None:
-        """Write what was kept back."""
+        """Write the buffered entries to the files."""
         if self._buffered:
             end = self.writer
             self._write_files(self._buffered, journaled=False)
@@ -201,7 +200,7 @@ class Appender:
             self._buffered, self.writer = [], end
 
     def _buffer(self, writer: RecordWriter) -> None:
-        """Keep entries in memory until enough have come together."""
+        """Keep entries in memory until the buffer is full."""
         self._buffered.append(writer)
         if writer.offset - self._committed_sizes[0] >= _MAX_BUFFERED:
             try:
@@ -216,13 +215,12 @@ class Appender:
         self.writer = writer.successor()
 
     def _write_files(self, writers: Sequence[RecordWriter], *, journaled: bool) -> None:
-        """Write lines into the files, or raise with the files as they were."""
+        """Write lines to both files. On failure, restore the files and raise."""
         at_main, at_index = self._committed_sizes
         crcs = [crc for writer in writers for crc in writer.crcs]
         is_repeat = self._file_ops.durable and self._repeats_recent(crcs)
-        journaled = journaled or (
-            is_repeat and len(crcs) > 1
-        )  # or, cut off before their index lines, some may pass for the last's
+        # cut off before their index lines, some would pass for repeats
+        journaled = journaled or (is_repeat and len(crcs) > 1)
         main = b"".join(chain.from_iterable(lines.main_lines for lines in writers))
         text = b"".join(chain.from_iterable(lines.index_lines for lines in writers))
         descriptor, index = self.ensure_files()
@@ -240,7 +238,7 @@ class Appender:
         self._uncommitted = _Uncommitted(writers[-1], journaled, is_repeat, (at_main + len(main), at_index + len(text)))
 
     def _repeats_recent(self, crcs: Sequence[int]) -> bool:
-        """Is one of these messages like one of the last?"""
+        """True if one of these messages equals one of the newest."""
         length = self.writer.entry_index
         if self._recent_crcs is None:
             self._recent_crcs = {}
@@ -262,13 +260,13 @@ class Appender:
     # -- when it fails ----------------------------------------------------------------------------------------------
 
     def rollback(self) -> None:
-        """Cut off what a refused append left in the files. Comes before anything else is asked or done.
+        """Truncate what a failed append left in the files. Must run before any other operation.
 
-        The files are opened again, too: what never reached the disk may look written through the old descriptors.
+        The files are reopened: data that never reached the disk may look written through the old descriptors.
 
         Raises:
-            OSError: it cannot be cut off yet.
-            StoreError: another program removed or replaced a file.
+            OSError: The files cannot be truncated yet.
+            StoreError: Another program removed or replaced a file.
         """
         if self._needs_rollback:
             self._recent_crcs = None
@@ -284,11 +282,11 @@ class Appender:
         self._journal.clear_rejected()
 
     def _reopened(self, descriptor: int | None, path: str) -> int | None:
-        """Open a file again and close its old descriptor, which stays open where that fails.
+        """Open a file again and close its old descriptor. On failure, the old descriptor stays open.
 
         Raises:
-            OSError: it cannot be opened.
-            StoreError: it is not there any more, or is another file.
+            OSError: The file cannot be opened.
+            StoreError: The file is gone, or is another file.
         """
         reopened = open_if_exists(path, _OPEN_FLAGS)
         if descriptor is None:
@@ -305,7 +303,7 @@ class Appender:
         return reopened
 
     def _rollback_now_or_later(self, *, journaled: bool) -> None:
-        """Take back what was written, now or, where that fails too, before anything else is done."""
+        """Roll back now. If that fails too, leave it to the next operation."""
         self._needs_rollback = True
         if journaled:
             self._journal.reject()
@@ -313,7 +311,7 @@ class Appender:
             self.rollback()
 
     def check_unmodified(self) -> None:
-        """Raise if somebody else changed the main file: what we add would not be where we think."""
+        """Raise `StoreError` if another program changed the main file: offsets would be wrong."""
         if self.main is None:
             return
         if self._main_identity is None:
@@ -335,10 +333,10 @@ class Appender:
 
 
 def encode_entries(writer: RecordWriter, entries: Sequence[Entry]) -> None:
-    """Add entries to lines.
+    """Add entries to a writer.
 
     Raises:
-        StoreError: JSON cannot hold one of them.
+        StoreError: An entry cannot be written as JSON.
     """
     for entry in entries:
         yield_gil()
@@ -356,5 +354,5 @@ def _identity_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def end_offset(record: IndexRecord | None) -> int:
-    """Where in the main file a row ends; 0 for none."""
+    """Return the offset in the main file after a record; 0 without one."""
     return 0 if record is None else record.end

@@ -1,9 +1,9 @@
-"""The archive beside the main file: what once belonged to the history, and a record of each edit.
+"""The archive beside the main file: entries that edits removed from the history, and one edit record per edit.
 
-Each line is a JSON object that begins with the checksum of the rest of the line. The entries that an edit takes out are
-appended first, its record last: entries without a record after them belong to an edit that never was. A damaged line
-counts as a record, for it may have been one. The record also holds the highest seq ever given, for those that nothing
-else remembers.
+Each line is a JSON object that begins with the checksum of the rest of the line. An edit appends the entries that it
+removes, then its edit record. Entries without an edit record after them belong to an edit that was never committed. A
+damaged line counts as an edit record, because it may have been one. The edit record also holds the highest seq ever
+assigned; no other file keeps it once the entry is gone.
 """
 
 from __future__ import annotations
@@ -25,19 +25,25 @@ from ..codec import decode_entry, encode_extra, loads, message_json
 from .file_ops import FileOps, chunks, open_file, open_for_reading, open_if_exists, read_at, size_of, write_at
 from .index import IndexRecord
 
-_TAIL_BYTES = 1024  # bytes that surely hold a record
+_TAIL_BYTES = 1024  # bytes; at least one edit record fits
 _CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
-_SEQ = re.compile(rb'"(?:last_)?seq":(\d{1,15})\b')  # what a damaged line may have held is not given again
-_WITHOUT_CHECKSUM = (b'{"seq":', b'{"edited":')  # how lines began before they held checksums
+_SEQ = re.compile(rb'"(?:last_)?seq":(\d{1,15})\b')  # seqs in a damaged line are never assigned again
+_WITHOUT_CHECKSUM = (b'{"seq":', b'{"edited":')  # how lines began before they had checksums
 
 
 def edit_record(keep: int, last_seq: int, count: int) -> bytes:
-    """The record of an edit: kept up to where, highest seq given so far, entries taken out."""
+    """Return the record of an edit.
+
+    Args:
+        keep: Entries that the edit kept.
+        last_seq: The highest seq ever assigned.
+        count: Entries that the edit moved to the archive.
+    """
     return _with_checksum(orjson.dumps({"edited": _now(), "keep": keep, "last_seq": last_seq, "archived": count}))
 
 
 def archived_line(record: IndexRecord, content: bytes) -> bytes:
-    """A message of the history as the archive keeps it, its JSON as it stood."""
+    """Return the archive line of a message, with its JSON unchanged."""
     fields = {
         "seq": record.seq,
         "turn": record.turn,
@@ -49,7 +55,7 @@ def archived_line(record: IndexRecord, content: bytes) -> bytes:
 
 
 def rewritten_line(line: bytes, entry: Entry, session_id: str) -> bytes:
-    """A line of the archive with another entry in it."""
+    """Return an archive line with its entry replaced."""
     extra = encode_extra(entry, session_id) or None
     fields = {"seq": entry.seq, "turn": entry.turn, "tokens": entry.tokens, "extra": extra}
     replaced = (_parsed(line) or {}).get("replaced")
@@ -57,7 +63,7 @@ def rewritten_line(line: bytes, entry: Entry, session_id: str) -> bytes:
 
 
 class ArchiveLine(NamedTuple):
-    """A sound line of an archive, with its entry; None: it is a record."""
+    """An intact line of an archive and its entry. The entry is None for an edit record."""
 
     data: bytes
     entry: Entry | None
@@ -68,11 +74,11 @@ class ArchiveContents:
     """What an archive holds.
 
     Attributes:
-        lines: the sound lines, up to `end`.
-        damaged: the lines that are not as they were written, each with its offset.
-        end: where the last record ends.
-        last_seq: the highest seq ever given, as far as the archive knows.
-        size: bytes of the file. Those after `end` are of an edit that never was.
+        lines: The intact lines, up to `end`.
+        damaged: The damaged lines, each with its offset.
+        end: Offset after the last edit record.
+        last_seq: The highest seq ever assigned, as far as the archive knows.
+        size: Bytes of the file. Bytes after `end` belong to an edit that was never committed.
     """
 
     lines: list[ArchiveLine] = field(default_factory=list[ArchiveLine])
@@ -96,7 +102,7 @@ class Archive:
         self._file_ops = file_ops
 
     def committed(self) -> ArchiveContents:
-        """Where the last record ends, and the highest seq ever given; all of it only if the last line is no record."""
+        """Return the end and the highest seq. Read the whole file only if its last line is no edit record."""
         with open_for_reading(self._path) as descriptor:
             size = size_of(descriptor)
             tail = b"" if descriptor is None else read_at(descriptor, max(0, size - _TAIL_BYTES), _TAIL_BYTES)
@@ -104,7 +110,7 @@ class Archive:
         return self.read() if last_seq is None else ArchiveContents(end=size, last_seq=last_seq, size=size)
 
     def stage(self, lines: Iterable[bytes]) -> int:
-        """Append entries that are going to be taken out, on disk; they count once a record follows. Gives the end."""
+        """Append entries and sync them; they count once an edit record follows. Return the new end."""
         start = self.committed().end
         descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
         try:
@@ -123,7 +129,7 @@ class Archive:
         return end
 
     def discard_staged(self) -> None:
-        """Take back what `add` wrote for an edit that could not be begun."""
+        """Truncate what `stage` wrote for an edit that could not be committed."""
         end = self.committed().end
         descriptor = open_if_exists(self._path, os.O_WRONLY)
         if descriptor is not None:
@@ -133,9 +139,9 @@ class Archive:
                 os.close(descriptor)
 
     def read(self) -> ArchiveContents:
-        """Read all of it, and check every line."""
+        """Read the whole archive and check every line."""
         contents = ArchiveContents()
-        staged: list[ArchiveLine] = []  # no record follows them yet
+        staged: list[ArchiveLine] = []  # no edit record follows them yet
         with open_for_reading(self._path) as descriptor:
             contents.size = size_of(descriptor)
             for begin, data in () if descriptor is None else _lines(descriptor, contents.size):
@@ -143,8 +149,9 @@ class Archive:
                 if not data.endswith(b"\n"):
                     line = self._decode(data[:-1] + b"\n") or self._decode(data + b"\n")
                     if line is None or line.entry is not None:
-                        break  # of an edit that never was; it is not all there
-                    contents.damaged.append((begin + len(data), b""))  # a record of which only the end was hit
+                        break  # incomplete line of an edit that was never committed
+                    # an edit record of which only the line end is damaged
+                    contents.damaged.append((begin + len(data), b""))
                 if line is not None:
                     staged.append(line)
                 else:
@@ -159,7 +166,7 @@ class Archive:
         return contents
 
     def _decode(self, data: bytes) -> ArchiveLine | None:
-        """A line with what it holds; None if it is damaged."""
+        """Return a line and its entry; None if the line is damaged."""
         fields = _parsed(data)
         if fields is None:
             return None
@@ -182,7 +189,7 @@ class Archive:
 
 
 def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """The lines, each with where it begins; the last one may have no end."""
+    """Yield the lines with their offsets. The last line may lack its line end."""
     left = b""
     begin = 0
     for data in chunks(descriptor, 0, size):
@@ -196,12 +203,12 @@ def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _with_checksum(json: bytes) -> bytes:
-    """A JSON object as a line that begins with the checksum of the rest."""
+    """Return a JSON object as a line that begins with the checksum of the rest."""
     return b'{"crc32":%d,%s\n' % (zlib.crc32(json[1:]), json[1:])
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None if it is not as it was written."""
+    """Return the fields of a line; None if the line is damaged."""
     checksum = _CHECKSUM.match(line)
     if checksum is not None:
         if zlib.crc32(line[checksum.end() : -1]) != int(checksum[1]):
@@ -216,7 +223,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _last_seq(fields: dict[str, Any] | None) -> int | None:
-    """The highest seq ever given, as a record says it; None: this is no record."""
+    """Return the highest seq ever assigned from an edit record; None for any other line."""
     last_seq = None if fields is None or "message" in fields else fields.get("last_seq")
     return last_seq if isinstance(last_seq, int) else None
 

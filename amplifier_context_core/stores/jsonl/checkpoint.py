@@ -1,4 +1,4 @@
-"""The checkpoint beside the main file: bytes that are not ours to read, under a line that says what they stand for."""
+"""The checkpoint file: a header line that says which entries the checkpoint covers, then the caller's opaque bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = 1
 
 
 class CheckpointDamaged(Exception):
-    """The checkpoint's bytes are not those that were saved."""
+    """The bytes of the checkpoint file are not those that were saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class SavedCheckpoint:
     """A checkpoint as it was saved.
 
     Attributes:
-        covered: entries it stands for.
-        upto: seq of the last of them; 0 without one.
-        end: where in the main file that one ends.
-        line: that one's checksum.
-        data: the caller's bytes.
+        covered: Number of entries that the checkpoint covers.
+        last_seq: Seq of the last covered entry; 0 without one.
+        main_end: Offset in the main file after the last covered entry.
+        record_crc: Checksum of the last covered entry.
+        data: The caller's bytes.
     """
 
     covered: int
@@ -37,7 +37,7 @@ class SavedCheckpoint:
     data: bytes
 
     def matches(self, record: IndexRecord | None) -> bool:
-        """Is this, the row at the place before `covered`, still the one it was saved with?"""
+        """True if the record before index `covered` is the one that the checkpoint was saved with."""
         if self.covered == 0:
             return True
         return record is not None and (record.seq, record.end, record.crc) == (
@@ -48,7 +48,7 @@ class SavedCheckpoint:
 
 
 def checkpoint_at(record: IndexRecord | None, data: bytes) -> SavedCheckpoint:
-    """A checkpoint that stands for all up to a row."""
+    """Return a checkpoint that covers all entries up to a record."""
     return (
         SavedCheckpoint(record.entry_index + 1, record.seq, record.end, record.crc, data)
         if record
@@ -57,17 +57,17 @@ def checkpoint_at(record: IndexRecord | None, data: bytes) -> SavedCheckpoint:
 
 
 def encode_checkpoint(checkpoint: SavedCheckpoint) -> list[bytes]:
-    """The bytes of its file."""
+    """Return the bytes of the checkpoint file."""
     figures = [_VERSION, checkpoint.covered, checkpoint.last_seq, checkpoint.main_end, checkpoint.record_crc]
     crc = zlib.crc32(checkpoint.data, zlib.crc32(orjson.dumps(figures)))
     return [orjson.dumps({"amplifier_context_checkpoint": figures, "crc32": crc}) + b"\n", checkpoint.data]
 
 
 def load_checkpoint(path: str) -> SavedCheckpoint | None:
-    """The checkpoint that is there, if one is.
+    """Return the checkpoint, or None without one.
 
     Raises:
-        CheckpointDamaged: its bytes changed, or are not all there.
+        CheckpointDamaged: The bytes changed or are incomplete.
     """
     with open_for_reading(path) as descriptor:
         if descriptor is None:
@@ -77,7 +77,7 @@ def load_checkpoint(path: str) -> SavedCheckpoint | None:
 
 
 def covered_count(path: str) -> int:
-    """How many entries the checkpoint stands for, without reading all of it; 0 when there is none or it is damaged."""
+    """Return how many entries the checkpoint covers, reading only the header; 0 if it is missing or damaged."""
     with open_for_reading(path) as descriptor:
         head = b"" if descriptor is None else read_at(descriptor, 0, 512).partition(b"\n")[0]
     figures = _figures(head)[0]

@@ -1,7 +1,7 @@
-"""The steps of edits: replacing the end of a history, rewriting entries of it, beginning as another one did.
+"""Plan edits: replace the end of a history, rewrite entries, begin as a fork of another session.
 
-What is large is written beside the files it shall replace; the rest stands in the steps. Nothing that is in place is
-touched here, but for the archive, whose new lines count only once a step has put their record after them.
+A plan is a list of operations for the redo journal. Large files are written beside the files that they will replace.
+Planning changes no existing file except the archive, whose new lines count only once an operation adds the edit record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OnDamaged = Callable[[IndexRecord, bytes], None]
 
 
 class EditPlanner:
-    """Makes the steps of edits of one session."""
+    """Plans the edits of one session."""
 
     def __init__(self, files: SessionFiles, file_ops: FileOps, archive: Archive, *, keeps_archive: bool) -> None:
         self._files, self._file_ops, self._archive, self._keeps_archive = files, file_ops, archive, keeps_archive
@@ -34,14 +34,14 @@ class EditPlanner:
     def plan_replace(
         self, history: IndexedHistory, keep: int, entries: Sequence[Entry], last_seq: int, on_damaged: OnDamaged
     ) -> list[Operation]:
-        """Keep the first entries, archive the others, and go on with these.
+        """Keep the first entries, archive the others, and continue with new ones.
 
         Args:
-            history: what there is.
-            keep: how many stay as they are.
-            entries: what comes then.
-            last_seq: the highest seq ever given.
-            spoilt: told of entries that are damaged and cannot be archived.
+            history: The current history.
+            keep: Number of entries to keep.
+            entries: The new entries.
+            last_seq: The highest seq ever assigned.
+            on_damaged: Called with each damaged entry, which cannot be archived.
         """
         last_kept = history.record(keep - 1) if keep else None
         writer = RecordWriter.after(history.session_id, last_kept)
@@ -63,10 +63,11 @@ class EditPlanner:
     # -- rewriting --------------------------------------------------------------------------------------------------
 
     def plan_rewrite(self, history: IndexedHistory, replacements: dict[int, Entry]) -> list[Operation]:
-        """Put entries in place of those of the same seqs, in the history and in the archive.
+        """Replace entries by new ones with the same seqs, in the history and in the archive.
 
-        Counts are written over the old ones where they fit. Damaged bytes that were put aside go with what is erased:
-        what they say cannot be told. So they do where a seq is not found, or none is given: it may be among them.
+        Token counts are patched in place where they fit. Quarantined bytes are deleted with every erased message,
+        because their content is unknown. They are deleted as well if a seq is not found, or none is given: the message
+        may be among them.
         """
         records = history.find_records(list(replacements))
         contents = self._archive.read()
@@ -114,10 +115,10 @@ class EditPlanner:
     def _patch_index(
         self, index: Index, records: Sequence[IndexRecord], replacements: dict[int, Entry]
     ) -> list[Operation] | None:
-        """Index lines to be written over the old ones; None if one does not fit."""
+        """Return patches for index lines; None if a new line is longer than the old one."""
         wanted = {record.entry_index for record in records}
         offset = index.offset_of(min(wanted))
-        runs: list[tuple[int, list[bytes]]] = []  # lines that follow one another, and where the first begins
+        runs: list[tuple[int, list[bytes]]] = []  # adjacent lines, with the offset of the first
         is_adjacent = False
         for entry_index in range(min(wanted), max(wanted) + 1):
             record, end = index.record_at(offset)
@@ -137,13 +138,13 @@ class EditPlanner:
     def plan_fork(
         self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None
     ) -> list[Operation]:
-        """Begin, with nothing there yet, as another session did.
+        """Begin a new session with the entries of another one.
 
         Args:
-            history: the other's.
-            count: how much of it.
-            last_seq: the highest seq ever given there.
-            checkpoint: the other's; taken over if what it stands for is.
+            history: The history of the other session.
+            count: Number of entries to copy.
+            last_seq: The highest seq ever assigned in the other session.
+            checkpoint: The checkpoint of the other session; copied if it covers no more than `count` entries.
         """
         writer = RecordWriter(self._files.session_id)
         self._file_ops.write_new(self._files.main, _copied_main(history, count, writer))
@@ -157,7 +158,7 @@ class EditPlanner:
                 self._files.path("checkpoint"), encode_checkpoint(checkpoint_at(record, checkpoint.data))
             )
             operations.append(Operation("rename", "checkpoint"))
-        return [*operations, Operation("rename", "main")]  # last: once that is there, the session is
+        return [*operations, Operation("rename", "main")]  # last: the session exists once its main file does
 
 
 def _archive_lines(history: IndexedHistory, removed: Sequence[IndexRecord], on_damaged: OnDamaged) -> Iterator[bytes]:
@@ -171,7 +172,7 @@ def _archive_lines(history: IndexedHistory, removed: Sequence[IndexRecord], on_d
 def _compared(
     history: IndexedHistory, records: Sequence[IndexRecord], replacements: dict[int, Entry]
 ) -> tuple[bool, bool]:
-    """Must the main file be written anew? And does any message say something else than before?"""
+    """Return whether the main file must be rewritten, and whether the content of any message changes."""
     found, _ = history.read(iter(records))
     rewrites_main = differs = False
     for record, old in zip(records, found, strict=True):
@@ -182,7 +183,7 @@ def _compared(
 
 
 def _rewritten_main(history: IndexedHistory, replacements: dict[int, Entry], writer: RecordWriter) -> Iterator[bytes]:
-    """The lines of the main file with these entries in it; `lines` gets their index."""
+    """Yield the lines of the main file with the replacements, and add their index lines to `writer`."""
     for record, span in _read_spans(history, history.records()):
         if record.seq in replacements:
             encode_entries(writer, [replacements[record.seq]])
@@ -192,7 +193,7 @@ def _rewritten_main(history: IndexedHistory, replacements: dict[int, Entry], wri
 
 
 def _copied_main(history: IndexedHistory, count: int, writer: RecordWriter) -> Iterator[bytes]:
-    """The lines of the first entries for another session; `lines` gets their index."""
+    """Yield the first lines of the main file for a fork, and add their index lines to `writer`."""
     origin: dict[str, Any] = {"session_id": history.session_id}
     for record, span in _read_spans(history, history.records(0, count)):
         _add_intact(writer, record, span, origin if record.extra is None else {**origin, **record.extra})
@@ -201,7 +202,7 @@ def _copied_main(history: IndexedHistory, count: int, writer: RecordWriter) -> I
 
 def _add_intact(writer: RecordWriter, record: IndexRecord, span: bytes, extra: dict[str, Any] | None) -> None:
     if crc_of(span) != record.crc:
-        raise IndexDamaged  # to be mended before it is copied, or nobody could tell any more
+        raise IndexDamaged  # repair first: a copy would have a valid checksum over damaged bytes
     writer.add_json(span.strip(BLANK), record.seq, record.turn, record.tokens, extra)
 
 

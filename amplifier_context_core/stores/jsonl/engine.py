@@ -1,6 +1,6 @@
-"""What the worker's thread does: the sessions that are open, and looks at those that are not.
+"""The operations of a JSONL store: on open sessions, and read-only on sessions that this store has not opened.
 
-Plain calls, in one thread. What the operating system says of a file leaves here as `StoreError`.
+Plain synchronous calls in one thread. `OSError` leaves here as `StoreError`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from .worker import PendingAppend
 _Result = TypeVar("_Result")
 log = logging.getLogger(__name__)
 
-_MAX_READ_ATTEMPTS = 5  # at a session that is being changed
-_SYNC_WORKERS, _SYNC_WORKERS_SLOW_DISK = 2, 16  # sessions synced at the same time, on a quick disk and on a slow one
-_SLOW_SYNC = 0.001  # seconds a sync takes on a disk that is slow
+_MAX_READ_ATTEMPTS = 5  # reads of a session that another process is changing
+_SYNC_WORKERS, _SYNC_WORKERS_SLOW_DISK = 2, 16  # sessions synced in parallel, on a fast and on a slow disk
+_SLOW_SYNC = 0.001  # seconds of a sync, from which a disk counts as slow
+# files whose modification times count as the session's
 _CHANGING_PARTS: tuple[Part, ...] = (
     "main",
     "archive",
     "checkpoint",
-)  # files whose times tell when a session was changed
+)
 
 
 class JsonlEngine:
@@ -52,15 +53,17 @@ class JsonlEngine:
         self._archive = archive
         self._open_sessions: dict[str, OpenSession] = {}
         self._listeners: dict[str, OnRepair] = {}
-        self._changed_at: dict[str, int] = {}  # when, in ns: file systems' clocks are too coarse to order what we did
+        self._changed_at: dict[
+            str, int
+        ] = {}  # ns since 1970; clocks of file systems are too coarse to order our own changes
         self._notifications: list[Callable[[], None]] = []
         self._pool: ThreadPoolExecutor | None = None
-        self._disk_is_slow = False  # the disk, when sessions were last synced together
+        self._disk_is_slow = False  # as measured when sessions were last synced together
 
     # -- one session ------------------------------------------------------------------------------------------------
 
     def open(self, session_id: str, on_repair: OnRepair | None) -> Extent:
-        """Claim a session."""
+        """Open a session for writing and return its extent."""
         with self._translated_errors(session_id):
             if on_repair is not None:
                 self._listeners[check_session_id(session_id)] = on_repair
@@ -71,7 +74,7 @@ class JsonlEngine:
                     self._listeners.pop(session_id, None)
 
     def release(self, session_id: str) -> None:
-        """Give a claim back."""
+        """Flush a session and release its lock."""
         with self._translated_errors(session_id):
             session = self._open_sessions.get(check_session_id(session_id))
             if session is not None:
@@ -79,12 +82,12 @@ class JsonlEngine:
                 self._drop(session_id)
 
     def extent(self, session_id: str) -> Extent:
-        """How long a session is."""
+        """Return the extent of a session."""
         with self._translated_errors(session_id), self._reader(session_id) as reader:
             return reader.extent()
 
     def append_all(self, appends: Sequence[PendingAppend]) -> list[BaseException | None]:
-        """Append to sessions, those of one session together; what became of each append."""
+        """Append to sessions, combining the appends of each session. Return the error of each append, or None."""
         by_session: dict[str, list[int]] = {}
         for number, (session_id, _) in enumerate(appends):
             by_session.setdefault(session_id, []).append(number)
@@ -96,7 +99,7 @@ class JsonlEngine:
         results: list[BaseException | None] = [None] * len(appends)
         for session_id, numbers in by_session.items():
             problem = problems[session_id]
-            one_by_one = problem is not None and len(numbers) > 1  # perhaps one cannot be written, and the others can
+            one_by_one = problem is not None and len(numbers) > 1  # one of them may be invalid and the others not
             for number in numbers:
                 if one_by_one:
                     results[number] = self._append({session_id: appends[number][1]})[session_id]
@@ -105,8 +108,9 @@ class JsonlEngine:
         return results
 
     def _append(self, batches_by_session: Mapping[str, Sequence[Sequence[Entry]]]) -> dict[str, BaseException | None]:
-        """Append to each session once. All are written before the first one is synced: their syncs share what the file
-        system has to write."""
+        """Append to each session once. All are written before the first sync, because their syncs share the file
+        system's work.
+        """
         appenders: dict[str, Appender] = {}
         problems = {
             session_id: self._attempt(session_id, partial(self._write, session_id, batches, appenders))
@@ -118,11 +122,11 @@ class JsonlEngine:
         return problems
 
     def _sync(self, appenders: Sequence[Appender]) -> list[OSError | None]:
-        """Have on disk what was written to these.
+        """Sync what was written to these sessions.
 
-        The first sync commits what the file system has of all of them, and little is left for the others. On a quick
-        disk two threads are through with them before more threads have begun; on a slow one they wait all at the same
-        time. Which it is, the last time told.
+        The first sync commits what the file system holds of all of them, and little is left for the others. On a fast
+        disk two threads finish before more threads have started. On a slow disk many threads wait at the same time. The
+        last measurement decides which disk it is.
         """
         if len(appenders) < 2 or self._durability != "fsync":
             return [appender.sync() for appender in appenders]
@@ -132,14 +136,14 @@ class JsonlEngine:
         others = [self._in_pool(partial(_sync_all, appenders[worker::workers])) for worker in range(1, workers)]
         ours = _sync_all(appenders[::workers])
         results = [ours, *(other() for other in others)]
-        self._disk_is_slow = (
-            min(seconds for lane in results for _, seconds in lane) > _SLOW_SYNC
-        )  # others may have been waited for
+        # the slower ones may have waited for others
+        self._disk_is_slow = min(seconds for lane in results for _, seconds in lane) > _SLOW_SYNC
         return [results[number % workers][number // workers][0] for number in range(len(appenders))]
 
     def _in_pool(self, work: Callable[[], _Result]) -> Callable[[], _Result]:
-        """Have something done by another thread; gives what waits for it, or, if there is no thread to be had, does it
-        when it is called."""
+        """Run a function in another thread and return a function that waits for it. If no thread can be started, the
+        returned function runs the work itself.
+        """
         self._pool = self._pool or ThreadPoolExecutor(_SYNC_WORKERS_SLOW_DISK - 1, "jsonl-sync")
         try:
             return self._pool.submit(work).result
@@ -157,17 +161,17 @@ class JsonlEngine:
         appenders[session_id] = self._changing_writer(session_id).write(batches)
 
     def read(self, session_id: str, start: int, stop: int | None) -> list[Entry]:
-        """Entries by their places."""
+        """Return entries by their indexes."""
         return self._read_consistently(session_id, lambda reader: reader.read(start, stop))
 
     def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
-        """Entries by their seqs."""
+        """Return entries by their seqs."""
         return self._read_consistently(session_id, lambda reader: reader.find(seqs))
 
     def _read_consistently(
         self, session_id: str, query: Callable[[OpenSession | ReadOnlySession], list[Entry]]
     ) -> list[Entry]:
-        """What is asked for; asked again where it was changed meanwhile by whoever has claimed it."""
+        """Return the result of a query; repeat it if the session's writer changed the files meanwhile."""
         found: list[Entry] = []
         with self._translated_errors(session_id):
             for _ in range(_MAX_READ_ATTEMPTS):
@@ -178,7 +182,7 @@ class JsonlEngine:
         return found
 
     def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        """Go on differently from a place on."""
+        """Replace the history from an index on."""
         with self._translated_errors(session_id):
             if not self._exists(session_id):
                 check_index(session_id, keep, 0)
@@ -187,31 +191,31 @@ class JsonlEngine:
             self._changing_writer(session_id).replace(keep, entries)
 
     def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Put entries in place of others."""
+        """Replace entries by new ones with the same seqs."""
         with self._translated_errors(session_id):
             if self._exists(session_id):
                 self._changing_writer(session_id).rewrite(entries)
 
     def archived(self, session_id: str) -> list[Entry]:
-        """What once belonged to a history."""
+        """Return the entries that edits removed."""
         with self._translated_errors(session_id), self._reader(session_id) as reader:
             return reader.archived() if reader.exists else []
 
     def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        """Keep a checkpoint."""
+        """Save a checkpoint."""
         with self._translated_errors(session_id):
             if not self._exists(session_id):
                 check_index(session_id, covered, 0)
             self._changing_writer(session_id).save_checkpoint(covered, data)
 
     def load_checkpoint(self, session_id: str) -> bytes | None:
-        """The checkpoint that stands."""
+        """Return the current checkpoint."""
         with self._translated_errors(session_id), self._reader(session_id) as reader:
             checkpoint = reader.load_checkpoint() if reader.exists else None
             return None if checkpoint is None else checkpoint.data
 
     def fork(self, session_id: str, new_id: str, length: int | None) -> None:
-        """Make a session that begins as another."""
+        """Create a session that begins as another."""
         with self._translated_errors(session_id), self._reader(session_id) as reader:
             if not reader.exists:
                 raise no_session(session_id)
@@ -256,7 +260,7 @@ class JsonlEngine:
             self._changed_at.pop(session_id, None)
 
     def verify(self, session_id: str) -> list[str]:
-        """What is wrong with a session."""
+        """Return the problems of a session, one a line."""
         with self._translated_errors(session_id):
             if session_id in self._open_sessions:
                 self._open_sessions[session_id].history()
@@ -266,7 +270,7 @@ class JsonlEngine:
     # -- all of them ------------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[SessionInfo]:
-        """All sessions, the last changed first."""
+        """Return all sessions, the last changed first."""
         found: list[tuple[int, SessionInfo]] = []
         for session_id, session in self._open_sessions.items():
             problem = self._attempt(session_id, session.flush_buffer)
@@ -280,7 +284,7 @@ class JsonlEngine:
             yield_gil()
             try:
                 found.append(self._info(files))
-            except (OSError, StoreError, ConfigError) as problem:  # somebody else's folder may bear any name
+            except (OSError, StoreError, ConfigError) as problem:  # a folder of another program may have any name
                 log.warning("session %r cannot be listed: %s", files.session_id, problem)
         return [info for _, info in sorted(found, key=lambda one: one[0], reverse=True)]
 
@@ -296,7 +300,7 @@ class JsonlEngine:
         return max(times), SessionInfo(session_id, length, updated, size, lock_holder(files))
 
     def close(self) -> None:
-        """Give all claims back; raise what went wrong when all was tried."""
+        """Release all sessions, then raise the first error."""
         problems: list[StoreError] = []
         for session_id in list(self._open_sessions):
             try:
@@ -308,7 +312,7 @@ class JsonlEngine:
             raise problems[0]
 
     def abandon(self) -> None:
-        """Give all claims back, whatever cannot be done any more."""
+        """Release all locks and ignore every error."""
         for session_id in list(self._open_sessions):
             self._open_sessions[session_id].abandon()
             self._drop(session_id)
@@ -320,7 +324,7 @@ class JsonlEngine:
             self._pool = None
 
     def take_notifications(self) -> list[Callable[[], None]]:
-        """Repairs that were made and not told yet, each as a call that tells of it."""
+        """Return the notifications of repairs that no listener has received yet, and clear them."""
         notifications, self._notifications = self._notifications, []
         return notifications
 
@@ -366,7 +370,7 @@ class JsonlEngine:
 
     @contextmanager
     def _translated_errors(self, session_id: str) -> Generator[None]:
-        """Say in words what the operating system says in numbers."""
+        """Translate errors of the operating system and of the index into `StoreError`."""
         try:
             yield
         except (OSError, IndexDamaged) as problem:
@@ -374,7 +378,7 @@ class JsonlEngine:
 
 
 def _sync_all(appenders: Sequence[Appender]) -> list[tuple[OSError | None, float]]:
-    """Sync one after another: what went wrong with each, and the seconds it took."""
+    """Sync one after another. Return for each the error and the seconds it took."""
     results: list[tuple[OSError | None, float]] = []
     for appender in appenders:
         began = perf_counter()
@@ -383,7 +387,7 @@ def _sync_all(appenders: Sequence[Appender]) -> list[tuple[OSError | None, float
 
 
 def _translate_error(session_id: str, problem: Exception) -> Exception:
-    """What the operating system said, or what was found, as it leaves here."""
+    """Return the `StoreError` for an error of the operating system or of the index; any other error unchanged."""
     if isinstance(problem, OSError):
         error = store_error(session_id, problem)
     elif isinstance(problem, IndexDamaged):

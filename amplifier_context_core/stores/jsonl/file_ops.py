@@ -1,6 +1,6 @@
-"""Files as the JSONL store wants them: private, reached through no link, never waited for, on disk when it says so.
+"""File operations of the JSONL store: private files, no links followed, no blocking opens, synced on request.
 
-What goes wrong here leaves as `OSError`; `store_error` turns it into words with a next step, in one place for all.
+Failures leave here as `OSError`; `store_error` translates all of them into a `StoreError` with a next step.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from ...errors import StoreError
 
 CHUNK_BYTES = 1 << 20
-_SAFE_FLAGS = (
-    os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-)  # O_NONBLOCK: a pipe cannot hang us
+# O_NONBLOCK: opening a pipe must not block
+_SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ADVICE = {
     errno.ENOSPC: "there is no room, free some space; nothing that was acknowledged is lost",
     errno.EDQUOT: "raise the quota or free some space; nothing that was acknowledged is lost",
@@ -39,7 +38,7 @@ _ADVICE = {
 
 
 def store_error(session_id: str, error: OSError) -> StoreError:
-    """What the operating system said of a session's file, and what to do about it."""
+    """Return the `StoreError` for an error of the operating system, with advice."""
     where = f"{error.filename}: " if error.filename else ""
     reason = error.strerror or type(error).__name__
     advice = _ADVICE.get(error.errno or 0, "see that its folder is there and can be written")
@@ -47,10 +46,10 @@ def store_error(session_id: str, error: OSError) -> StoreError:
 
 
 def open_file(path: str, flags: int) -> int:
-    """A descriptor of an ordinary file; one that is made is for its owner only, whatever the umask.
+    """Return a descriptor of a regular file. A created file is accessible to its owner only, whatever the umask.
 
     Raises:
-        OSError: it cannot be opened, or is a link, a pipe, a device or a folder.
+        OSError: The file cannot be opened, or is a link, a pipe, a device or a folder.
     """
     descriptor, made = _open(path, flags)
     try:
@@ -67,7 +66,7 @@ def open_file(path: str, flags: int) -> int:
 
 
 def check_regular_file(path: str) -> None:
-    """Raise `OSError` if something else than an ordinary file stands here, for those who open it themselves."""
+    """Raise `OSError` if the path exists and is no regular file, for a caller that opens it by other means."""
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -76,7 +75,7 @@ def check_regular_file(path: str) -> None:
 
 
 def _open(path: str, flags: int) -> tuple[int, bool]:
-    """A descriptor, and whether the file was made for it."""
+    """Return a descriptor, and whether the file was created."""
     if flags & os.O_CREAT:
         with suppress(FileExistsError):
             return os.open(path, flags | os.O_EXCL | _SAFE_FLAGS, 0o600), True
@@ -84,7 +83,7 @@ def _open(path: str, flags: int) -> tuple[int, bool]:
 
 
 def open_if_exists(path: str, flags: int) -> int | None:
-    """A descriptor of a file, or None if there is none."""
+    """Return a descriptor of a file, or None if it does not exist."""
     try:
         return open_file(path, flags)
     except FileNotFoundError:
@@ -92,17 +91,17 @@ def open_if_exists(path: str, flags: int) -> int | None:
 
 
 def restrict_permissions(descriptor: int) -> None:
-    """Take from others the rights to a file that was there before us."""
+    """Remove the permissions of group and others from a file that existed before."""
     if os.fstat(descriptor).st_mode & 0o077:
-        with suppress(PermissionError):  # it is somebody else's, who lets us write to it
+        with suppress(PermissionError):  # another user owns the file and lets us write to it
             os.fchmod(descriptor, 0o600)
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """True if something has this path, a broken link included.
+    """True if the path exists, even as a broken link.
 
     Raises:
-        OSError: the system cannot say. `os.path.lexists` answers False then, and what is there would be taken for gone.
+        OSError: The system cannot tell. `os.path.lexists` returns False then, and an existing file would count as gone.
     """
     try:
         os.lstat(path)
@@ -113,7 +112,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def open_for_reading(path: str) -> Generator[int | None]:
-    """A descriptor to read from, closed afterwards; None if there is no such file."""
+    """Yield a descriptor for reading and close it afterwards; None if the file does not exist."""
     descriptor = open_if_exists(path, os.O_RDONLY)
     try:
         yield descriptor
@@ -123,12 +122,12 @@ def open_for_reading(path: str) -> Generator[int | None]:
 
 
 def size_of(descriptor: int | None) -> int:
-    """Bytes of an open file; 0 without one."""
+    """Return the bytes of an open file; 0 without one."""
     return 0 if descriptor is None else os.fstat(descriptor).st_size
 
 
 def read_at(descriptor: int, offset: int, length: int) -> bytes:
-    """These bytes of a file; fewer only where it ends."""
+    """Return these bytes of a file; fewer only at its end."""
     data = os.pread(descriptor, length, offset)
     if len(data) == length or not data:
         return data
@@ -141,7 +140,7 @@ def read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 
 def chunks(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a file from one place to another, a piece at a time."""
+    """Yield the bytes of a range of a file, one chunk at a time."""
     while start < stop and (data := read_at(descriptor, start, min(CHUNK_BYTES, stop - start))):
         yield data
         start += len(data)
@@ -149,14 +148,14 @@ def chunks(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it; a write that is cut short is gone on with until nothing is left, or it fails."""
+    """Write all bytes; continue after a short write."""
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
 
 
 def write_at(descriptor: int, offset: int, data: bytes) -> None:
-    """Write in place. The descriptor must not be one that appends."""
+    """Write at an offset. The descriptor must not be in append mode."""
     view = memoryview(data)
     while view:
         done = os.pwrite(descriptor, view, offset)
@@ -165,24 +164,24 @@ def write_at(descriptor: int, offset: int, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileOps:
-    """Writes files so that they are whole or not there, and on disk if `durable`."""
+    """Writes files that are complete or absent, and synced if `durable`."""
 
     durable: bool
 
     def sync(self, descriptor: int) -> None:
-        """Have what was written to a file on disk."""
+        """Sync the data of a file."""
         if self.durable:
             _sync(descriptor)
 
     def start_writeback(self, descriptor: int, offset: int, length: int) -> None:
-        """Have the system begin to write these bytes to disk: whoever syncs many files finds less to wait for."""
+        """Start writing these bytes to disk, so that syncing many files afterwards waits less."""
         if self.durable and hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # it is but advice
-                # Linux: pages that are not needed are written, and written ones dropped, but those just written stay.
+            with suppress(OSError):  # it is only advice
+                # Linux writes pages that are not needed and drops those already written; freshly written ones stay.
                 os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, path: str) -> None:
-        """Have on disk which files there are in a folder."""
+        """Sync the directory entries of a folder."""
         if self.durable:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
@@ -191,7 +190,7 @@ class FileOps:
                 os.close(descriptor)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and those it is in, for its owner only."""
+        """Create a folder and its parents, accessible to their owner only."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -201,7 +200,7 @@ class FileOps:
         except FileNotFoundError:
             parent = os.path.dirname(path)
             if parent in ("", path) or os.path.isdir(parent):
-                raise  # a file system that takes no folders answers so, /proc for one
+                raise  # a file system without folders answers like this, for example /proc
             self.make_folder(parent)
             self.make_folder(path)
             return
@@ -209,7 +208,7 @@ class FileOps:
         self.sync_folder(os.path.dirname(path) or ".")
 
     def write_new(self, path: str, parts: Iterable[bytes]) -> int:
-        """Write a whole file beside the one it shall replace, at `path` with ``.new``; give its size."""
+        """Write a whole file at `path` with ``.new``, beside the one that it will replace. Return its size."""
         descriptor = open_file(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         size = 0
         try:
@@ -226,7 +225,7 @@ class FileOps:
         return size
 
     def replace_file(self, path: str, parts: Iterable[bytes]) -> None:
-        """Put a whole file in the place of another, or of none."""
+        """Replace a file by a complete new one, or create it."""
         self.write_new(path, parts)
         try:
             rename_into_place(path)
@@ -237,7 +236,7 @@ class FileOps:
             raise
 
     def overwrite(self, path: str, offset: int, data: bytes, *, truncate: bool = True) -> None:
-        """Write bytes over what is at an offset; with `cut` the file ends after them."""
+        """Write bytes at an offset; with `truncate`, end the file after them."""
         descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             write_at(descriptor, offset, data)
@@ -249,7 +248,7 @@ class FileOps:
 
 
 def _sync(descriptor: int) -> None:
-    # fdatasync leaves out times, never the size. macOS has neither it nor an fsync that reaches the disk.
+    # fdatasync omits times, never the size. macOS has no fdatasync, and its fsync does not reach the disk.
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
     else:  # pragma: no cover - macOS
@@ -263,20 +262,20 @@ def _sync(descriptor: int) -> None:
 
 
 def rename_into_place(path: str) -> None:
-    """Give the file written by `write_new` its name; it has that already if this was done before."""
+    """Rename the file written by `write_new`. Does nothing if that was done before."""
     with suppress(FileNotFoundError):
         os.replace(f"{path}.new", path)
 
 
 def close(descriptor: int | None) -> None:
-    """Close a file, if there is one. What was promised of it was synced before, and it is closed in any case."""
+    """Close a file, if there is one. Errors are ignored: what must be durable was synced before."""
     if descriptor is not None:
         with suppress(OSError):
             os.close(descriptor)
 
 
 def remove(path: str) -> None:
-    """Remove a file that may be there."""
+    """Remove a file if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -285,14 +284,14 @@ _last_yield = time.perf_counter()
 
 
 def start_yield_timer() -> None:
-    """A thread begins with something: until now it kept nobody waiting."""
+    """Restart the timer of `yield_gil` when a thread begins a task: it has not blocked other threads yet."""
     global _last_yield
     _last_yield = time.perf_counter()
 
 
 def yield_gil() -> None:
-    """Called in long work: now and then let other threads run, that wait for this one at the interpreter's lock."""
+    """Let waiting threads take the GIL now and then; called in long loops."""
     global _last_yield
     if time.perf_counter() - _last_yield > 0.0004:
-        time.sleep(0.000001)  # as short as there is, some 60 us on Linux; 0 may give the lock back to this thread
+        time.sleep(0.000001)  # seconds; the shortest sleep, some 60 us on Linux; 0 may give the GIL back to this thread
         _last_yield = time.perf_counter()

@@ -1,12 +1,12 @@
-"""The index beside the main file: a short line for every message, in order.
+"""The index beside the main file: one short line for every message, in order.
 
-``[place, seq, offset, length, crc32, turn, tokens, check]``, then perhaps what the entry knows beside its message, then
-perhaps the highest seq so far. ``crc32`` is of the message, ``check`` of the line itself: a seq nobody can vouch for is
-not given to anybody. The highest seq stands in every line from the first one on whose seq is not higher than all before
-it: where it is missing, seqs rise, and a seq can be looked for as one looks for a place.
+``[entry index, seq, offset, length, crc32, turn, tokens, check]``, then optionally the extra fields of the entry, then
+optionally the highest seq so far. ``crc32`` covers the message, ``check`` the line itself, so that a damaged seq is
+never assigned again. The highest seq is stated from the first line on whose seq is not higher than all before it. While
+it is missing, seqs ascend, and a seq can be found by bisection like an entry index.
 
-Lines are found by halving the file, so nothing of it is held in memory. All it says can be had from the main file
-again, but for seqs, tokens and what stands in `extra`.
+Lookups bisect the file, so none of it is held in memory. Seqs, tokens and extra fields are only here; all the rest can
+be rebuilt from the main file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..protocol import UNCOUNTED
 from .file_ops import CHUNK_BYTES, read_at, yield_gil
 
 BLANK = b" \t\r\n"
-_LINEAR_SCAN_BYTES = 4096  # bytes: closer than that, reading on is cheaper than halving
+_LINEAR_SCAN_BYTES = 4096  # bytes; below that, reading on costs less than another bisection step
 
 
 class IndexDamaged(Exception):
-    """A line of the index is not what it has to be; it is made anew from the main file."""
+    """A line of the index is invalid. The index must be rebuilt from the main file."""
 
 
 class IndexRecord(NamedTuple):
-    """One line of the index: where a message stands, and what the store knows beside it."""
+    """One line of the index: the location of a message in the main file, and what the store knows beside it."""
 
     entry_index: int
     seq: int
@@ -45,16 +45,16 @@ class IndexRecord(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where in the main file the next message may begin."""
+        """The offset in the main file at which the next message may begin."""
         return self.offset + self.length
 
     @property
     def max_seq(self) -> int:
-        """The highest seq up to here."""
+        """The highest seq up to this record."""
         return self.seq if self.stated_max_seq is None else self.stated_max_seq
 
     def encode(self) -> bytes:
-        """The line, with its end."""
+        """Return the line, with its line end."""
         figures = b"%d,%d,%d,%d,%d,%d,%d" % self[:7]
         more = b""
         if self.extra or self.stated_max_seq is not None:
@@ -62,15 +62,15 @@ class IndexRecord(NamedTuple):
         if self.stated_max_seq is not None:
             more += b",%d" % self.stated_max_seq
         data = b"[%s,%d%s]" % (figures, _checksum(figures + more), more)
-        # Room for the tokens that its reader is going to count, so that the line need not move.
+        # Padding for the token count that a reader will fill in, so that the line can be patched in place.
         return data + b"          \n" if self.tokens == UNCOUNTED else data + b"\n"
 
 
 def decode_record(line: bytes) -> IndexRecord | None:
-    """The row a line stands for; None if it stands for none, or any of it is not as it was written."""
+    """Return the record of a line; None if any part of the line is invalid."""
     text = line.rstrip()
     figures, _, check = text[1:-1].rpartition(b",")
-    if text[:1] == b"[" and check == b"%d" % _checksum(figures):  # nothing but figures, as nearly always
+    if text[:1] == b"[" and check == b"%d" % _checksum(figures):  # the common case: no extra fields
         parts = figures.split(b",")
         if len(parts) != 7:
             return None
@@ -92,18 +92,18 @@ def _decoded_or_damaged(line: bytes) -> IndexRecord:
 
 
 def _checksum(figures: bytes) -> int:
-    """The checksum of an index line, in five digits."""
+    """Return the checksum of an index line, in five digits."""
     return 10_000 + zlib.crc32(figures) % 90_000
 
 
 def crc_of(span: bytes) -> int:
-    """The checksum of a message: of its JSON, however its line ends."""
+    """Return the checksum of a message's JSON, without blanks and line end."""
     return zlib.crc32(span.strip(BLANK))
 
 
 @dataclass(slots=True)
 class RecordWriter:
-    """Lines of the main file and of the index, being made for entries that follow one another."""
+    """Collects main-file lines and index lines for consecutive entries."""
 
     session_id: str
     entry_index: int = 0
@@ -116,13 +116,13 @@ class RecordWriter:
 
     @classmethod
     def after(cls, session_id: str, record: IndexRecord | None) -> RecordWriter:
-        """To go on after a row, or to begin."""
+        """Return a writer that continues after a record, or begins a history."""
         if record is None:
             return cls(session_id)
         return cls(session_id, record.entry_index + 1, record.end, record.max_seq, record.stated_max_seq is None)
 
     def successor(self) -> RecordWriter:
-        """Lines to come after these."""
+        """Return an empty writer that continues after this one."""
         return RecordWriter(self.session_id, self.entry_index, self.offset, self.max_seq, self.seqs_ascend)
 
     def add(self, entry: Entry) -> None:
@@ -141,7 +141,7 @@ class RecordWriter:
         self.crcs.append(record.crc)
 
     def numbered(self, record: IndexRecord) -> IndexRecord:
-        """A row as the next one: with its place, and the highest seq if it needs to say it."""
+        """Return a record as the next one: with its entry index, and with the highest seq where it must be stated."""
         _, seq, offset, length, crc, turn, tokens, extra, _ = record
         self.seqs_ascend = self.seqs_ascend and seq > self.max_seq
         self.max_seq = max(self.max_seq, seq)
@@ -152,7 +152,7 @@ class RecordWriter:
 
 
 class Index:
-    """The index file, up to where its lines are good."""
+    """The index file, up to the end of its valid lines."""
 
     __slots__ = ("descriptor", "size")
 
@@ -161,7 +161,7 @@ class Index:
         self.size = size
 
     def last_record(self) -> tuple[IndexRecord, int] | None:
-        """The last line that is one, and where it ends."""
+        """Return the last valid record and the offset after its line."""
         start = self.size
         reach = _LINEAR_SCAN_BYTES
         while start > 0:
@@ -171,7 +171,7 @@ class Index:
             while end > 0:
                 begin = data.rfind(b"\n", 0, end - 1) + 1
                 if begin == 0 and start > 0:
-                    break  # it may begin before what was read
+                    break  # the line may begin before the bytes that were read
                 record = decode_record(data[begin:end])
                 if record is not None:
                     return record, start + end
@@ -180,10 +180,10 @@ class Index:
         return None
 
     def records(self, offset: int = 0) -> Iterator[tuple[int, IndexRecord]]:
-        """The rows from a position on, each with where its line begins.
+        """Yield the records from an offset on, each with the offset of its line.
 
         Raises:
-            IndexDamaged: a line is none.
+            IndexDamaged: A line is invalid.
         """
         rest = b""
         reach = 2 * _LINEAR_SCAN_BYTES
@@ -207,7 +207,7 @@ class Index:
             raise IndexDamaged
 
     def bisect(self, is_after: Callable[[IndexRecord], bool]) -> int:
-        """Where the first row begins for which this holds, as it does for all after it; the end if for none."""
+        """Return the offset of the first record for which a monotonic predicate is true; the end if there is none."""
         low, high = 0, self.size
         while high - low > _LINEAR_SCAN_BYTES:
             start = self._line_after((low + high) // 2, high)
@@ -219,35 +219,35 @@ class Index:
             else:
                 low = end
         data = read_at(self.descriptor, low, high - low)
-        if len(data) < high - low:  # cut meanwhile
+        if len(data) < high - low:  # the file was truncated during the search
             raise IndexDamaged
         lines = data.splitlines(keepends=True)
         count = bisect_left(lines, True, key=lambda line: is_after(_decoded_or_damaged(line)))
         return low + sum(map(len, lines[:count]))
 
     def offset_of(self, entry_index: int) -> int:
-        """Where the row of a place begins; the end for the place after the last."""
+        """Return the offset of the record of an entry; the end for the index after the last entry."""
         offset = self.bisect(lambda record: record.entry_index >= entry_index)
         if offset < self.size and self.record_at(offset)[0].entry_index != entry_index:
             raise IndexDamaged
         return offset
 
     def record(self, entry_index: int) -> IndexRecord:
-        """The row of a place there is."""
+        """Return the record of an existing entry."""
         offset = self.offset_of(entry_index)
         if offset >= self.size:
             raise IndexDamaged
         return self.record_at(offset)[0]
 
     def record_before(self, offset: int) -> IndexRecord | None:
-        """The row whose line ends at a position."""
+        """Return the record whose line ends at an offset."""
         found = Index(self.descriptor, offset).last_record()
         if found is not None and found[1] != offset:
             raise IndexDamaged
         return found and found[0]
 
     def record_at(self, offset: int) -> tuple[IndexRecord, int]:
-        """The row whose line begins here, and where it ends."""
+        """Return the record whose line begins at an offset, and the offset after the line."""
         data, reach = b"", 256
         while b"\n" not in data:
             previous, data = data, read_at(self.descriptor, offset, min(reach, self.size - offset))
@@ -272,7 +272,7 @@ class Index:
 
 
 def read_spans(descriptor: int, size: int, records: Iterable[IndexRecord]) -> Iterator[tuple[IndexRecord, bytes]]:
-    """Rows with the bytes they stand for; empty bytes where the main file, of that size, does not reach so far."""
+    """Yield records with their bytes; empty bytes for a record beyond the end of the main file."""
     batch: list[IndexRecord] = []
     for record in records:
         if batch and (

@@ -1,4 +1,4 @@
-"""A history as main file and index tell it: read by place or by seq, without holding more of it than was asked for."""
+"""A history read through its index: by entry index or by seq, holding in memory only what was asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..codec import decode_entry
 from .file_ops import read_at, yield_gil
 from .index import Index, IndexDamaged, IndexRecord, crc_of, read_spans
 
-_MAX_BISECTED_SEQS = 500  # seqs looked for: reading the whole index once is cheaper than halving it so often
+_MAX_BISECTED_SEQS = 500  # seqs; above that, reading the whole index once costs less than bisecting for each
 
 
 @dataclass(slots=True)
@@ -20,14 +20,14 @@ class IndexedHistory:
     """The entries of one session.
 
     Attributes:
-        session_id: whose.
-        main: descriptor of the main file; None: there is none.
-        size: bytes of it that are looked at.
-        index: rows of the first `kept` entries.
-        kept: how many.
-        more: rows of the others, where the index does not have them (yet).
-        top: the highest seq of them all.
-        rising: do their seqs rise?
+        session_id: The session.
+        main: Descriptor of the main file; None if it does not exist.
+        size: Bytes of the main file that belong to this history.
+        index: The index, with the records of the first `indexed_count` entries.
+        indexed_count: Number of entries with a record in the index.
+        unindexed: Records of the entries after those.
+        max_seq: The highest seq of all entries.
+        seqs_ascend: True if every seq is higher than all before it.
     """
 
     session_id: str
@@ -41,20 +41,20 @@ class IndexedHistory:
 
     @property
     def length(self) -> int:
-        """Entries of the history."""
+        """Number of entries."""
         return self.indexed_count + len(self.unindexed)
 
     def record(self, entry_index: int) -> IndexRecord:
-        """The row of a place there is."""
+        """Return the record of an existing entry."""
         for record in self.records(entry_index, entry_index + 1):
             return record
         raise IndexDamaged
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[IndexRecord]:
-        """The rows of these places, in order.
+        """Yield the records of a range of entries, in order.
 
         Raises:
-            IndexDamaged: the index does not have them as it should.
+            IndexDamaged: The index does not hold them as it should.
         """
         stop = self.length if stop is None else min(stop, self.length)
         if start < min(stop, self.indexed_count):
@@ -72,7 +72,7 @@ class IndexedHistory:
         yield from self.unindexed[max(0, start - self.indexed_count) : max(0, stop - self.indexed_count)]
 
     def read(self, records: Iterator[IndexRecord]) -> tuple[list[Entry | None], list[IndexRecord]]:
-        """The entries of some rows, None for what is damaged; and the rows of those."""
+        """Return the entries of some records, None for each damaged one; and the records of the damaged ones."""
         found: list[Entry | None] = []
         damaged: list[IndexRecord] = []
         if self.main is None:
@@ -86,7 +86,7 @@ class IndexedHistory:
         return found, damaged
 
     def find_records(self, seqs: Sequence[int]) -> list[IndexRecord]:
-        """The rows of these seqs, in the order of the history."""
+        """Return the records with these seqs, in the order of the history."""
         wanted = {seq for seq in seqs if 0 < seq <= self.max_seq}
         if not wanted:
             return []
@@ -100,7 +100,7 @@ class IndexedHistory:
         return [record for record in self.records() if record.seq in wanted]
 
     def index_offset_of(self, entry_index: int) -> int:
-        """Where in the index the row of a place begins, or its end."""
+        """Return the offset in the index of the record of an entry, or its end."""
         return 0 if self.index is None else self.index.offset_of(entry_index)
 
     def _decode(self, record: IndexRecord, span: bytes) -> Entry | None:
@@ -115,9 +115,9 @@ class IndexedHistory:
 def open_if_consistent(
     main: int | None, size: int, index: Index | None
 ) -> tuple[IndexedHistory, IndexRecord | None] | None:
-    """What the index says of the main file, and its last row, if it says all as far as that row tells; None if not.
+    """Return the history and its last record if the last index record matches the end of the main file; None otherwise.
 
-    Costs the same however long the history is: damage further up is found when that is read.
+    The cost does not depend on the length of the history. Damage before the last record is found when it is read.
     """
     last = index.last_record() if index is not None else None
     if index is None or last is None:

@@ -1,8 +1,8 @@
-"""Edits that touch several files: written down whole first, then carried out, however often it takes.
+"""Redo journal for edits that touch several files: written completely first, then applied, repeatedly if necessary.
 
-An edit is done once it stands in the pending file: what a crash leaves half carried out is carried out when the session
-is opened next, and doing it twice does no harm. A pending file that is torn was never acknowledged, and is ignored. So
-replacing the end of a history costs that end, not the file.
+A transaction is committed once it is in the journal file. If a crash interrupts its application, the next opening of
+the session applies it again; applying it twice does no harm. A torn journal was never acknowledged and is ignored. So
+replacing the end of a history costs that end and not the whole file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .file_ops import (
 from .paths import Part, SessionFiles
 
 _MAGIC = b"amplifier-context-pending 1"
-_MAX_KEPT_BYTES = 1 << 18  # bytes the file may keep between two edits
-_ANCHOR_BYTES = 4096  # bytes before the place of an edit, by which the file it was meant for is known again
+_MAX_KEPT_BYTES = 1 << 18  # bytes that the file may keep between two transactions
+_ANCHOR_BYTES = 4096  # bytes before the offset of an edit; their checksum ties the journal to the main file
 
 
 Kind = Literal["write", "patch", "rename", "delete"]
@@ -59,11 +59,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is to be done, in order.
+    """Operations that are applied together.
 
     Attributes:
-        steps: all of it.
-        grows: nothing is taken away: once its bytes stand in the main file, it is done, whatever came after them.
+        operations: All operations, in order.
+        appends_only: Nothing is removed. Once the bytes are in the main file, the transaction is applied, whatever was
+            appended after them.
     """
 
     operations: Sequence[Operation]
@@ -71,17 +72,17 @@ class Transaction:
 
 
 class RedoJournal:
-    """The pending file of one session; without meaning, or not there, unless an edit is under way."""
+    """The journal file of one session. It is empty, invalid or missing unless a transaction is being applied."""
 
     def __init__(self, files: SessionFiles, file_ops: FileOps) -> None:
         self._files = files
         self._file_ops = file_ops
         self._path = files.path("pending")
-        self._folder_is_synced = False  # the folder was synced since the file was made
-        self._holds_rejected = False  # the file may hold an edit that its caller was refused
+        self._folder_is_synced = False  # the folder was synced after the file was created
+        self._holds_rejected = False  # the file may hold a transaction whose caller got an error
 
     def write(self, transaction: Transaction) -> None:
-        """Write an edit down. When this returns it is going to be carried out; when it raises, it never is."""
+        """Commit a transaction. On return it will be applied; after an error it never will."""
         body = self._encode(transaction)
         try:
             descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
@@ -95,40 +96,41 @@ class RedoJournal:
                 self._folder_is_synced = True
         except BaseException:
             self.reject()
-            with suppress(OSError):  # the next call does it before anything else
+            with suppress(OSError):  # otherwise the next call does it first
                 self.clear_rejected()
             raise
 
     def reject(self) -> None:
-        """Note that the edit in the file was refused to its caller. `strike_out` must come before any other change."""
+        """Mark the transaction in the file as failed. `clear_rejected` must run before any other change."""
         self._holds_rejected = True
 
     def clear_rejected(self) -> None:
-        """Remove an edit that was refused from the file, if there is one; even a power cut must not bring it back."""
+        """Remove a transaction whose caller got an error, durably: a power failure must not bring it back."""
         if self._holds_rejected:
             self.clear(durably=True)
             self._holds_rejected = False
 
     def clear(self, *, durably: bool) -> None:
-        """Note that it is carried out; `surely`: even a power cut must not bring it back."""
+        """Mark the transaction as applied; with `durably`, so that a power failure cannot bring it back."""
         descriptor = open_file(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             if durably or size_of(descriptor) > _MAX_KEPT_BYTES:
                 os.ftruncate(descriptor, 0)
             else:
-                write_at(descriptor, 0, bytes(len(_MAGIC)))  # the next one finds its room: its fsync costs less
+                # the next transaction reuses the allocated blocks, so that its fsync costs less
+                write_at(descriptor, 0, bytes(len(_MAGIC)))
             if durably:
                 self._file_ops.sync(descriptor)
         finally:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove the file, once nothing is under way."""
+        """Remove the file. No transaction may be pending."""
         remove(self._path)
         self._holds_rejected = self._folder_is_synced = False
 
     def load(self) -> Transaction | None:
-        """The edit that is under way, if it was written down whole and this is the file it was meant for."""
+        """Return the pending transaction if it is complete and belongs to this main file; None otherwise."""
         with open_for_reading(self._path) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
         head, _, body = data.partition(b"\n")
@@ -148,7 +150,7 @@ class RedoJournal:
         return transaction if fields["anchor"] == self._anchor_crc(transaction) else None
 
     def apply(self, transaction: Transaction) -> None:
-        """Do it, or the rest of it, or all of it again."""
+        """Apply a transaction. A partly or completely applied one may be applied again."""
         if transaction.appends_only and self._is_superseded(transaction):
             return
         for operation in transaction.operations:
@@ -175,7 +177,7 @@ class RedoJournal:
         return b"\n".join([header, b"".join(operation.data for operation in transaction.operations)])
 
     def _anchor_crc(self, transaction: Transaction) -> int:
-        """The checksum of what stands before the edit's place in the main file, which no edit touches."""
+        """Return the checksum of the main file's bytes before the first write, which no edit touches."""
         offset = next(
             (
                 operation.offset
@@ -189,7 +191,7 @@ class RedoJournal:
             return zlib.crc32(b"" if descriptor is None else read_at(descriptor, start, offset - start))
 
     def _is_superseded(self, transaction: Transaction) -> bool:
-        """Has the history gone on after it? Then it was carried out, and was only not struck out on disk."""
+        """True if the history goes on after the transaction: it was applied, but clearing it did not reach the disk."""
         main_write = next(operation for operation in transaction.operations if operation.part == "main")
         descriptor = open_if_exists(self._files.main, os.O_RDONLY)
         if descriptor is None:

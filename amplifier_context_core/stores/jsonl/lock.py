@@ -1,6 +1,7 @@
-"""One writer a session: a lock that the operating system takes back when its holder dies, and a note of who that is.
+"""One writer per session: an OS lock, released when its holder dies, and an owner file that names the holder.
 
-`filelock` empties the file it locks, so the note is a file of its own. It is believed only while the lock is held.
+`filelock` empties the file that it locks, so the owner has a file of its own. The owner file is valid only while the
+lock is held.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _UNKNOWN_HOLDER = "another process"
 
 
 class SessionLock:
-    """The right to write to a session, until it is given back or this process is gone."""
+    """The exclusive right to write to a session, until it is released or this process ends."""
 
     def __init__(self, files: SessionFiles) -> None:
-        """Take it.
+        """Acquire the lock.
 
         Raises:
-            SessionInUse: somebody has it; named as far as is known.
-            OSError: the lock cannot be made.
+            SessionInUse: Another writer holds it; named as far as is known.
+            OSError: The lock file cannot be created.
         """
         self._files = files
-        # Not of a thread: a session may be opened by one worker and released by the next. For all, not for this
-        # instance: two stores of one process are two writers.
+        # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:
+        # two stores of one process are two writers.
         self._lock = FileLock(files.path("lock"), timeout=0, mode=0o600, thread_local=False)
         check_regular_file(files.path("lock"))
         try:
@@ -49,12 +50,12 @@ class SessionLock:
             raise
 
     def release(self, *, remove_file: bool = False) -> None:
-        """Give it back; with `forget` nothing is left of it."""
+        """Release the lock; with `remove_file`, delete its files as well."""
         try:
-            with suppress(OSError):  # without the lock nobody believes the note
+            with suppress(OSError):  # without the lock, the owner file is ignored
                 remove(self._files.path("owner"))
                 if remove_file:
-                    remove(self._files.path("lock"))  # while it is held: who gets this one sees that it has no name
+                    remove(self._files.path("lock"))  # while the lock is held: the next holder sees that it has no name
         finally:
             self._lock.release()
 
@@ -64,7 +65,7 @@ class SessionLock:
 
 
 def lock_holder(files: SessionFiles) -> str:
-    """Who writes to a session now; empty when nobody does, whatever a note left behind says."""
+    """Return the current writer of a session; empty if there is none. A stale owner file does not count."""
     owner = _read_owner(files)
     if not owner:
         return ""
@@ -75,7 +76,7 @@ def lock_holder(files: SessionFiles) -> str:
 
 
 def _wait_for_holder_name(files: SessionFiles) -> str:
-    """The holder of a lock that is taken; who took it this moment has perhaps not written the note yet."""
+    """Return the holder of a taken lock. A holder that just acquired it may not have written the owner file yet."""
     for _ in range(20):
         owner = _read_owner(files)
         if owner and (owner.get("host") != socket.gethostname() or _is_running(owner.get("pid"))):
@@ -104,13 +105,13 @@ def _is_running(pid: object) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # it belongs to another user
         return True
     return True
 
 
 def _is_locked(files: SessionFiles) -> bool:
-    """Asked only when the note's process lives: an instant's shared lock is no trouble to a holder that has it."""
+    """True if the lock is held. Call only if the owner's process runs: a brief shared lock does not disturb it."""
     try:
         descriptor = open_file(files.path("lock"), os.O_RDONLY)
     except OSError:

@@ -1,7 +1,8 @@
-"""Where the files of a session are.
+"""Paths of a session's files.
 
-A session is a folder of the root that bears its id; or, where a host names one file, that file with the others beside
-it. The main file has the name and the format of the module we replace: one message a line, and nothing else.
+A session is a folder of the root, named by its id. Where a host names one file, the session is that file, with the
+other files beside it. The main file has the name and the format of the module that this package replaces: one message a
+line, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .file_ops import exists
 MAIN_NAME = "context-messages.jsonl"
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
-_JSON_LINES: tuple[Part, ...] = ("index", "archive")  # these are JSON lines, too
+_JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {
     part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
 }
@@ -30,9 +31,9 @@ class SessionFiles:
     """The paths of one session's files.
 
     Attributes:
-        session_id: whose.
-        main: the messages, one a line.
-        own_folder: the folder is this session's alone.
+        session_id: The session.
+        main: The messages, one a line.
+        own_folder: True if the folder holds only this session.
     """
 
     session_id: str
@@ -41,32 +42,32 @@ class SessionFiles:
 
     @property
     def folder(self) -> str:
-        """The folder they are in."""
+        """The folder of the files."""
         return os.path.dirname(self.main)
 
     @property
     def name(self) -> str:
-        """The main file's name, for people."""
+        """The name of the main file, for messages to people."""
         return os.path.basename(self.main)
 
     def path(self, part: Part) -> str:
-        """The path of one of them."""
+        """Return the path of one file."""
         return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPaths:
-    """Where sessions are: folders of a root, or one file and the forks made of it."""
+    """Where sessions are: folders of a root, or one file and the forks made from it."""
 
     root: Path
     file: Path | None = None
 
     def files_of(self, session_id: str) -> SessionFiles:
-        """The files of a session.
+        """Return the files of a session.
 
         Raises:
-            ConfigError: the id cannot be one.
-            StoreError: a link leads its folder out of the root.
+            ConfigError: The session id is invalid.
+            StoreError: The session's folder is a link out of the root.
         """
         check_session_id(session_id)
         if self.file is not None:
@@ -83,10 +84,10 @@ class SessionPaths:
         return SessionFiles(session_id, str(folder / MAIN_NAME), own_folder=True)
 
     def files_of_fork(self, session_id: str) -> SessionFiles:
-        """The files of a session that is made of another: beside the one file, under a name of its own.
+        """Return the files of a new fork. In single-file mode, a fork has a file of its own beside the one file.
 
         Raises:
-            ConfigError: under its id its file would have the name of another session's index or archive.
+            ConfigError: The id would give the fork the file name of another session's index or archive.
         """
         files = self.files_of(session_id)
         if self.file is None or files.main != str(self.file):
@@ -97,7 +98,7 @@ class SessionPaths:
         return SessionFiles(session_id, str(fork), own_folder=False)
 
     def all_sessions(self) -> list[SessionFiles]:
-        """The files of every session there is."""
+        """Return the files of every session."""
         if self.file is not None:
             return self._all_forks(self.file)
         try:
@@ -124,12 +125,12 @@ class SessionPaths:
 
 
 def is_sidecar_name(path: Path) -> bool:
-    """True if a file has the name of one that is kept beside a session's main file: its index, or its checkpoint."""
+    """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
     return path.name.endswith(tuple(_SUFFIXES.values()))
 
 
 def _may_exist(path: str) -> bool:
-    """False if there is no such file. One that cannot be looked at is listed, and named when it is read."""
+    """False if the file does not exist. A file that cannot be examined is listed, and reported when it is read."""
     try:
         return exists(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""A session as somebody sees it who has not claimed it: read only, damage left out, while another process may write."""
+"""A session read without its lock: damage is skipped, and another process may write at the same time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from .lock import lock_holder
 from .paths import SessionFiles
 from .scan import ScanReport, scan
 
-_MAX_OPEN_ATTEMPTS = 5  # looks at a session that is being changed, before what does not fit is taken for damage
+_MAX_OPEN_ATTEMPTS = 5  # openings of a session that is being changed; after that, inconsistency counts as damage
 _Result = TypeVar("_Result")
 
 
 class ReadOnlySession:
-    """One look at the files of a session."""
+    """A read-only view of the files of a session."""
 
     def __init__(self, files: SessionFiles, main: int | None, index: Index | None) -> None:
         self.files = files
         self._main = main
         self._index = index
-        self._size = size_of(main)  # after the index's: a writer lets the main file be ahead, never the index
+        # read after the size of the index: a writer lets the main file be ahead, never the index
+        self._size = size_of(main)
         self._history: IndexedHistory | None = None
         self._file_states = self._current_file_states()
         self._skipped_damage = False
@@ -39,12 +40,12 @@ class ReadOnlySession:
 
     @property
     def exists(self) -> bool:
-        """Is there such a session?"""
+        """True if the session exists."""
         return self._main is not None
 
     @property
     def is_consistent(self) -> bool:
-        """Does the index, by its last line, say all there is?"""
+        """True if the last index record matches the end of the main file."""
         opened = open_if_consistent(self._main, self._size, self._index)
         if opened is not None:
             self._history = opened[0]
@@ -52,7 +53,7 @@ class ReadOnlySession:
         return opened is not None
 
     def history(self) -> IndexedHistory:
-        """What there is."""
+        """Return the history."""
         if self._history is None and not self.is_consistent:
             self._history = self.history_of(self.scan())
         if self._history is None:
@@ -60,22 +61,22 @@ class ReadOnlySession:
         return self._history
 
     def scan(self, *, full: bool = False) -> ScanReport:
-        """All that can be found out."""
+        """Scan both files for damage."""
         last_seq = self._archive.committed().last_seq
         session_id = self.files.session_id
         return scan(self._main, self._size, self._index, session_id=session_id, last_seq=last_seq, full=full)
 
     def history_of(self, report: ScanReport) -> IndexedHistory:
-        """What there is, as findings say."""
+        """Return the history that a scan found."""
         return report.history(self.files.session_id, self._main, self._size, self._index)
 
     def extent(self) -> Extent:
-        """How long it is."""
+        """Return the extent of the session."""
         history = self.history()
         return Extent(history.length, max(history.max_seq, self._archive.committed().last_seq))
 
     def read(self, start: int, stop: int | None) -> list[Entry]:
-        """The entries of these places that can be read."""
+        """Return the readable entries of a range."""
 
         def read(history: IndexedHistory) -> list[Entry]:
             wanted = index_range(history.length, start, stop)
@@ -84,12 +85,12 @@ class ReadOnlySession:
         return self.with_intact_history(read)
 
     def find(self, seqs: Sequence[int]) -> list[Entry]:
-        """The entries of these seqs that can be read."""
+        """Return the readable entries with these seqs."""
         return self.with_intact_history(lambda history: self._readable(history, iter(history.find_records(seqs))))
 
     @property
     def is_outdated(self) -> bool:
-        """Was something left out because the files are not any more what they were?"""
+        """True if messages were skipped because the files changed during the read; retry with a fresh view."""
         return self._skipped_damage and self._file_states != self._current_file_states()
 
     def _readable(self, history: IndexedHistory, records: Iterator[IndexRecord]) -> list[Entry]:
@@ -102,11 +103,11 @@ class ReadOnlySession:
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in there]
 
     def archived(self) -> list[Entry]:
-        """What the archive holds."""
+        """Return the entries of the archive."""
         return self._archive.read().entries
 
     def load_checkpoint(self) -> SavedCheckpoint | None:
-        """The checkpoint, if it is whole and stands for what the history holds."""
+        """Return the checkpoint if it is intact and covers entries that exist; None otherwise."""
         try:
             checkpoint = load_checkpoint(self.files.path("checkpoint"))
         except CheckpointDamaged:
@@ -118,7 +119,7 @@ class ReadOnlySession:
         )
 
     def with_intact_history(self, query: Callable[[IndexedHistory], _Result]) -> _Result:
-        """Ask the history; if its index turns out to be damaged, do without what that says."""
+        """Run a query on the history. If the index is damaged, scan the files and repeat the query."""
         try:
             return query(self.history())
         except IndexDamaged:
@@ -127,7 +128,7 @@ class ReadOnlySession:
 
 
 def covers_history(checkpoint: SavedCheckpoint, history: IndexedHistory) -> bool:
-    """Does a checkpoint stand for entries that are all there?"""
+    """True if all entries that a checkpoint covers exist unchanged."""
     if checkpoint.covered > history.length:
         return False
     return checkpoint.matches(history.record(checkpoint.covered - 1) if checkpoint.covered else None)
@@ -135,7 +136,7 @@ def covers_history(checkpoint: SavedCheckpoint, history: IndexedHistory) -> bool
 
 @contextmanager
 def open_read_only(files: SessionFiles) -> Generator[ReadOnlySession]:
-    """A look at a session, its files closed afterwards. One that is being changed this moment is looked at again."""
+    """Open a session read-only and close its files afterwards. Retry while its writer is changing it."""
     with ExitStack() as opened:
         attempts_left = _MAX_OPEN_ATTEMPTS
         while True:

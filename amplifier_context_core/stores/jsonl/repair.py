@@ -1,4 +1,4 @@
-"""Mending what `scan` found: damaged bytes are put aside, the files made right, and all of it said."""
+"""Repair what `scan` found: quarantine damaged bytes, correct the files, report what was done."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from .scan import BadRange, Cause, ScanReport
 
 
 def quarantine(files: SessionFiles, file_ops: FileOps, source: str, pieces: Iterable[tuple[int, bytes]]) -> str:
-    """Keep damaged bytes, each with a line that says when and where they were found; gives where. Nothing: empty."""
+    """Append damaged bytes to the quarantine file, each with a header line of time, file and offset.
+
+    Returns:
+        The path of the quarantine file; empty if there were no bytes.
+    """
     rest = iter(pieces)
     first = next(rest, None)
     if first is None:
@@ -46,19 +50,19 @@ def quarantine(files: SessionFiles, file_ops: FileOps, source: str, pieces: Iter
 
 
 def bad_bytes(main: int, bad_ranges: Sequence[BadRange]) -> Iterator[tuple[int, bytes]]:
-    """The bytes of cuts, with where they begin."""
+    """Yield the bytes of bad ranges with their offsets."""
     for bad_range in bad_ranges:
         yield bad_range.offset, read_at(main, bad_range.offset, bad_range.length)
 
 
 class RepairPlan:
-    """The steps that make a session's files right again."""
+    """Plans the operations that repair a session's files."""
 
     def __init__(self, files: SessionFiles, file_ops: FileOps, archive: Archive, findings: ScanReport) -> None:
         self._files, self._file_ops, self._archive, self._report = files, file_ops, archive, findings
 
     def operations(self, main: int | None) -> list[Operation]:
-        """What is to be done; large files are written beside the old ones first."""
+        """Return the operations. Large files are written beside the old ones first."""
         report = self._report
         writer = RecordWriter("", report.trusted, report.trusted_main_end)
         operations: list[Operation] = []
@@ -79,14 +83,14 @@ class RepairPlan:
         return [*operations, *self._index_operations(writer), *self._other_operations()]
 
     def _damage_is_at_end(self) -> bool:
-        """Does everything that is wrong with the main file come after its last message?"""
+        """True if all damage of the main file comes after its last message."""
         report = self._report
         end = report.records[-1].end if report.records else report.trusted_main_end
         inner = report.unterminated - ({report.records[-1].offset} if report.records else set())
         return not inner and all(bad_range.offset >= end for bad_range in report.bad_ranges)
 
     def _rewritten_main(self, main: int, writer: RecordWriter) -> Iterator[bytes]:
-        """The main file without what belongs to no message; `lines` gets its index."""
+        """Yield the main file without its bad ranges, and add the index lines to `writer`."""
         report = self._report
         yield from chunks(main, 0, report.trusted_main_end)
         size = size_of(main)
@@ -107,21 +111,24 @@ class RepairPlan:
         report = self._report
         operations: list[Operation] = []
         archive = self._archive.committed()
-        if report.max_seq > max(archive.last_seq, report.history_max_seq):  # or the highest seq would be given again
+        if report.max_seq > max(
+            archive.last_seq, report.history_max_seq
+        ):  # otherwise the highest seq would be assigned again
             record = edit_record(report.trusted + len(report.records), report.max_seq, 0)
             operations.append(Operation("write", "archive", archive.end, record))
-        # Without an index nobody knows what changed: then the checkpoint is held against the line it was saved at.
+        # Without an index the changes are unknown. Then loading compares the checkpoint with the record it was saved
+        # at.
         if report.has_index and covered_count(self._files.path("checkpoint")) > report.unchanged_count:
             operations.append(Operation("delete", "checkpoint"))
         return operations
 
 
-ADOPTED = "adopted"  # what is done with messages that no index knows
+ADOPTED = "adopted"  # the action for messages that the index does not know
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: what was found, what mending does about it, and what it costs."""
+    """One problem, the action that repairs it, and the number of messages lost."""
 
     problem: str
     action: str
@@ -130,10 +137,10 @@ class Finding:
 
 
 def findings_of(name: str, report: ScanReport) -> list[Finding]:
-    """What is wrong with the main file of this name, or its index."""
+    """Return what is wrong with a main file or its index."""
     findings = [*_byte_findings(name, report), *_message_findings(name, report)]
     if report.lost:
-        # Told once: with the first damage that can have cost messages.
+        # The loss is reported once: with the first damage that can have cost messages.
         for number, finding in enumerate(findings):
             if finding.lost:
                 findings[number] = replace(finding, lost=report.lost)
@@ -183,18 +190,18 @@ def _message_findings(name: str, report: ScanReport) -> Iterator[Finding]:
 
 
 def index_mismatch(name: str) -> Finding:
-    """What is wrong where all messages are there, and not where the index has them."""
+    """Return the finding for an index that does not match an otherwise intact main file."""
     return Finding(f"the index of {name} does not fit it", "made anew")
 
 
 def describe_damage(contents: ArchiveContents) -> str:
-    """What is wrong with an archive, in words; empty if nothing is."""
+    """Describe the damage of an archive; empty if there is none."""
     count = len(contents.damaged)
     return f"{_number(count, 'line')} of the archive {_are(count)} damaged" if count else ""
 
 
 def repairs_made(session_id: str, files: SessionFiles, report: ScanReport, kept: str) -> list[Repair]:
-    """What was found and done, a line each."""
+    """Return one repair for each finding."""
     findings = findings_of(files.name, report) or [index_mismatch(files.name)]
     return [
         Repair(session_id, f"{finding.problem}; {finding.action}", finding.lost, kept if finding.quarantined else "")
@@ -203,7 +210,7 @@ def repairs_made(session_id: str, files: SessionFiles, report: ScanReport, kept:
 
 
 def remove_leftovers(files: SessionFiles) -> None:
-    """Remove files that were written beside others and never got their place."""
+    """Remove files that were written beside others and never renamed."""
     for part in ("main", "index", "archive", "checkpoint", "owner"):
         with suppress(FileNotFoundError):
             os.unlink(f"{files.path(part)}.new")

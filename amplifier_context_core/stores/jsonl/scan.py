@@ -1,11 +1,14 @@
-"""What a damaged session still holds: every message of the main file that can be read, and whose it is.
+"""Scan a damaged session: find every readable message of the main file and its seq.
 
-The index says where messages stood and what their checksums were; the main file says what is there now. Where both
-agree nothing is looked at twice. Between what agrees, the file is read line by line: a line whose checksum the index
-knows is that message, moved; a message in the very place of another reads differently now; any other message was
-written by another program and is adopted; what is no message is cut out and put aside.
+The index says where messages were and what their checksums are; the main file says what is there now. Where both agree,
+nothing is examined further. The gaps are read line by line:
 
-Nothing here writes.
+- A line whose checksum the index knows is that message, moved.
+- A message at the exact location of another is that message, changed.
+- Any other message was written by another program and is adopted.
+- Bytes that are no message are cut out and quarantined.
+
+Scanning writes nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from .indexed_history import IndexedHistory
 
 log = logging.getLogger(__name__)
 
-_LOG_EVERY = 50_000  # lines read in between two words in the log
-RECENT_RECORDS = 256  # lines at the end that are known again when a crashed file system wrote them twice
+_LOG_EVERY = 50_000  # lines between two progress messages in the log
+RECENT_RECORDS = 256  # records at the end that are compared, to recognise a tail that a crashed file system wrote twice
 _MAX_REPEATED_BYTES = 64 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -48,25 +51,25 @@ class BadRange:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What was found in a session.
+    """What a scan found.
 
     Attributes:
-        kept: rows at the head of the index that stand as they are.
-        kept_position: where in the index they end.
-        kept_end: where in the main file what they stand for ends.
-        rows: all after those, as the main file has them.
-        known: all after those, as the index had them.
-        cuts: what belongs to no message.
-        unended: offsets of messages whose line has no end.
-        changed: seqs of messages that read differently than they were written.
-        adopted: seqs given to messages the index did not know.
-        garbled: index lines that are none.
-        gone: seqs of messages that the index knows and the main file does not hold.
-        lost: messages that are gone, those among them.
-        top: the highest seq ever given.
-        held: the highest of the history as it is now.
-        rising: do the seqs of the history rise?
-        indexed: is there an index?
+        trusted: Number of records at the beginning of the index that are valid as they are.
+        trusted_index_end: Offset in the index after those records.
+        trusted_main_end: Offset in the main file after their messages.
+        records: All records after those, as the main file has them.
+        indexed_records: All records after those, as the index had them.
+        bad_ranges: Bytes that belong to no message.
+        unterminated: Offsets of messages whose line has no end.
+        changed: Seqs of messages that differ from what was written.
+        adopted: Seqs assigned to messages that the index did not know.
+        unreadable_index_lines: Number of invalid index lines.
+        missing_seqs: Seqs of messages that the index knows and the main file does not hold.
+        lost: Number of lost messages, the missing ones included.
+        max_seq: The highest seq ever assigned.
+        history_max_seq: The highest seq of the current history.
+        seqs_ascend: True if the seqs of the history ascend.
+        has_index: True if there is an index.
     """
 
     trusted: int = 0
@@ -88,7 +91,7 @@ class ScanReport:
 
     @property
     def unchanged_count(self) -> int:
-        """Places before this one hold what they held."""
+        """Number of entries at the beginning that are unchanged."""
         count = 0
         for record, old in zip(self.records, self.indexed_records, strict=False):
             if record.seq != old.seq or record.seq in self.changed:
@@ -97,7 +100,7 @@ class ScanReport:
         return self.trusted + count
 
     def history(self, session_id: str, main: int | None, size: int, index: Index | None) -> IndexedHistory:
-        """The history, for a reader who must not mend it."""
+        """Return the history, for a reader that must not repair it."""
         trusted_index = Index(index.descriptor, self.trusted_index_end) if index is not None else None
         return IndexedHistory(
             session_id, main, size, trusted_index, self.trusted, self.records, self.history_max_seq, self.seqs_ascend
@@ -114,16 +117,16 @@ def scan(
     bad_indexes: frozenset[int] = frozenset(),
     full: bool = False,
 ) -> ScanReport:
-    """Look at a main file of this size and its index.
+    """Scan a main file and its index.
 
     Args:
-        main: descriptor of the main file, if there is one.
-        size: bytes of it.
-        index: its index, if there is one.
-        session_id: whose they are, for the log.
-        last_seq: the highest seq ever given, as far as others know.
-        bad: places that cannot be read though their checksums are right.
-        all_of_it: trust nothing, even if the end is in order.
+        main: Descriptor of the main file, if it exists.
+        size: Its bytes.
+        index: Its index, if it exists.
+        session_id: The session, for the log.
+        last_seq: The highest seq ever assigned, as far as the caller knows.
+        bad_indexes: Entry indexes that cannot be read though their checksums are right.
+        full: Trust nothing, even if the end is consistent.
     """
     state = _Scan(session_id, main, size if main is not None else 0, index, bad_indexes)
     if index is not None:
@@ -136,7 +139,7 @@ def scan(
 
 
 class _Scan:
-    """One examination."""
+    """The state of one scan."""
 
     def __init__(
         self, session_id: str, main: int | None, size: int, index: Index | None, bad_indexes: frozenset[int]
@@ -149,15 +152,15 @@ class _Scan:
         self.lines_read = 0
         self.unmatched_by_crc: dict[
             int, deque[IndexRecord]
-        ] = {}  # known rows that are not where they were, by checksum
-        self.unmatched_by_offset: dict[int, IndexRecord] = {}  # the same, by where they were
+        ] = {}  # indexed records that are not at their offset, by checksum
+        self.unmatched_by_offset: dict[int, IndexRecord] = {}  # the same, by offset
         self.missing_records: dict[int, IndexRecord] = {}  # the same, by identity
-        self.damaged_line_ends: set[int] = set()  # where one was hit
+        self.damaged_line_ends: set[int] = set()  # offsets of damaged line ends
 
     # -- what the index knows ---------------------------------------------------------------------------------------
 
     def load_index(self, index: Index, *, trust_end: bool) -> None:
-        """Read the index: up to where it need not be looked at, and what it knows beyond."""
+        """Read the index: how far it can be trusted, and the records after that."""
         if trust_end and self.main is not None:
             with suppress(IndexDamaged):
                 self._trust_end(index, self.main)
@@ -170,7 +173,7 @@ class _Scan:
             yield_gil()
 
     def _trust_end(self, index: Index, main: int) -> None:
-        """All up to the last row the main file holds is as it was, if that row is."""
+        """Trust all records up to the last one that the main file reaches, if that one is intact."""
         last = index.last_record()
         if last is None:
             return
@@ -194,7 +197,7 @@ class _Scan:
     # -- what the main file holds -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Compare the two."""
+        """Compare the index with the main file."""
         intact = list(self._intact())
         offset = self.report.trusted_main_end
         for record in intact:
@@ -207,7 +210,7 @@ class _Scan:
         self.report.history_max_seq, self.report.seqs_ascend = self.writer.max_seq, self.writer.seqs_ascend
 
     def _intact(self) -> Iterator[IndexRecord]:
-        """Known rows that stand where they stood; the others are waiting to be found elsewhere."""
+        """Yield the indexed records whose messages are at their offset; keep the others for matching."""
         offset = self.report.trusted_main_end
         if self.main is None:
             pairs = iter([(record, b"") for record in self.report.indexed_records])
@@ -220,7 +223,7 @@ class _Scan:
                     offset = record.end
                     yield record
                     continue
-                if zlib.crc32(span[:-1]) == record.crc:  # only its end was hit
+                if zlib.crc32(span[:-1]) == record.crc:  # only the line end is damaged
                     self.report.bad_ranges.append(BadRange(record.end - 1, 1, "line end"))
                     self.report.unterminated.add(record.offset)
                     self.damaged_line_ends.add(record.end - 1)
@@ -274,7 +277,7 @@ class _Scan:
             self.report.unterminated.add(start)
 
     def _take_message(self, offset: int, length: int, content: bytes) -> bool:
-        """Take a line as a message, whosever it is; False if it is none."""
+        """Take a line as a message. Return False if it is none."""
         crc = zlib.crc32(content)
         read = _parse(content)
         if read is None:
@@ -296,7 +299,7 @@ class _Scan:
         return True
 
     def _match(self, crc: int) -> IndexRecord | None:
-        """A known message with this checksum that was not found yet."""
+        """Return an unmatched indexed record with this checksum."""
         unmatched_by_crc = self.unmatched_by_crc.get(crc)
         while unmatched_by_crc:
             record = unmatched_by_crc.popleft()
@@ -309,7 +312,7 @@ class _Scan:
         self.report.records.append(record)
 
     def _skip_repeated_tail(self, start: int) -> int:
-        """Where the file goes on after a repetition of its own last lines, that no append of ours wrote."""
+        """Return the offset after a repetition of the file's own last lines, which no append of ours wrote."""
         if self.main is None or self.size - start > _MAX_REPEATED_BYTES:
             return start
         extra = read_at(self.main, start, self.size - start)
@@ -339,9 +342,10 @@ class _Scan:
         return records
 
     def _count_lost(self) -> None:
-        """Known messages that are nowhere, and lines nobody can read any more.
+        """Count indexed messages that were not found, and lines that are unreadable.
 
-        An index of which nothing is found, where there is something else, is another file's: it knows of no loss.
+        An index of which nothing was found while the file holds other messages belongs to another file: it proves no
+        loss.
         """
         report = self.report
         damaged = [cut for cut in report.bad_ranges if cut.cause in ("unreadable", "zeros", "unfinished")]
@@ -367,7 +371,7 @@ def _offset(record: IndexRecord) -> int:
 
 
 def _lines(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of a part of a file, with where they begin; the last one may have no end."""
+    """Yield the lines of a part of a file with their offsets. The last line may lack its line end."""
     left: list[bytes] = []
     for data in chunks(descriptor, start, stop):
         lines = data.split(b"\n")
@@ -382,7 +386,7 @@ def _lines(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, bytes]
 
 
 def _parse(content: bytes) -> tuple[Message, bool] | None:
-    """The message a line is, and whether a human wrote it; None if it is none."""
+    """Return the message of a line and whether a human wrote it; None if it is no message."""
     try:
         message, info = parse_message(loads(content))
     except (ValueError, InvalidMessage, RecursionError):

@@ -1,12 +1,11 @@
-"""The one writer of a session: what it may be asked, and what is done when the answer is that something is damaged.
+"""A session that this process has locked: its operations, and the repair of damage that they meet.
 
-A session is loaded, or it must be loaded first. Every operation asks `_loaded` for the tail, and nothing else has it:
-what an earlier call left undone is done there, the files are opened, or the caller gets the error. So files that could
-not be opened again are never taken for files that are not there.
+A session is loaded, or it must be loaded first. Every operation gets the appender from `_load_if_needed`, and nothing
+else holds it. That method first completes what an earlier call left undone and opens the files, or it raises. So files
+that could not be reopened are never taken for files that do not exist.
 
-Appends go to the tail (`appender`). All other changes are edits (`edits`): written down in the pending file
-first, done from that moment on, and then carried out. Damage that is found by reading is mended (`repair`) before
-the read goes on.
+Appends go to the appender. All other changes are planned by `edits`, committed to the redo journal, and then applied.
+Damage that a read finds is repaired before the read continues.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _Result = TypeVar("_Result")
 
 
 class OpenSession:
-    """A session that is claimed by this process.
+    """A session whose lock this process holds.
 
     Attributes:
-        files: where it is.
+        files: The paths of its files.
     """
 
     def __init__(
@@ -57,18 +56,18 @@ class OpenSession:
         report: Callable[[Repair], None],
         to_delete: bool = False,
     ) -> None:
-        """Claim it and look at it.
+        """Lock the session and load it.
 
         Args:
-            files: where it is.
-            durability: what acknowledged means.
-            archive: keep what edits take out.
-            tell: told of every repair.
-            to_delete: nothing else will be asked: do not look.
+            files: The paths of its files.
+            durability: What an acknowledgement promises.
+            archive: Keep what edits remove.
+            report: Called with every repair.
+            to_delete: Only `delete` will be called: do not load.
 
         Raises:
-            SessionInUse: another writer has it.
-            OSError: its files cannot be used.
+            SessionInUse: Another writer holds the lock.
+            OSError: The files cannot be used.
         """
         self.files = files
         self._file_ops = FileOps(durability == "fsync")
@@ -78,8 +77,8 @@ class OpenSession:
         self._planner = EditPlanner(files, self._file_ops, self._archive, keeps_archive=archive)
         self._buffers = durability == "none"
         self._appender: Appender | None = None  # None: the files must be loaded
-        self._unapplied: Transaction | None = None  # done but not carried out yet; then there is no tail
-        self._last_seq = 0  # the highest seq ever given, as far as is known while there is no tail
+        self._unapplied: Transaction | None = None  # committed but not applied yet; then there is no appender
+        self._last_seq = 0  # the highest seq ever assigned, as far as is known without an appender
         self._lock = _acquire_lock(files, self._file_ops)
         try:
             if not to_delete:
@@ -96,31 +95,31 @@ class OpenSession:
 
     @property
     def exists(self) -> bool:
-        """True if there is anything of it.
+        """True if the session exists.
 
         Raises:
-            OSError: it must be loaded to know that, and cannot be.
+            OSError: The session must be loaded to know that, and cannot be.
         """
         return self._load_if_needed().exists
 
     @property
     def has_unapplied(self) -> bool:
-        """True if the last edit is written down, and is not carried out yet."""
+        """True if the last edit is committed and not applied yet."""
         return self._unapplied is not None
 
     def extent(self) -> Extent:
-        """How long it is."""
+        """Return the extent of the session."""
         appender = self._load_if_needed()
         return Extent(appender.writer.entry_index, appender.last_seq)
 
     def history(self) -> IndexedHistory:
-        """What there is, everything written."""
+        """Flush the buffer and return the history."""
         appender = self._load_if_needed()
         appender.flush_buffer()
         return appender.history()
 
     def read(self, start: int, stop: int | None) -> list[Entry]:
-        """The entries of these places; damage among them is mended, and they are fewer."""
+        """Return the entries of a range. Damaged ones are repaired or left out."""
 
         def records(history: IndexedHistory) -> list[IndexRecord]:
             wanted = index_range(history.length, start, stop)
@@ -129,7 +128,7 @@ class OpenSession:
         return self._read_entries(records)
 
     def find(self, seqs: Sequence[int]) -> list[Entry]:
-        """The entries of these seqs."""
+        """Return the entries with these seqs."""
         return self._read_entries(lambda history: history.find_records(seqs))
 
     def _read_entries(self, records: Callable[[IndexedHistory], list[IndexRecord]]) -> list[Entry]:
@@ -144,7 +143,7 @@ class OpenSession:
         return [entry for entry in found if entry is not None]
 
     def with_intact_history(self, query: Callable[[IndexedHistory], _Result]) -> _Result:
-        """Ask the history; if its index turns out to be damaged, mend it and ask again."""
+        """Run a query on the history. If the index is damaged, repair it and repeat the query."""
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return query(self.history())
@@ -153,7 +152,7 @@ class OpenSession:
         raise StoreError(f"session {self.files.session_id!r}: its index is damaged again and again; see to the disk")
 
     def archived(self) -> list[Entry]:
-        """What the archive holds; damage in it is mended first."""
+        """Repair the archive if necessary and return its entries."""
         return self._intact_archive().entries
 
     def _intact_archive(self) -> ArchiveContents:
@@ -171,7 +170,7 @@ class OpenSession:
         return contents
 
     def load_checkpoint(self) -> SavedCheckpoint | None:
-        """The checkpoint, if it is whole and stands for what the history holds; otherwise it is put aside."""
+        """Return the checkpoint if it is intact and covers entries that exist; quarantine it otherwise."""
         self._load_if_needed()
         path = self.files.path("checkpoint")
         try:
@@ -191,17 +190,17 @@ class OpenSession:
     # -- changing ---------------------------------------------------------------------------------------------------
 
     def write(self, batches: Sequence[Sequence[Entry]]) -> Appender:
-        """The first half of an append; it is synced and settled at the tail that this returns."""
+        """Write batches. The caller must sync and commit them at the appender that this returns."""
         appender = self._load_if_needed()
         appender.write(batches)
         return appender
 
     def flush_buffer(self) -> None:
-        """Write what was kept back."""
+        """Write the buffered entries to the files."""
         self._load_if_needed().flush_buffer()
 
     def replace(self, keep: int, entries: Sequence[Entry]) -> None:
-        """Keep the first entries, archive the others, and go on with these."""
+        """Keep the first entries, archive the others, and continue with new ones."""
 
         def operations(history: IndexedHistory) -> list[Operation]:
             check_index(self.files.session_id, keep, history.length)
@@ -219,10 +218,10 @@ class OpenSession:
             appender.commit_or_rollback(appender.sync())
 
     def rewrite(self, entries: Sequence[Entry]) -> None:
-        """Put entries in place of those of the same seqs, here and in the archive.
+        """Replace entries by new ones with the same seqs, in the history and in the archive.
 
         Raises:
-            NotErased: they are in place, but what they replace is not erased from every file yet.
+            NotErased: The entries are replaced, but the old content is not erased from every file yet.
         """
         new = {entry.seq: entry for entry in entries}
 
@@ -245,7 +244,7 @@ class OpenSession:
             )
 
     def save_checkpoint(self, covered: int, data: bytes) -> None:
-        """Put a checkpoint in the place of the one before."""
+        """Replace the checkpoint."""
 
         def record(history: IndexedHistory) -> IndexRecord | None:
             check_index(self.files.session_id, covered, history.length)
@@ -259,10 +258,10 @@ class OpenSession:
     def begin_as_fork(
         self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None
     ) -> None:
-        """Begin, with nothing there yet, as another session did.
+        """Begin with the entries of another session. Nothing may exist yet.
 
         Raises:
-            IndexDamaged: the other is damaged.
+            IndexDamaged: The other session is damaged.
         """
         self._commit(self._planner.plan_fork(history, count, last_seq, checkpoint))
 
@@ -273,7 +272,7 @@ class OpenSession:
         )
 
     def _commit(self, operations: Sequence[Operation]) -> None:
-        """Do all of this. From the moment it is written down it is done, even if carrying it out has to wait."""
+        """Commit operations to the journal and apply them. Once committed they are done, even if applying must wait."""
         if not operations:
             return
         transaction = Transaction(operations)
@@ -298,11 +297,12 @@ class OpenSession:
     # -- loading and mending ----------------------------------------------------------------------------------------
 
     def _load_if_needed(self) -> Appender:
-        """Return the tail, after all that an earlier call left undone. The only way to it.
+        """Return the appender, after completing what an earlier call left undone. There is no other way to the
+        appender.
 
         Raises:
-            OSError: something is still undone, or the files cannot be opened; the next call tries again.
-            StoreError: another program changed the files, or they cannot be mended.
+            OSError: Something is still undone, or the files cannot be opened; the next call tries again.
+            StoreError: Another program changed the files, or they cannot be repaired.
         """
         if self._appender is not None:
             self._appender.rollback()
@@ -313,25 +313,25 @@ class OpenSession:
         return self._appender
 
     def _unload(self) -> None:
-        """Close the files; they must be loaded before anything else is asked."""
+        """Close the files. The next operation loads them again."""
         appender, self._appender = self._appender, None
         if appender is not None:
             self._last_seq = max(self._last_seq, appender.last_seq)
             appender.close()
 
     def _apply_pending(self) -> None:
-        """Carry out the edit that is written down, if there is one."""
+        """Apply the committed transaction, if there is one."""
         if self._unapplied is not None:
             self._journal.apply(self._unapplied)
             self._journal.clear(durably=True)
             self._unapplied = None
 
     def _open_files(self, bad_indexes: frozenset[int] = frozenset(), *, trust_ends: bool = True) -> Appender:
-        """Open the files, and learn from them where the history goes on.
+        """Open the files and read from them where the history ends.
 
         Args:
-            bad: places that cannot be read.
-            trusting: what the ends of the files say is enough where it fits; otherwise they are examined and mended.
+            bad_indexes: Entry indexes that cannot be read.
+            trust_ends: Accept the files if their ends are consistent; otherwise scan and repair them.
         """
         remove_leftovers(self.files)
         for _ in range(_MAX_ATTEMPTS):
@@ -349,7 +349,7 @@ class OpenSession:
         raise StoreError(f"session {self.files.session_id!r} cannot be mended; see to the disk, and copy it elsewhere")
 
     def _repair(self, bad_indexes: frozenset[int] = frozenset()) -> None:
-        """Make the files right, of which some places cannot be read; trust nothing they say."""
+        """Scan and repair the files, trusting nothing."""
         self._unload()
         self._appender = self._open_files(bad_indexes, trust_ends=False)
 
@@ -376,13 +376,13 @@ class OpenSession:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Write everything, and give the claim back.
+        """Write everything and release the lock.
 
         Raises:
-            OSError: what was kept back cannot be written, or what was refused cannot be cut off; the session is still
-                claimed. So a session that was released holds what was acknowledged, and nothing else.
+            OSError: Buffered entries cannot be written, or a failed append cannot be rolled back. The lock is still
+                held, so a released session holds exactly what was acknowledged.
         """
-        with suppress(OSError, StoreError):  # an edit that is written down is carried out by the next opening, too
+        with suppress(OSError, StoreError):  # the next opening also applies a committed transaction
             self._load_if_needed()
         try:
             self._journal.clear_rejected()
@@ -393,13 +393,13 @@ class OpenSession:
         except StoreError as problem:
             log.warning("%s; messages that were not on disk yet are lost", problem)
         if self._unapplied is None:
-            with suppress(OSError):  # it is empty
+            with suppress(OSError):  # the file is empty
                 self._journal.remove()
         self._unload()
         self._release_lock()
 
     def abandon(self) -> None:
-        """Give the claim back, whatever is left undone."""
+        """Release the lock, whatever is left undone."""
         with suppress(OSError, StoreError):
             self._load_if_needed().flush_buffer()
         self._unload()
@@ -407,10 +407,10 @@ class OpenSession:
             self._release_lock()
 
     def delete(self) -> None:
-        """Erase all of it, and give the claim back. What fails half way is carried on by the next call."""
+        """Erase all files and release the lock. If that fails half way, the next call continues."""
         self._unload()
         self._unapplied = Transaction([Operation("delete", part) for part in ERASED_PARTS])
-        with suppress(OSError):  # on a full disk this cannot be written down, and makes room all the same
+        with suppress(OSError):  # a full disk cannot take the journal; deleting makes room all the same
             self._journal.write(self._unapplied)
         self._journal.apply(self._unapplied)
         remove_leftovers(self.files)
@@ -425,14 +425,14 @@ class OpenSession:
             empty = not exists(self.files.main)
         self._lock.release(remove_file=empty)
         if empty and self.files.own_folder:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # other files are in it
                 os.rmdir(self.files.folder)
 
 
 def _acquire_lock(files: SessionFiles, file_ops: FileOps) -> SessionLock:
-    """The claim on a session; its folder is made for the lock."""
+    """Create the session's folder if necessary and acquire the lock."""
     for _ in range(_MAX_ATTEMPTS):
         file_ops.make_folder(files.folder)
-        with suppress(FileNotFoundError):  # whoever had an empty session gives it back, folder and all
+        with suppress(FileNotFoundError):  # the former holder of an empty session removes its folder
             return SessionLock(files)
     raise StoreError(f"session {files.session_id!r}: {files.folder} is removed again and again; see who does that")

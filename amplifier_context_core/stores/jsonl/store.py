@@ -1,16 +1,16 @@
-"""Sessions as files: one message a line, as the module we replace writes them, with what else we need beside it.
+"""Sessions as files: one message a line, in the format of the module that this package replaces, plus sidecar files.
 
     ROOT/<session id>/context-messages.jsonl             the history: one current message a line (paths)
-                      context-messages.index.jsonl       where each stands, and its seq, turn and tokens (index)
-                      context-messages.archive.jsonl     what edits took out (archive)
-                      context-messages.checkpoint        (checkpoint)
-                      context-messages.pending           an edit that is being carried out (journal)
-                      context-messages.damaged           bytes that were no messages (repair)
-                      context-messages.lock, .owner      who writes (lock)
+                      context-messages.index.jsonl       location, seq, turn and tokens of each message (index)
+                      context-messages.archive.jsonl     entries that edits removed (archive)
+                      context-messages.checkpoint        the checkpoint (checkpoint)
+                      context-messages.pending           the redo journal of the current edit (journal)
+                      context-messages.damaged           the quarantine: bytes that were no messages (repair)
+                      context-messages.lock, .owner      the writer (lock)
 
-All but the main file can be missing. Calls are handed to one thread (worker), which does them in order
-(engine): whoever waits, waits on his own event loop. (aiofiles is no help here: it hands every single read and
-write to some thread of a pool, and order is what this store is about.)
+All but the main file may be missing. One thread (worker) executes all calls in order (engine), so that a caller waits
+on its own event loop. aiofiles is no alternative: it hands every single read and write to some thread of a pool, and
+this store depends on their order.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class JsonlStore:
         """Open nothing yet.
 
         Args:
-            root: folder of the sessions' folders; made when the first message comes.
-            file: the file that is the session, whatever its id; what else belongs to it is kept beside it.
-            durability: what acknowledged means: on disk (``fsync``), with the operating system (``flush``), or neither.
-            archive: keep what edits and interrupts take out of a history.
+            root: Folder of the sessions' folders; created with the first message.
+            file: The file of the session, whatever its id; the sidecar files are kept beside it.
+            durability: What an acknowledgement promises: on disk (``fsync``), with the operating system (``flush``), or
+                nothing (``none``).
+            archive: Keep what edits and interrupts remove from a history.
 
         Raises:
-            ConfigError: a path that cannot be one.
+            ConfigError: A path is invalid.
         """
         paths = SessionPaths(_path("store", root), None if file is None else _path("transcript_path", file))
         if paths.file is not None and is_sidecar_name(paths.file):
@@ -61,16 +62,16 @@ class JsonlStore:
             )
         self._engine = JsonlEngine(paths, durability, archive=archive)
         self._worker = JsonlWorker(self._engine.append_all, self._engine.take_notifications)
-        # A store nobody has any more gives its claims back; the thread knows the desk, not the store.
+        # A store without references releases its locks. The thread refers to the engine, not to the store.
         weakref.finalize(self, self._worker.stop, self._engine.abandon).atexit = False
         _stores.add(self)
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
-        """The store at ``jsonl:PATH``, PATH being the folder of the sessions.
+        """Return the store at ``jsonl:PATH``, PATH being the folder of the sessions.
 
         Raises:
-            ConfigError: there is no path in it that could be one.
+            ConfigError: The URL holds no valid path.
         """
         path = url_path(url, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
         return cls(path, durability=durability, archive=archive)
@@ -145,7 +146,7 @@ class JsonlStore:
         self._worker.stop(self._engine.abandon)
 
     def _end(self) -> None:
-        """Write what is kept back, and give all claims back, before the process ends."""
+        """Write buffered entries and release all locks before the process ends."""
         thread = self._worker.stop(self._engine.abandon)
         if thread is not None:
             thread.join(5)

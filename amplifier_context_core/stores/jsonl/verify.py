@@ -1,4 +1,4 @@
-"""Looking for damage that reading alone would not show. Changes nothing."""
+"""Find damage that reading alone would not show. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .paths import Part
 from .read_only_session import ReadOnlySession, covers_history
 from .repair import ADOPTED, describe_damage, findings_of, index_mismatch
 
-_SIDECARS: tuple[Part, ...] = ("index", "archive", "checkpoint")  # where none is, another program wrote the file
+_SIDECARS: tuple[Part, ...] = ("index", "archive", "checkpoint")  # if none exists, another program wrote the main file
 
 
 def problems_of(session: ReadOnlySession) -> list[str]:
-    """What is wrong with a session, a line each."""
+    """Return the problems of a session, one a line."""
     files = session.files
     if not session.exists and not exists(files.path("index")):
         return []

@@ -1,7 +1,7 @@
-"""One thread that does a store's work, one call after another, for callers on any event loop.
+"""One thread that executes a store's calls in order, for callers on any event loop.
 
-Appends that wait together are handed on together, so that they share a write and an fsync. A caller that is cancelled
-is only not told: its call is carried out.
+Appends that wait together are executed as one batch, so that they share a write and an fsync (group commit). A
+cancelled caller gets no result, but its call is executed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from ...transcript.transcript import Entry
 from .file_ops import start_yield_timer
 
 _Result = TypeVar("_Result")
-PendingAppend = tuple[str, Sequence[Sequence[Entry]]]  # a session, and batches, each of which is written whole or not
+# a session, and batches that are each written completely or not at all
+PendingAppend = tuple[str, Sequence[Sequence[Entry]]]
 AppendAll = Callable[[Sequence[PendingAppend]], Sequence[BaseException | None]]
 Notifications = Callable[[], Sequence[Callable[[], None]]]
-_MAX_BATCH = 512  # appends handed on at once, at most
+_MAX_BATCH = 512  # appends in one batch
 _LINGER = 0.0002  # seconds
 
 
@@ -40,7 +41,7 @@ class _Call:
     error: BaseException | None = None
 
     def resolve(self) -> None:
-        """On the caller's loop: hand it the answer, if it still waits."""
+        """Complete the caller's future; runs on the caller's loop."""
         if self.future is not None:
             resolve(self.future, self.result, self.error)
 
@@ -49,14 +50,14 @@ _Calls = queue.SimpleQueue[_Call | None]
 
 
 class JsonlWorker:
-    """The thread and its queue. It begins with the first call, ends with `stop`, and begins anew with the next call."""
+    """The thread and its queue. It starts with the first call and ends with `stop`; a later call starts another."""
 
     def __init__(self, append_all: AppendAll, take_notifications: Notifications) -> None:
-        """Begin nothing yet.
+        """Start nothing yet.
 
         Args:
-            appends: carries out appends; what became of each.
-            told: what is to be called, on the caller's loop, before its call returns.
+            append_all: Executes a batch of appends and returns the error of each, or None.
+            take_notifications: Returns functions to call on the caller's loop before its call returns.
         """
         self._append_all = append_all
         self._take_notifications = take_notifications
@@ -66,21 +67,21 @@ class JsonlWorker:
         self._process = 0
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Have something done, after all that was asked for before."""
+        """Run a function in the thread, after all earlier calls."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._put(_Call(loop, future, work))
         return cast("_Result", await future)
 
     async def append(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
-        """Have batches of entries appended, perhaps together with others."""
+        """Append batches of entries, perhaps together with other appends."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._put(_Call(loop, future, append=(session_id, batches)))
         await future
 
     def stop(self, last: Callable[[], object] | None = None) -> threading.Thread | None:
-        """Have the thread end when its queue, and this last work, is done. Gives it; does not wait for it."""
+        """Let the thread end after its queue and this last function. Return the thread without waiting for it."""
         with self._lock:
             calls, self._calls = self._calls, None
             if calls is not None:
@@ -105,10 +106,10 @@ class JsonlWorker:
 def _serve(
     calls: _Calls, previous: threading.Thread | None, append_all: AppendAll, take_notifications: Notifications
 ) -> None:
-    """The thread's life. It knows the queue, not the worker, so that a worker nobody has any more can go."""
+    """Run the thread's loop. It refers to the queue and not to the worker, so that an unused worker can be freed."""
     if previous is not None:
         previous.join()
-    recent_batch_size = 1  # appends that came together of late
+    recent_batch_size = 1  # the largest batch of late
     last_batch_size = 1
     call = calls.get()
     while call is not None:
@@ -129,15 +130,15 @@ _NOTHING = _Call()
 
 
 def _collect_batch(first: _Call, calls: _Calls, recent_batch_size: int) -> tuple[list[_Call], _Call | None]:
-    """The appends that wait now, up to the first call that is none; that call, or that there is nothing yet.
+    """Return the waiting appends up to the first other call, and that call or `_NOTHING`.
 
-    Where many came together of late and few are here, the others were answered this moment and are about to come again:
-    a moment's patience then spares an fsync. Who appends alone is never kept waiting.
+    If recent batches were much larger, the missing callers were just answered and are about to append again: lingering
+    briefly saves an fsync. A single caller never lingers.
     """
     batch = [first]
     may_linger = 2 * len(batch) < recent_batch_size
     while len(batch) < _MAX_BATCH:
-        if calls.empty():  # nobody else takes from it
+        if calls.empty():  # this thread is the only consumer
             if not may_linger or 2 * len(batch) >= recent_batch_size:
                 return batch, _NOTHING
             may_linger = False
@@ -170,7 +171,7 @@ def _append(batch: list[_Call], append_all: AppendAll) -> None:
 
 
 def _complete(done: list[_Call], notifications: Sequence[Callable[[], None]]) -> None:
-    """Wake the callers, once for each event loop; what is to be told is told to the first."""
+    """Wake the callers, once for each event loop. The first loop also runs the notifications."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in done:
         if call.loop is not None:
@@ -178,10 +179,10 @@ def _complete(done: list[_Call], notifications: Sequence[Callable[[], None]]) ->
     for loop, calls in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve, calls, notifications)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
+        except RuntimeError:  # the loop is closed: no caller waits on it
             continue
         notifications = ()
-    for notify in notifications:  # nobody is left to be told there: then it is told here, rather than never
+    for notify in notifications:  # no loop is left to run them: run them here
         notify()
 
 
@@ -189,6 +190,6 @@ def _resolve(calls: list[_Call], notifications: Sequence[Callable[[], None]]) ->
     try:
         for notify in notifications:
             notify()
-    finally:  # a listener may raise anything, and the callers must be answered
+    finally:  # a listener may raise anything, and the callers must get their results
         for call in calls:
             call.resolve()
