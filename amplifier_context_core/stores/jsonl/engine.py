@@ -153,7 +153,7 @@ class JsonlEngine:
     def _attempt(self, session_id: str, work: Callable[[], None]) -> BaseException | None:
         try:
             work()
-        except Exception as problem:  # noqa: BLE001 - handed to the caller
+        except Exception as problem:  # noqa: BLE001 - returned to the caller
             return _translate_error(session_id, problem)
         return None
 

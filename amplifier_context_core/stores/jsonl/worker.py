@@ -156,7 +156,7 @@ def _run(call: _Call) -> None:
         start_yield_timer()
         try:
             call.result = call.work()
-        except BaseException as error:  # noqa: BLE001 - it is the caller's to see
+        except BaseException as error:  # noqa: BLE001 - becomes the result of the call
             call.error = error
 
 
@@ -164,7 +164,7 @@ def _append(batch: list[_Call], append_all: AppendAll) -> None:
     start_yield_timer()
     try:
         errors = append_all([call.append for call in batch if call.append is not None])
-    except BaseException as error:  # noqa: BLE001 - it is the callers' to see
+    except BaseException as error:  # noqa: BLE001 - becomes the result of the calls
         errors = [error] * len(batch)
     for call, error in zip(batch, errors, strict=True):
         call.error = error

@@ -1,6 +1,6 @@
-"""Values of a row, checked: in a damaged file any value may be in any column.
+"""Checked values of a row: in a damaged file any value may be in any column.
 
-A value that its column cannot hold raises what the driver raises for a damaged file, so that both are handled alike.
+A value that its column cannot hold raises the driver's error for a damaged file, so that both are handled alike.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def time_in(value: object) -> float:
 
 
 def slots_in(value: object, stop: int) -> list[int]:
-    """Return the rising positions before `stop` that a column lists as JSON; an empty column lists none."""
+    """Return the ascending slots before `stop` that a column lists as JSON; an empty column lists none."""
     text = text_in(value)
     if not text:
         return []

@@ -1,8 +1,8 @@
-"""The driver, held to what it documents: all it raises is `sqlite3.Error`.
+"""Connections that raise only what the driver documents: `sqlite3.Error`.
 
-By itself it also raises what Python raises while an error is made: of a damaged database SQLite may say bytes that are
-no text, and the driver then fails to decode them. Every connection of this package is a `Connection`, so that each
-`except sqlite3.Error` is complete.
+The driver also raises errors of Python while it makes an error of its own: SQLite may describe a damaged database in
+bytes that are no text, and the driver fails to decode them. Every connection of this package is a `CheckedConnection`,
+so that each `except sqlite3.Error` is complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 
 
 def _documented(problem: Exception) -> sqlite3.Error:
-    """The driver's error for what it raises without documenting it. The text is left out: it may quote a message."""
+    """Return the driver's error for an undocumented one. Its text is omitted, because it may quote a message."""
     if isinstance(problem, UnicodeDecodeError):
         return damage_error("what SQLite says of the file is no text")
     if isinstance(problem, OverflowError):
@@ -28,7 +28,7 @@ def required_row(cursor: sqlite3.Cursor) -> Any:
     """Return the first row of a query that must find one.
 
     Raises:
-        sqlite3.Error: there is none: the file is damaged.
+        sqlite3.Error: There is none: the file is damaged.
     """
     row = cursor.fetchone()
     if row is None:

@@ -1,8 +1,7 @@
-"""What runs a store's calls on its database: connections, transactions in groups, claims, and mending.
+"""Run a store's tasks on its database: connections, grouped transactions, leases, and repair.
 
-One thread does all that is short, in the order it was asked for. What takes long (a whole history, a search, a check)
-is begun there too, so that it sees what came before it and nothing after, and is carried out by a second thread on a
-connection of its own.
+The first thread executes all short tasks in order. A long task (a whole history, a search, a check) starts there too,
+so that it sees what came before it and nothing after. A second thread finishes it on a connection of its own.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, d
 log = logging.getLogger(__name__)
 
 _FAULTS = (sqlite3.Error, OSError)
-_abandoned: list[sqlite3.Connection] = []  # of a process this one was forked from: closing them would disturb it
+_abandoned: list[sqlite3.Connection] = []  # of the parent process; closing them after a fork would disturb the parent
 
 
 class SqliteEngine:
-    """Runs the jobs of one store object.
+    """Runs the tasks of one store object.
 
     Attributes:
-        path: the database file.
-        leases: what this store object has claimed.
+        path: The database file.
+        leases: The leases of this store object.
     """
 
     def __init__(self, path: Path, durability: Durability, busy: float) -> None:
@@ -62,7 +61,7 @@ class SqliteEngine:
         self._busy = busy
         self._db: sqlite3.Connection | None = None
         self._file_identity: FileIdentity | None = None
-        self._log_path = str(sidecar(path, "-wal"))  # a text is looked for faster than a path, and it is often
+        self._log_path = str(sidecar(path, "-wal"))  # a string, because it is checked often and faster than a `Path`
         self._file_path = str(path)
         self._log_identity: FileIdentity | None = None
         self._is_synchronous = True
@@ -79,44 +78,44 @@ class SqliteEngine:
         self._background = SqliteWorker("sqlite store, long", self._handle_background, lambda: None)
 
     async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
-        """Have work done, in its turn. Who is cancelled while waiting leaves it to be done all the same."""
+        """Run a function as a task, in order. If the caller is cancelled, the task is executed all the same."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(Task(work, kind, session_id, future, original=(work, kind)))
         return await future
 
     def submit(self, task: Task) -> None:
-        """Have a job done, in its turn."""
+        """Queue a task."""
         if self._pid != os.getpid():
             self._reset_after_fork()
         self._worker.submit(task)
 
     async def close(self) -> None:
-        """Release all claims and close the connection, after all that was asked for; a later call opens anew."""
+        """Release all leases and close the connection, after all earlier tasks; a later call opens it again."""
         if not self._worker.is_idle:
             await self.run("no_connection", self._close)
 
     def abandon(self) -> None:
-        """The store object is gone: close without anybody waiting for it."""
+        """Close without waiting: the store object is gone."""
         if not self._worker.is_idle and self._pid == os.getpid():
             self._worker.submit(Task(self._close, "no_connection"))
 
     # -- for jobs ------------------------------------------------------------------------------------------------------
 
     def set_listener(self, session_id: str, listener: OnRepair | None) -> None:
-        """Who is told of repairs of a session."""
+        """Set the listener for repairs of a session."""
         if listener is not None or session_id not in self._listeners:
             self._listeners[session_id] = listener
 
     def remove_listener(self, session_id: str) -> None:
-        """Nobody is told any more."""
+        """Remove the listener for repairs of a session."""
         self._listeners.pop(session_id, None)
 
     def report(self, task: Task, repair: Repair) -> None:
-        """Say with a job's answer that something was mended."""
+        """Report a repair together with the result of a task."""
         task.repairs.append((self._listeners.get(repair.session_id), repair))
 
     def snapshot(self) -> sqlite3.Connection:
-        """One more connection, which sees the database as it is now, whatever is written later."""
+        """Return another connection, which sees the database as it is now, whatever is written later."""
         db = open_to_read(self.path, self._busy)
         try:
             db.execute("BEGIN")
@@ -134,7 +133,7 @@ class SqliteEngine:
                 self._write(tasks)
             else:
                 self._run_alone(tasks[0])
-        except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
+        except BaseException as problem:  # noqa: BLE001 - becomes the result of the task; the thread goes on
             for task in tasks:
                 task.fail(problem)
         self._finish(tasks)
@@ -146,7 +145,7 @@ class SqliteEngine:
             if isinstance(task.error, _FAULTS):
                 if task.fallback is not None and is_unwritable(task.error):
                     task.result, task.error = task.fallback(task), None
-                else:  # here and nowhere else: no error of the driver gets past this line
+                else:  # the only place: no error of the driver passes this line
                     task.error = self._translate_error(task.error)
             if self._pending_repairs and task.session_id in self._pending_repairs:
                 for repair in self._pending_repairs.pop(task.session_id):
@@ -170,10 +169,10 @@ class SqliteEngine:
         deliver(done)
 
     def _write(self, tasks: Sequence[Task], *, after_repair: bool = False) -> None:
-        """Do jobs in one transaction. One that fails takes none of the others along."""
+        """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
         try:
-            if self._db is None:  # otherwise it is looked at before the commit: once is enough, and each look costs
+            if self._db is None:  # with a connection, the check before the commit is enough, and each check costs time
                 self._check_file_identity()
             if self.leases.lost:
                 tasks = [
@@ -189,11 +188,11 @@ class SqliteEngine:
                 began = True
                 for task in tasks:
                     self._run_in_group(db, task, alone=len(tasks) == 1)
-                if self._check_file_identity():  # others may have been waited for
+                if self._check_file_identity():  # this transaction may have waited for other processes
                     raise moved_error("the file is not at its path any more")
                 if db.in_transaction:
                     db.execute("COMMIT")
-                if self._check_file_identity():  # what is acknowledged stands at the path
+                if self._check_file_identity():  # acknowledged data must be in the file at the path
                     raise moved_error("the file is not at its path any more")
             self.leases.finish_transaction(True)
         except _FAULTS as problem:
@@ -208,13 +207,13 @@ class SqliteEngine:
             else:
                 for task in tasks:
                     task.fail(problem)
-        except BaseException as problem:  # noqa: BLE001 - told to whoever asked
+        except BaseException as problem:  # noqa: BLE001 - becomes the result of the task
             self._roll_back(problem)
             for task in tasks:
                 task.fail(StoreError(str(problem)) if type(problem) is StoreError else problem)
 
     def _set_synchronous(self, db: sqlite3.Connection, wanted: bool) -> None:
-        """Have the next commits wait for the disk, or not: who holds a claim need not outlive the machine's power."""
+        """Make the next commits wait for the disk, or not: a lease need not survive a power failure."""
         if wanted != self._is_synchronous and self._durability == "fsync":
             db.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
@@ -227,8 +226,8 @@ class SqliteEngine:
         try:
             task.result = task.work(task)
         except _FAULTS:
-            raise  # the file or the disk: who knows what became of the transaction
-        except Exception as problem:  # noqa: BLE001 - told to whoever asked
+            raise  # a fault of the file or the disk: the state of the transaction is unknown
+        except Exception as problem:  # noqa: BLE001 - becomes the result of the task
             task.fail(problem)
             self.leases.restore_staged(staged)
             db.execute("ROLLBACK" if alone else "ROLLBACK TO part")
@@ -236,7 +235,7 @@ class SqliteEngine:
             db.execute("RELEASE part")
 
     def _run_alone(self, task: Task, *, after_repair: bool = False) -> None:
-        """Do a job that reads, at one moment of the database, or one that wants no transaction."""
+        """Execute a task that reads from one snapshot, or one outside any transaction."""
         try:
             if task.kind == "no_connection":
                 task.result = task.work(task)
@@ -258,14 +257,14 @@ class SqliteEngine:
                 self._run_alone(task, after_repair=True)
             else:
                 task.fail(problem)
-        except Exception as problem:  # noqa: BLE001 - told to whoever asked
+        except Exception as problem:  # noqa: BLE001 - becomes the result of the task
             self._roll_back(problem)
             task.fail(problem)
 
     def _roll_back(self, problem: BaseException) -> None:
-        """Take back what is not committed; after some faults a new connection is needed."""
+        """Roll back what is not committed. Close the connection after errors that make it unusable."""
         self.leases.finish_transaction(False)
-        clear_frames(problem.__traceback__)  # a cursor in one of them would keep a closed connection's file open
+        clear_frames(problem.__traceback__)  # a cursor in a frame would keep the file of a closed connection open
         db = self._db
         if db is None:
             return
@@ -282,7 +281,7 @@ class SqliteEngine:
 
     @contextmanager
     def _connection(self, *, creates: bool) -> Generator[sqlite3.Connection]:
-        """The connection; one of its own, which only reads, for a job that makes no database where there is none."""
+        """Yield the connection; for a task that must not create a database, possibly a read-only one of its own."""
         read_only: sqlite3.Connection | None = None
         if not creates and self._db is None:
             finish_recovery(self.path)
@@ -301,14 +300,14 @@ class SqliteEngine:
                 disconnect(read_only, self.path)
 
     def _fail_if_orphaned(self, task: Task) -> bool:
-        """Is a job about a session whose database went away? Then it has failed."""
+        """Fail a task if the database of its session's lease is gone. Return True if it failed."""
         if not self.leases.is_orphaned(task.session_id):
             return False
         task.fail(self.leases.lost[task.session_id].with_traceback(None))
         return True
 
     def _check_file_identity(self) -> bool:
-        """Was the file removed or replaced? What is written to it then is lost: the connection and claims are gone."""
+        """True if the file was removed or replaced. The connection is closed then, and all leases are orphaned."""
         if self._db is None:
             if self.leases.held:
                 finish_recovery(self.path)
@@ -327,7 +326,7 @@ class SqliteEngine:
         return True
 
     def _file_change(self) -> str:
-        """What became of the files that the connection has open; empty when they are where they were."""
+        """Describe the change of the open files; empty if they are still at their paths."""
         if self._file_identity is not None and (change := self._file_identity.change()):
             return f"{change} {self._file_path}"
         if self._log_identity is not None and (change := self._log_identity.change()):
@@ -341,14 +340,14 @@ class SqliteEngine:
 
     def _database(self) -> sqlite3.Connection:
         while self._db is None:
-            self._disconnect()  # an attempt that failed has left its watch
+            self._disconnect()  # a failed attempt has left its file identities
             finish_recovery(self.path)
             self._quarantine_log(lambda: is_regular_file(sidecar(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
             self._file_identity = FileIdentity(self._file_path)
             self._db, self._is_synchronous = open_database(self.path, self._durability, self._busy), True
             self._log_identity = FileIdentity(self._log_path)
-            if self._file_identity.change():  # put aside by another process meanwhile
+            if self._file_identity.change():  # another process moved the file to quarantine meanwhile
                 self._disconnect()
             elif is_truncated(self._db, self.path):
                 self._disconnect()
@@ -369,10 +368,10 @@ class SqliteEngine:
                 watch.close()
 
     def _repair(self, problem: DriverError, session_id: str) -> bool:
-        """After damage: have a database that is whole again. False if it was no damage.
+        """Repair the database after damage. Return False if the error is no damage.
 
         Raises:
-            StoreError: not now, or not at all; it says why.
+            StoreError: The repair is impossible, now or at all; the text says why.
         """
         if is_moved(problem):
             return True
@@ -411,7 +410,7 @@ class SqliteEngine:
         return True
 
     def _drop_search_index(self) -> bool:
-        """Have no search index. False if it is too damaged even for that."""
+        """Drop the search index. Return False if it is too damaged even for that."""
         db = self._database()
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -446,7 +445,7 @@ class SqliteEngine:
             self._background.stop()
 
     def _tick(self) -> float | None:
-        """Now and then: put what waited, and renew the claims. Says when it wants to be called again."""
+        """Submit delayed tasks that are due, and renew the leases. Return the seconds until the next tick."""
         if not self._delayed and not self.leases.held:
             return None
         now = time.monotonic()
@@ -476,7 +475,7 @@ class SqliteEngine:
             self._roll_back(problem)
 
     def _reset_after_fork(self) -> None:
-        """This process was forked: threads, connection and claims are the parent's."""
+        """Start over in a forked process: threads, connection and leases belong to the parent."""
         if self._db is not None:
             _abandoned.append(self._db)
         self._db, self._file_identity, self._log_identity, self._delayed = None, None, None, []
@@ -498,12 +497,12 @@ class SqliteEngine:
                     )
                 else:
                     task.fail(problem)
-            except BaseException as problem:  # noqa: BLE001 - the thread lives on; whoever asked is told
+            except BaseException as problem:  # noqa: BLE001 - becomes the result of the task; the thread goes on
                 task.fail(problem)
         self._finish(tasks)
 
     def _repair_and_restart(self, task: Task, problem: DriverError) -> Continuation:
-        """What a job met in the second thread is mended in the first, and the job begins anew."""
+        """Repair in the first thread what a task met in the second, and restart the task."""
         self._repair(problem, task.session_id)
-        assert task.original is not None  # noqa: S101 - seen by who calls
+        assert task.original is not None  # noqa: S101 - the caller checks it
         return Continuation(*task.original)

@@ -1,4 +1,4 @@
-"""What the driver and the operating system raise, in words that say what to do."""
+"""Translate errors of the driver and of the operating system into a `StoreError` with advice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SYSTEM_ADVICE = {
     errno.ENOTDIR: "cannot be opened: what should be its folder is a file; name another path",
     errno.EFBIG: "cannot grow: a limit on file sizes is reached; raise it and try again",
 }
-# After these a connection is not trusted any more: a new one looks at the file afresh.
+# After these errors the connection is closed; a new one reads the file again.
 _CLOSES_CONNECTION = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -46,7 +46,7 @@ _CLOSES_CONNECTION = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-# The shared memory beside a write-ahead log could not be made: there is no room for it, or no permission.
+# The shared memory beside a write-ahead log could not be created: no space, or no permission.
 _NO_LOG = (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP)
 _UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _UNWRITABLE_SYSTEM = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -54,7 +54,7 @@ DriverError = sqlite3.Error | OSError
 
 
 def store_error(error: DriverError, path: Path) -> StoreError:
-    """Our error for what was raised; chain it."""
+    """Return the `StoreError` for an error. The caller chains it."""
     code = code_of(error)
     if isinstance(error, OSError):
         advice = _SYSTEM_ADVICE.get(error.errno or 0, "cannot be opened; check that its folder may be written")
@@ -72,34 +72,34 @@ def store_error(error: DriverError, path: Path) -> StoreError:
 def _is_read_only(folder: Path) -> bool:
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except (OSError, AttributeError):  # not there, or a system that cannot say
+    except (OSError, AttributeError):  # the folder does not exist, or the system cannot tell
         return False
 
 
 def code_of(error: BaseException) -> int:
-    """The primary result code; 0 where there is none."""
+    """Return the primary result code; 0 without one."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def is_damage(error: BaseException) -> bool:
-    """Does it say that the file itself is damaged?"""
-    # A row where none should be: what is known of the session cannot be right.
+    """True if the error says that the file itself is damaged."""
+    # A constraint fails only if a row exists where none should be: the session's row is wrong.
     codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT)
     return code_of(error) in codes and not is_index_damage(error)
 
 
 def is_index_damage(error: BaseException) -> bool:
-    """Does it say that the search index is damaged, and only that?"""
+    """True if the error says that only the search index is damaged."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
 def driver_error(kind: type[sqlite3.Error], text: str, name: str) -> sqlite3.Error:
-    """Return an error like those the driver makes, for what was found out here.
+    """Return an error like those of the driver, for a fault that this package found.
 
     Args:
-        kind: its class.
-        what: its text.
-        name: of its result code in `sqlite3`.
+        kind: Its class.
+        text: Its text.
+        name: The name of its result code in `sqlite3`.
     """
     error = kind(text)
     error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, name), name
@@ -107,27 +107,27 @@ def driver_error(kind: type[sqlite3.Error], text: str, name: str) -> sqlite3.Err
 
 
 def damage_error(text: str) -> sqlite3.Error:
-    """Return the driver's error for a damaged file, for damage that was found out here."""
+    """Return the driver's error for a damaged file, for damage that this package found."""
     return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 
 def moved_error(text: str) -> sqlite3.Error:
-    """The driver's error for a file that is not at its path any more; with a write-ahead log it does not look."""
+    """Return the driver's error for a file that left its path. With a write-ahead log, SQLite does not check that."""
     return driver_error(sqlite3.OperationalError, text, "SQLITE_READONLY_DBMOVED")
 
 
 def is_moved(error: BaseException) -> bool:
-    """Does it say that the file is not at its path any more?"""
+    """True if the error says that the file is no longer at its path."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
 
 
 def is_unwritable(error: BaseException) -> bool:
-    """True if it says that nothing can be written here; there may still be something to read."""
+    """True if the error says that nothing can be written; reading may still be possible."""
     if isinstance(error, OSError):
         return error.errno in _UNWRITABLE_SYSTEM
     return code_of(error) in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) in _NO_LOG
 
 
 def closes_connection(error: BaseException) -> bool:
-    """Should the connection be closed after this?"""
+    """True if the connection must be closed after this error."""
     return code_of(error) in _CLOSES_CONNECTION

@@ -1,8 +1,9 @@
-"""Is a file still the one that stood at its path? Asked before anything is acknowledged: it must cost next to nothing.
+"""Check that a file is still the one that was opened at its path. It precedes every acknowledgement.
 
-Where the system allows it, not by `stat`: a file whose times were asked for takes longer to sync (Linux 6.13:
-multigrain timestamps). A descriptor that opens nothing (O_PATH) is asked for its name instead: it changes when the file
-is moved or removed. (To close such a one does not give up the locks SQLite has on the file, as any other would.)
+The check must be cheap. Where the system allows it, it avoids `stat`: a file whose times were read takes longer to sync
+(Linux 6.13: multigrain timestamps). Instead it reads the name of a descriptor that opens nothing (O_PATH); the name
+changes when the file is moved or removed. Closing such a descriptor does not release SQLite's locks on the file, as
+closing any other would.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 DeviceInode = tuple[int, int]
-"""Of a file: its device and its number there."""
+"""Device and inode of a file."""
 
 
 def identity_of(path: str | Path) -> DeviceInode | None:
-    """Where a file is; None if there is none.
+    """Return the identity of a file; None if it does not exist.
 
     Raises:
-        OSError: nobody can tell now.
+        OSError: The system cannot tell now.
     """
     try:
         status = os.stat(path)
@@ -29,10 +30,10 @@ def identity_of(path: str | Path) -> DeviceInode | None:
 
 
 class FileIdentity:
-    """Of one file, from now on until it is closed.
+    """The identity of one file, from now on until it is closed.
 
     Attributes:
-        place: where it is; None if there is no file.
+        identity: Device and inode; None if the file does not exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,17 +47,17 @@ class FileIdentity:
                 self._link = f"/proc/self/fd/{self._descriptor}"
 
     def _has_its_name(self) -> bool:
-        """Is its name the path? Not where there is a link on the way, which may come to lead elsewhere."""
+        """True if the descriptor's name is the path. False with a link on the way, which may change its target."""
         try:
             return self._link != "" and os.readlink(self._link) == self._path
-        except OSError:  # no /proc, or none any more
+        except OSError:  # /proc is missing, or the descriptor is gone
             return False
 
     def change(self) -> str:
-        """What became of it: ``removed``, ``replaced``; empty when it is where it was, or never was.
+        """Return ``removed`` or ``replaced``; empty if the file is still at its path, or never existed.
 
         Raises:
-            OSError: nobody can tell now.
+            OSError: The system cannot tell now.
         """
         if self.identity is None or self._has_its_name():
             return ""
@@ -66,7 +67,7 @@ class FileIdentity:
         return "removed" if now is None else "replaced"
 
     def close(self) -> None:
-        """Watch it no more."""
+        """Close the descriptor."""
         descriptor, self._descriptor, self._link = self._descriptor, None, ""
         if descriptor is not None:
             os.close(descriptor)

@@ -1,8 +1,7 @@
-"""The first page of a damaged database: it says where each table begins, and nothing can be read without it.
+"""The first page of a damaged database: it says where each table begins, and without it nothing can be read.
 
-All databases are made alike, so a table begins at one of few pages: the one the file names, where its schema can still
-be read, the one of a new database, or the one after a VACUUM (`forget` runs one). Each of them makes a first page to
-try.
+All databases are made alike, so a table begins at one of few pages: the one that the file names, if its schema is
+readable; the one of a new database; or the one after a VACUUM (`forget` runs one). Each yields a first page to try.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from .schema import PAGE_SIZE, connect, disconnect, make_schema, schema_objects
 
 Roots = dict[bytes, int]
 
-_WRITE_AHEAD = b"\x02\x02"  # of bytes 18 and 19: the file has a write-ahead log
+_WRITE_AHEAD = b"\x02\x02"  # bytes 18 and 19: the file has a write-ahead log
 
 
 @dataclass(frozen=True, slots=True)
 class FirstPage:
-    """A first page to read a file under.
+    """A first page to read a file with.
 
     Attributes:
-        content: its bytes.
-        own: it is the file's own.
+        content: Its bytes.
+        is_own: True if it is the file's own.
     """
 
     content: bytes
@@ -36,10 +35,10 @@ class FirstPage:
 
 
 def first_pages(copy: Path) -> Iterator[FirstPage]:
-    """Yield the first pages under which a file may be read: its own, then those with other roots.
+    """Yield the first pages to try: the file's own, then those with other roots.
 
     Args:
-        copy: of the damaged file; it is not changed, but its write-ahead log is worked into it.
+        copy: Copy of the damaged file; it is not changed, except that its write-ahead log is merged into it.
     """
     known = [roots for roots in (_roots_in_file(copy), *_default_roots()) if roots]
     with copy.open("rb") as file:
@@ -53,12 +52,12 @@ def first_pages(copy: Path) -> Iterator[FirstPage]:
 
 
 def _roots_in_file(copy: Path) -> Roots:
-    """Return the roots that the file itself names, as far as its schema can be read."""
+    """Return the roots that the file names, as far as its schema is readable."""
     found: list[tuple[tuple[bytes | None, ...], int]] = []
     with suppress(sqlite3.Error):
         db = connect(copy, 1.0)
         try:
-            db.execute("PRAGMA writable_schema = ON")  # or a schema with one damaged text could not be read at all
+            db.execute("PRAGMA writable_schema = ON")  # otherwise one damaged text makes the whole schema unreadable
             for *row, root in db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master"):
                 if isinstance(root, int) and root > 1:
                     found.append((tuple(row), root))
@@ -75,7 +74,7 @@ def _roots_in_file(copy: Path) -> Roots:
 
 @cache
 def _default_roots() -> tuple[Roots, ...]:
-    """Return the roots of a database as it is made, and as a VACUUM leaves it."""
+    """Return the roots of a new database, and those after a VACUUM."""
     db = _new_database()
     try:
         new = _roots(db)
@@ -89,8 +88,8 @@ def _page(roots: Roots, pages: int) -> bytes:
     """Return the first page of an empty database whose tables begin at these pages.
 
     Args:
-        roots: by name; those of a new database for the names that are missing.
-        pages: of the file.
+        roots: Root pages by name; a missing name gets the root of a new database.
+        pages: Number of pages of the file.
     """
     db = _new_database()
     try:
@@ -100,7 +99,7 @@ def _page(roots: Roots, pages: int) -> bytes:
         page = db.serialize()[:PAGE_SIZE]
     finally:
         db.close()
-    # Bytes 28 to 31: pages of the file; 32 to 39: free pages, which nothing here looks for.
+    # Bytes 28 to 31: pages of the file. Bytes 32 to 39: free pages, which no code here needs.
     return page[:18] + _WRITE_AHEAD + page[20:28] + pages.to_bytes(4, "big") + bytes(8) + page[40:]
 
 

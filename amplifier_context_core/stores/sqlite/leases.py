@@ -1,9 +1,9 @@
-"""One writer a session: a row says who it is, and every change looks whether that is still us.
+"""One writer per session: a row holds the lease, and every change checks that the lease is still ours.
 
-A claim carries a number that is given once in the life of the database (the fence), so that a holder who was taken for
-dead and comes back cannot take the new claim for its own. On the same machine a holder is gone when its process is; a
-process is known by its id and the time it began, for ids are given again. Another machine (containers are machines of
-their own) cannot see that, so there a claim ends when it was not renewed for a while.
+A lease carries a fencing token (the fence), a number assigned once in the life of the database. So a holder that was
+taken for dead and returns cannot take the new lease for its own. On the same machine a lease ends with its holder's
+process; a process is identified by its id and start time, because ids are reused. Another machine cannot observe the
+process (each container counts as a machine), so there a lease expires when it is not renewed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ...errors import SessionInUse, SessionLost, StoreError
 from .columns import number_in, text_in, time_in
 from .driver import required_row
 
-TTL = 60.0  # seconds a claim is good for where nobody can see whether its holder lives
+TTL = 60.0  # seconds a lease is valid where the holder's process cannot be observed
 
 _SELECT_LEASE = "SELECT fence, token, expires, released FROM leases WHERE session = ?"
-_live_tokens: set[str] = set()  # tokens of this process's store objects that may hold claims
+_live_tokens: set[str] = set()  # tokens of this process's store objects that may hold leases
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a claim, as its row says."""
+    """The holder of a lease, from its row."""
 
     token: str
     fence: int
@@ -47,11 +47,11 @@ class Holder:
         return f"pid {self.pid} on {self.host}{here}"
 
     def is_this_process(self) -> bool:
-        """Is it a store object of this very process?"""
+        """True if the holder is a store object of this process."""
         return self.machine == machine_id() and self.pid == os.getpid() and self.started == process_start(self.pid)
 
     def is_gone(self) -> bool:
-        """May the claim be taken over?"""
+        """True if the lease may be taken over."""
         if self.released is not None:
             return True
         if self.is_this_process():
@@ -62,34 +62,34 @@ class Holder:
 
 
 class Leases:
-    """The claims of one store object.
+    """The leases of one store object.
 
     Attributes:
-        token: what its claims are marked with.
-        held: fences of the sessions it has claimed.
-        lost: what is to be said of the sessions that were taken from it, until it opens or releases them.
+        token: Marks the leases of this store object.
+        held: Fences of its sessions.
+        lost: The error for each session whose lease was lost, until the session is opened or released.
     """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self.held: dict[str, int] = {}
         self.lost: dict[str, StoreError] = {}
-        self._token_bytes = self.token.encode()  # as the database gives it
-        # Of the transaction that is under way: what it claimed, and (None) gave back. True when it is committed.
+        self._token_bytes = self.token.encode()  # as the database returns it
+        # Changes of the current transaction: the fence of each acquired lease, None for each released one.
         self._staged: dict[str, int | None] = {}
 
     def ensure(self, db: sqlite3.Connection, session_id: str, *, reacquire: bool = False) -> None:
-        """Claim a session, or make sure that it is still ours; inside a transaction that writes.
+        """Acquire the lease of a session, or check that this store object still holds it.
 
         Args:
-            db: in a transaction that writes.
-            session_id: which.
-            anew: claim it also when it was lost.
+            db: A connection in a write transaction.
+            session_id: The session.
+            reacquire: Acquire the lease even if it was lost.
 
         Raises:
-            SessionInUse: another holds it.
-            SessionLost: it was ours, and another has it now, or had it since.
-            StoreError: it was ours in a database that is not there any more.
+            SessionInUse: Another store object holds it.
+            SessionLost: This store object held it, and another one has acquired it since.
+            StoreError: It was held in a database that is gone.
         """
         if session_id in self.lost and not reacquire:
             raise self.lost[session_id].with_traceback(None)
@@ -109,7 +109,7 @@ class Leases:
         self._acquire(db, session_id)
 
     def orphan_all(self, change: str) -> None:
-        """The database went away, and the claims with it: what is there now is not what their holders know."""
+        """Mark all leases as orphaned: the database is gone, and the one at its path may hold something else."""
         for session_id in self.held:
             self.lost[session_id] = StoreError(
                 f"session {session_id!r}: another program {change}, and nothing was written there; put it back if it "
@@ -118,48 +118,48 @@ class Leases:
         self.held.clear()
 
     def is_orphaned(self, session_id: str) -> bool:
-        """Was a session claimed in a database that went away?"""
+        """True if the lease of a session was held in a database that is gone."""
         return session_id in self.lost and not isinstance(self.lost[session_id], SessionLost)
 
     def check_free(self, db: sqlite3.Connection, session_id: str) -> None:
-        """Raise `SessionInUse` if another holds a session."""
+        """Raise `SessionInUse` if another store object holds the lease of a session."""
         holder = lease_holder(db, session_id)
         if holder is not None and holder.token != self.token and not holder.is_gone():
             raise SessionInUse(session_id, str(holder))
 
     def is_free(self, db: sqlite3.Connection, session_id: str) -> bool:
-        """May this store object change a session now, without taking it from anybody?"""
+        """True if this store object may change a session now without taking over a lease."""
         holder = lease_holder(db, session_id)
         return session_id not in self.lost and (holder is None or holder.token == self.token or holder.is_gone())
 
     def renew(self, db: sqlite3.Connection) -> None:
-        """Make all claims good for another while."""
+        """Extend all leases."""
         db.execute(
             "UPDATE leases SET expires = ? WHERE token = ? AND released IS NULL", (time.time() + TTL, self.token)
         )
 
     def release(self, db: sqlite3.Connection, session_id: str) -> None:
-        """Give a claim back; that it was lost is not held against whoever opens it again."""
+        """Release a lease, and forget that it was lost."""
         db.execute(
             "UPDATE leases SET released = ? WHERE session = ? AND token = ?", (time.time(), session_id, self.token)
         )
         self._staged[session_id] = None
 
     def reacquire_all(self, db: sqlite3.Connection) -> None:
-        """Claim all that was ours: the database was written anew, and nobody else was at it."""
+        """Acquire all held leases again: recovery rewrote the database, and no other process used it."""
         for session_id in self.held:
             self._acquire(db, session_id)
 
     def staged_changes(self) -> dict[str, int | None]:
-        """What the transaction under way has done so far; for `take_back`."""
+        """Return what the current transaction has changed so far, for `restore_staged`."""
         return dict(self._staged)
 
     def restore_staged(self, before: dict[str, int | None]) -> None:
-        """What the transaction did since is taken back."""
+        """Undo the changes of the current transaction since then."""
         self._staged = before
 
     def finish_transaction(self, committed: bool) -> None:
-        """The transaction ended."""
+        """Make the changes of the ended transaction valid, or drop them."""
         for session_id, fence in self._staged.items() if committed else ():
             self.lost.pop(session_id, None)
             if fence is None:
@@ -169,7 +169,7 @@ class Leases:
         self._staged = {}
 
     def retire(self) -> None:
-        """Nothing of this store object holds a claim any more, whatever stands in the database."""
+        """Declare that this store object holds no lease any more, whatever the database says."""
         _live_tokens.discard(self.token)
 
     def _acquire(self, db: sqlite3.Connection, session_id: str) -> None:
@@ -192,7 +192,7 @@ class Leases:
 
 
 def next_fence(db: sqlite3.Connection) -> int:
-    """A number that was never given in this database."""
+    """Return a number that was never assigned in this database."""
     db.execute("INSERT INTO facts VALUES ('fence', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
     return number_in(required_row(db.execute("SELECT value FROM facts WHERE name = 'fence'"))[0])
 
@@ -201,20 +201,20 @@ _COLUMNS = "session, token, fence, pid, host, machine, started, expires, release
 
 
 def lease_holder(db: sqlite3.Connection, session_id: str) -> Holder | None:
-    """Return the last claim on a session, whether it still holds or not; None where there was none.
+    """Return the last holder of a session's lease, valid or not; None without one.
 
     Raises:
-        sqlite3.Error: the database is damaged, or cannot be read.
+        sqlite3.Error: The database is damaged, or cannot be read.
     """
     row = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE session = ?", (session_id,)).fetchone()  # noqa: S608 - constant
     return None if row is None else decode_lease_row(row)[1]
 
 
 def decode_lease_row(row: tuple[Any, ...]) -> tuple[str, Holder]:
-    """Return a session's id and its holder, as a row of `leases` says.
+    """Return a session's id and its holder from a row of `leases`.
 
     Raises:
-        sqlite3.Error: the row is damaged.
+        sqlite3.Error: The row is damaged.
     """
     session, token, fence, pid, host, where, began, expires, released = row
     holder = Holder(
@@ -231,14 +231,14 @@ def decode_lease_row(row: tuple[Any, ...]) -> tuple[str, Holder]:
 
 
 def holder_names(db: sqlite3.Connection) -> dict[str, str]:
-    """Return for each session that is written to now, by its id, the holder of its claim in words."""
+    """Return the holder of each session with a valid lease, by session id, as text."""
     rows = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE released IS NULL").fetchall()  # noqa: S608 - constant
     return {session: str(holder) for session, holder in map(decode_lease_row, rows) if not holder.is_gone()}
 
 
 @functools.cache
 def machine_id() -> str:
-    """What a process id is good in: this host, since it was started, and this container of it."""
+    """Return the scope of process ids: this host since its boot, and this container."""
     known = [socket.gethostname()]
     with suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -248,9 +248,9 @@ def machine_id() -> str:
 
 
 def process_start(pid: int) -> str:
-    """When the process with an id began, in words of the system's own; empty when there is none."""
+    """Return the start time of a process as the system states it; empty if it does not run."""
     try:
-        # The name of a process, in brackets, may hold anything; the fields after it are numbers.
+        # The process name, in brackets, may hold anything; the fields after it are numbers.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):

@@ -1,7 +1,7 @@
 """Histories in a database: what each call of a store does to its rows.
 
-Functions of a connection. Those that change something are called inside a transaction of their caller, who has made
-sure that the session may be changed; an error means that the transaction is taken back.
+All are functions of a connection. Those that write run inside a transaction of their caller, which has checked the
+lease of the session. After an error the caller rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .rows import (
 from .schema import NOT_AT_SEQ, has_fts5
 
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
-_MAX_MISSING_AT_END = 1_000  # entries that may be missing at an end and are found out when it is read
+_MAX_MISSING_AT_END = 1_000  # entries that may be missing at the end; a read finds them
 _last_update = 0
 
 # Constants only: names of columns.
@@ -64,20 +64,20 @@ _QUARANTINE = (
 
 @dataclass(slots=True)
 class ReadResult:
-    """What was read: sound entries, and the keys where there should be more."""
+    """The intact entries that were read, and the keys of damaged or missing ones."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     damaged: list[int] = field(default_factory=list[int])
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return what is known of a session; None when there is none.
+    """Return the row of a session; None without one.
 
-    The index of the ids is not believed alone, neither where it finds a row nor where it finds none: every session
-    that is written to has been claimed, and its claim is kept in another table.
+    The index of session ids is not trusted alone, neither if it finds a row nor if it finds none. Every session that
+    was written to had a lease, and leases are in another table.
 
     Raises:
-        sqlite3.Error: the database is damaged, or cannot be read.
+        sqlite3.Error: The database is damaged, or cannot be read.
     """
     row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - constant
     if row is not None:
@@ -93,9 +93,9 @@ def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
 
 
 def check_missing_session(db: sqlite3.Connection, session_id: str) -> None:
-    """Raise what the driver raises for a damaged file if a session without a row may have had one.
+    """Raise the driver's error for a damaged file if a session without a row may have had one.
 
-    That is so where it was claimed before and the row of any session is damaged: its own may be that one.
+    That is possible if it had a lease and the row of any session is damaged: it may be its own.
     """
     if lease_holder(db, session_id) is not None:
         for _ in session_rows(db):
@@ -103,7 +103,7 @@ def check_missing_session(db: sqlite3.Connection, session_id: str) -> None:
 
 
 def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Raise what the driver raises for a damaged file if a history does not end where it is said to end."""
+    """Raise the driver's error for a damaged file if a history does not end where its session row says."""
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     newest = db.execute("SELECT id FROM entries WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (start, stop_key))
     (key,) = newest.fetchone() or (start - 1,)
@@ -113,14 +113,14 @@ def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
 
 
 def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
-    """Add entries at the end of a history, which begins with them if there is none."""
+    """Append entries to a history, or begin one with them."""
     session = find_session(db, session_id) or _create(db, session_id)
     _add(db, session, session_id, entries, session.stop_slot)
     _touch(db, session)
 
 
 def read(db: sqlite3.Connection, session_id: str, session: SessionRow, wanted: range) -> ReadResult:
-    """The entries of these places, without the damaged ones."""
+    """Return the entries of a range of indexes."""
     found = ReadResult()
     if not wanted:
         return found
@@ -142,14 +142,14 @@ def find(db: sqlite3.Connection, session_id: str, session: SessionRow, seqs: Seq
     """Return the entries with these seqs, in the order of the history.
 
     Raises:
-        sqlite3.Error: the index of the seqs is damaged, or the database cannot be read.
+        sqlite3.Error: The index of seqs is damaged, or the database cannot be read.
     """
     found = ReadResult()
     rows: list[RawRow] = []
     wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
     for start in range(0, len(wanted), _MAX_VALUES):
         part = wanted[start : start + _MAX_VALUES]
-        part += [-1] * (_MAX_VALUES - len(part))  # one statement for all numbers of seqs
+        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
         rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
         rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
     for row in sorted(rows, key=lambda row: row[0]):
@@ -161,10 +161,10 @@ def find(db: sqlite3.Connection, session_id: str, session: SessionRow, seqs: Seq
 
 
 def _missing_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> list[int]:
-    """Return the keys of a history that have no row; none of these seqs may be in it. No index is asked.
+    """Return the keys of a history that have no row, without using an index.
 
     Raises:
-        sqlite3.Error: one of the seqs is in it, so the index of the seqs is damaged; or it cannot be read.
+        sqlite3.Error: One of the seqs is in the history, so the index of seqs is damaged; or it cannot be read.
     """
     start = first_key(session.number)
     missing = {start + position for position in range(session.stop_slot)}.difference(
@@ -180,10 +180,10 @@ def _missing_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -
 
 
 def archived(db: sqlite3.Connection, session_id: str, session: SessionRow) -> ReadResult:
-    """Return what was replaced, oldest replacement first.
+    """Return the archived entries, oldest replacement first.
 
     Raises:
-        sqlite3.Error: there are more or fewer than there should be, or the database cannot be read.
+        sqlite3.Error: There are more or fewer than the session row says, or the database cannot be read.
     """
     found = ReadResult()
     for row in db.execute(_SELECT_ARCHIVED, (session.number,)):
@@ -193,13 +193,13 @@ def archived(db: sqlite3.Connection, session_id: str, session: SessionRow) -> Re
 
 
 def _check_archive(session: SessionRow, count: int) -> None:
-    """Raise what the driver raises for a damaged file if the archive of a session does not hold so many entries."""
+    """Raise the driver's error for a damaged file if a session's archive does not hold this many entries."""
     if count != session.archived_count:
         raise damage_error(f"the archive of session {session.number} does not hold what it should")
 
 
 def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
-    """Keep a history up to a place; it goes on with these entries, and what was there is archived."""
+    """Keep the first entries of a history, archive the others, and continue with new ones."""
     session = find_session(db, session_id)
     check_index(session_id, keep, session.length if session else 0)
     if session is None:
@@ -227,9 +227,9 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 
 
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> bool:
-    """Put these in place of the entries of the same seqs, in history and archive. True if anything is to be erased.
+    """Replace entries by new ones with the same seqs, in history and archive. Return True if anything must be erased.
 
-    That is so where a message is another now, or may be among the damaged rows that were put aside.
+    That is so if a message changes, or may be among the quarantined rows.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -250,7 +250,7 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
         erased = erased or _has_damaged(db, session)
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        # All of them: of a damaged row not even the seq can be trusted.
+        # All of them: not even the seq of a damaged row can be trusted.
         db.execute("DELETE FROM damaged WHERE session = ?", (session.number,))
     _touch(db, session)
     return erased
@@ -261,7 +261,7 @@ def _has_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
-    """Keep bytes that stand for a beginning of a history."""
+    """Save bytes that cover the beginning of a history."""
     session = find_session(db, session_id)
     check_index(session_id, covered, session.length if session else 0)
     session = session or _create(db, session_id)
@@ -272,7 +272,7 @@ def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data:
 
 
 def load_checkpoint(db: sqlite3.Connection, session: SessionRow) -> tuple[bytes | None, bool]:
-    """What was saved last, and whether that is damaged."""
+    """Return the last checkpoint, and whether it is damaged."""
     row = db.execute("SELECT data, crc FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
     if row is None:
         return None, False
@@ -282,7 +282,7 @@ def load_checkpoint(db: sqlite3.Connection, session: SessionRow) -> tuple[bytes 
 
 
 def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | None) -> None:
-    """A new session that begins as another did."""
+    """Create a session that begins as another."""
     session = find_session(db, session_id)
     if session is None:
         raise no_session(session_id)
@@ -322,13 +322,13 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
 
 
 def session_rows(db: sqlite3.Connection) -> Iterator[SessionRow]:
-    """Yield what is known of every session, the last changed first."""
+    """Yield the row of every session, the last changed first."""
     for row in db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
         yield decode_session_row(row)
 
 
 def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
-    """All sessions, the last changed first."""
+    """Return all sessions, the last changed first."""
     writing = holder_names(db)
     found: list[SessionInfo] = []
     for session in session_rows(db):
@@ -340,12 +340,12 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
 
 
 def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], table_name: str) -> int:
-    """Take damaged rows out of a history (`entries`) or the archive; they are kept in a table of their own.
+    """Move damaged rows of a history (`entries`) or of the archive to the table of damaged rows.
 
-    A checkpoint that stands for one of them is gone: it stands for so many entries, and there are fewer now.
+    A checkpoint that covers one of them is deleted: it covers a number of entries, and there are fewer now.
 
     Returns:
-        How many there were.
+        The number of damaged rows.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -358,7 +358,7 @@ def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], tab
             row is not None
             and decode_entry_row(row[1:], session_id, key if table_name == "entries" else start) is not None
         ):
-            continue  # mended meanwhile
+            continue  # repaired meanwhile
         if row is not None:
             db.execute(f"{_QUARANTINE} {table} WHERE id = ?", (time.time(), table_name, key - start, key))
             db.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 - see above
@@ -378,25 +378,25 @@ def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], tab
 
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, slot: int) -> None:
-    """What lies at a position and after it is not in the search index any more."""
+    """Remove all entries from a slot on from the search index."""
     start = first_key(session.number)
-    if has_fts5(db):  # without it nobody can search; who can again will fill the index over what is stale
+    if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
         db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + slot, start + session.indexed_slots))
     session.indexed_slots = slot
     save_session_row(db, session)
 
 
 def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int = -1) -> Iterator[RawRow]:
-    """Yield keys and columns of the entries of a range of keys, row by row: between two, other threads get a turn.
+    """Yield keys and columns of the entries in a range of keys, row by row, so that other threads run in between.
 
     Args:
-        db: the database.
-        first: key of the range.
-        behind: the key after its last.
-        limit: rows at the most; -1 for all.
+        db: The database.
+        first: First key of the range.
+        stop_key: The key after its last.
+        limit: Maximum number of rows; -1 for all.
 
     Raises:
-        sqlite3.Error: the tree of the entries is damaged, or cannot be read.
+        sqlite3.Error: The table of entries is damaged, or cannot be read.
     """
     for row in db.execute(_SELECT_RANGE, (first, stop_key, limit)):
         if not first <= row[0] < stop_key:
@@ -413,7 +413,7 @@ def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
 
 
 def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
-    """Write entries from a position on."""
+    """Write entries from a slot on."""
     key = first_key(session.number) + stop
     for entry in entries:
         row = encode_entry_row(entry, session_id, key)
@@ -430,7 +430,7 @@ def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
 
 
 def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the history's entries with these seqs. No index is asked: what it missed would be kept."""
+    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
     start = first_key(session.number)
     rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.stop_slot))
     return _by_seq(rows, seqs)
@@ -452,14 +452,14 @@ def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[i
 
 
 def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Write down what is known of a session, and that it changed now: later than any change before."""
+    """Save a session row with the current time; it is later than that of any change before."""
     global _last_update
     session.updated = _last_update = max(time.time_ns() // 1000, _last_update + 1)
     save_session_row(db, session)
 
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Write down what is known of a session."""
+    """Save a session row."""
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
 
 
@@ -478,7 +478,7 @@ def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
 
 
 def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:
-    """Is the message the same as before, as far as anybody can tell?"""
+    """True if the message is the same as before, as far as it can be read."""
     if message == row[5]:
         return True
     try:

@@ -1,7 +1,7 @@
-"""What can be saved of a damaged database is written into a new one, and the damaged one is kept beside it.
+"""Recover a damaged database: write what is readable into a new one, and keep the damaged one beside it.
 
-What is read of it is in `row_recovery`. The new database takes the damaged one's place only when it is whole and on
-disk; the process that is killed in between has the rest done by the next one.
+`row_recovery` reads the rows. The new database replaces the damaged one only when it is complete and on disk. If the
+process is killed in between, the next process finishes the recovery.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .first_page import first_pages
 from .row_recovery import recover_rows
 from .schema import connection_count, disconnect, make_file, open_database, sidecar, sync_folder
 
-_LOCK_OFFSET = 0x40000000  # where SQLite's locks lie in a file
+_LOCK_OFFSET = 0x40000000  # offset of SQLite's locks in a file
 _QUARANTINE_INFIX = "damaged"
 
 
@@ -33,23 +33,23 @@ class Unrecoverable(StoreError):
     """Nothing in a damaged database is known to be ours."""
 
 
-_unrecoverable: dict[Path, tuple[int, ...]] = {}  # as they were: each attempt reads all of the file
+_unrecoverable: dict[Path, tuple[int, ...]] = {}  # file states; each attempt reads the whole file
 
 
 def recover(path: Path, damaged_identity: tuple[int, int] | None) -> Path | None:
-    """Put a new database in the place of a damaged one.
+    """Replace a damaged database by a new one.
 
     Args:
-        path: of the damaged one.
-        seen: its device and number there, when it was found damaged.
+        path: The damaged database.
+        damaged_identity: Its device and inode when the damage was found.
 
     Returns:
-        Where the damaged one is kept; None when another process was faster. What was lost stands in the table
-        `repairs` of the new one.
+        Where the damaged one is kept; None if another process was faster. The table `repairs` of the new one says what
+        was lost.
 
     Raises:
-        StoreError: others work on it, or nothing in it is known to be ours. Nothing was changed.
-        sqlite3.Error, OSError: it cannot be done now. Nothing was changed.
+        StoreError: Others use the database, or nothing in it is known to be ours. Nothing was changed.
+        sqlite3.Error, OSError: Recovery is impossible now. Nothing was changed.
     """
     with _locked(path):
         status = path.stat()
@@ -71,7 +71,7 @@ def _recover(path: Path) -> Path:
     quarantined_at, new_path = sidecar(path, f".{_QUARANTINE_INFIX}-{stamp}"), sidecar(path, f".salvaging-{stamp}")
     copy = sidecar(path, f".reading-{stamp}")
     try:
-        # Read from a copy: a write-ahead log is worked into the file that is opened, and the damaged one is evidence.
+        # Read from a copy: opening a file merges its write-ahead log, and the damaged file is evidence.
         for ending in ("", "-wal"):
             with suppress(FileNotFoundError):
                 _copy(sidecar(path, ending), sidecar(copy, ending))
@@ -94,7 +94,7 @@ def _recover(path: Path) -> Path:
 
 
 def finish_recovery(path: Path) -> None:
-    """Put a new database that is whole in its place; a no-op where there is none."""
+    """Rename a complete new database into place; a no-op without one."""
     if any(path.parent.glob(f"{glob.escape(path.name)}.salvaged-*")):
         with _locked(path):
             _finish_recovery(path)
@@ -114,14 +114,14 @@ def _finish_recovery(path: Path) -> None:
 
 
 def quarantine_log(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
-    """Keep the log of a database that went away: SQLite would work it into whatever comes in that one's place.
+    """Keep the log of a database that is gone: SQLite would merge it into the next database at that path.
 
     Args:
-        path: of the database.
-        is_orphan: is that still so? Asked again while no other process does the same.
+        path: The database.
+        is_orphan: Returns True if the log is still orphaned; checked again under the lock.
 
     Returns:
-        Where it is kept; None when there is no such log.
+        Where the log is kept; None if there is none.
     """
     if not is_orphan():
         return None
@@ -136,7 +136,7 @@ def quarantine_log(path: Path, is_orphan: Callable[[], bool]) -> Path | None:
 
 
 def erase_quarantined(path: Path) -> list[Path]:
-    """Erase the damaged databases that were kept: they hold what is to be forgotten."""
+    """Erase the quarantined databases: they hold what must be forgotten."""
     erased = sorted(path.parent.glob(f"{glob.escape(path.name)}.{_QUARANTINE_INFIX}-*"))
     for one in erased:
         one.unlink(missing_ok=True)
@@ -144,23 +144,23 @@ def erase_quarantined(path: Path) -> list[Path]:
 
 
 def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
-    """Is the file shorter than it says it is?"""
+    """True if the file is shorter than its header says."""
     wal = sidecar(path, "-wal")
     if wal.exists() and wal.stat().st_size:
-        return False  # the rest may stand there
+        return False  # the rest may be in the log
     pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
     return path.stat().st_size < pages * size
 
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """One process at a time puts files in the places of others. The file that is locked goes in the end."""
+    """Let one process at a time replace files. The lock file is removed at the end."""
     file = sidecar(path, ".salvage-lock")
     with FileLock(file, timeout=60, mode=0o600):
         try:
             yield
         finally:
-            file.unlink(missing_ok=True)  # who waited for it is told by `filelock` that it is gone, and makes another
+            file.unlink(missing_ok=True)  # `filelock` notices that the file is gone and makes another
 
 
 def _stamp() -> str:
@@ -196,7 +196,7 @@ def _sync(path: Path) -> None:
 
 
 def _recover_rows(new: sqlite3.Connection, copy: Path, path: Path, quarantined_at: str) -> None:
-    """Write into a new database what can be read of a copy, under the first page that gives the most."""
+    """Write the readable rows of a copy into a new database, under the first page that yields the most."""
     best, most = None, -1
     for page in first_pages(copy):
         counts = recover_rows(new, copy, page, quarantined_at)
@@ -216,7 +216,7 @@ def _unrecoverable_error(path: Path) -> Unrecoverable:
 
 
 def pop_repairs(db: sqlite3.Connection, session_id: str) -> list[Repair]:
-    """Return the reports of a session that no listener was given yet; they are taken out."""
+    """Return and delete the reports of a session that no listener has received yet."""
     rows = db.execute("SELECT what, lost, kept FROM repairs WHERE session = ? ORDER BY id", (session_id,)).fetchall()
     if rows:
         db.execute("DELETE FROM repairs WHERE session = ?", (session_id,))

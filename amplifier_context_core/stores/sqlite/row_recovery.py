@@ -1,8 +1,8 @@
-"""Carry from a damaged database into a new one what can be read, row by row.
+"""Copy from a damaged database into a new one what is readable, row by row.
 
-A page that cannot be read takes only itself along: rows lie under keys that can be counted, so what a range cannot give
-is asked for in halves, down to single rows. The checksum of a row also says to which session and position it belongs.
-An index is a hint where else to look, and never believed.
+An unreadable page costs only its own rows: keys are integers, so a range that fails is read in halves, down to single
+rows. The checksum of a row also binds it to its session and slot. An index is a hint where else to look and is never
+trusted.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .rows import (
 )
 from .schema import APPLICATION_ID, MAX_SLOTS, SLOT_BITS, connect, disconnect
 
-_RANGE_KEYS = 1_000  # keys asked for at once
-_MAX_EMPTY_RANGES = 20  # chunks without a single row: a page that leads to others, and is lost, takes fewer along
-_PROBES = 8  # keys of a chunk that are asked for before its halves are
-_MAX_SEQ_JUMP = 1_000_000  # no seq that a damaged row names is believed when it is so far above those of the entries
+_RANGE_KEYS = 1_000  # keys read at once
+_MAX_EMPTY_RANGES = 20  # ranges without a row before giving up; a lost inner page costs fewer
+_PROBES = 8  # keys of a range that are tried before its halves are
+_MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
 REWRITTEN = "the database was damaged and has been rewritten"
-WHOLE_DATABASE = ""  # no session's id: reports of the whole database are noted with it
+WHOLE_DATABASE = ""  # no session id; reports of the whole database use it
 
 # Constants only: names of tables and columns.
 _SESSIONS = "SELECT * FROM sessions NOT INDEXED WHERE number >= ? AND number <= ?"
@@ -53,12 +53,12 @@ _INSERT_VALUES = f"(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"
 
 @dataclass(slots=True)
 class RecoveryCounts:
-    """What became of an attempt.
+    """The result of one attempt.
 
     Attributes:
-        entries: sound entries, those of archives included.
-        lost: entries that are missing or damaged, as far as can be known.
-        whole: nothing is missing or damaged, as far as can be known.
+        entries: Number of intact entries, archives included.
+        lost: Number of missing or damaged entries, as far as is known.
+        whole: True if nothing is missing or damaged, as far as is known.
     """
 
     entries: int = 0
@@ -69,20 +69,20 @@ class RecoveryCounts:
 def recover_rows(
     new: sqlite3.Connection, copy: Path, first_page: FirstPage, quarantined_at: str, *, whole: bool = True
 ) -> RecoveryCounts | None:
-    """Write into a new database what can be read of a copy of the damaged one.
+    """Write into a new database what is readable in a copy of the damaged one.
 
     Args:
-        new: an empty database.
-        copy: the file to read; its first page is replaced.
-        first_page: the one to read it under.
-        kept: where the damaged database will be.
-        whole: leave the new database empty where something is missing.
+        new: An empty database.
+        copy: The file to read; its first page is replaced.
+        first_page: The first page to read it with.
+        quarantined_at: Where the damaged database will be.
+        whole: Leave the new database empty if anything is missing.
 
     Returns:
-        What there was; None where under this page nothing is known to be of ours.
+        The counts; None if nothing is known to be ours under this page.
 
     Raises:
-        sqlite3.Error, OSError: the new database cannot be written.
+        sqlite3.Error, OSError: The new database cannot be written.
     """
     with copy.open("r+b") as file:
         file.write(first_page.content)
@@ -108,13 +108,13 @@ class _FoundSession:
     """What is known of a session.
 
     Attributes:
-        number: of the session in its database.
-        name: its id; empty where it is not known.
-        head: its row, where that is as it was written.
-        archived: entries in the archive; None where that is not known.
-        last_seq: highest seq ever given, as a damaged row says.
-        updated: microseconds since 1970 of the last change, likewise.
-        holes: positions without an entry, as a row says.
+        number: Its number in the database.
+        name: Its id; empty if unknown.
+        row: Its row, if intact.
+        archived_count: Entries in the archive; None if unknown.
+        last_seq: Highest seq ever assigned, from a damaged row.
+        updated: Microseconds since 1970 of the last change, from a damaged row.
+        gaps: Slots without an entry, from a row.
     """
 
     number: int
@@ -128,7 +128,7 @@ class _FoundSession:
 
 @dataclass(slots=True)
 class RowRecovery:
-    """Carries rows from one database to another."""
+    """Copies rows from one database to another."""
 
     old: sqlite3.Connection
     new: sqlite3.Connection
@@ -136,11 +136,11 @@ class RowRecovery:
     counts: RecoveryCounts = field(default_factory=RecoveryCounts)
 
     def is_ours(self, sessions: list[_FoundSession], *, marked: bool) -> bool:
-        """True if something in the file is known to be of ours: a sealed row, or the mark of the application.
+        """True if something in the file is known to be ours: a row with a valid checksum, or the application id.
 
         Args:
-            sessions: what seem to be sessions.
-            marked: the mark counts, since it is the file's own.
+            sessions: The sessions that were found.
+            marked: The application id counts, because the first page is the file's own.
         """
         try:
             (application,) = self.old.execute("PRAGMA application_id").fetchone()
@@ -156,7 +156,7 @@ class RowRecovery:
         )
 
     def run(self, sessions: list[_FoundSession]) -> None:
-        """Carry over all there is."""
+        """Copy everything readable."""
         for table in ("leases", "facts", "repairs", "damaged"):
             self._recover_table(table, ROW_READERS[table])
         archives = self._archive_keys()
@@ -166,11 +166,11 @@ class RowRecovery:
         what = f"{REWRITTEN}; recovered: {len(sessions):,} sessions, {self.counts.entries:,} messages with archives"
         what += f"; ids that had a writer and have no session now: {', '.join(missing)}" if missing else ""
         self._report(WHOLE_DATABASE, what, self.counts.lost)
-        # Fences rise, also when the last one could not be read.
+        # Fences ascend, even if the last one was unreadable.
         self.new.execute("INSERT OR IGNORE INTO facts VALUES ('fence', ?)", (int(time.time()),))
 
     def _recover_table(self, table: str, read: RowReader) -> None:
-        """Carry over the rows of a table that is not about messages, as far as they can be read."""
+        """Copy the readable rows of a table that holds no messages."""
         with suppress(sqlite3.Error):
             for row in self.old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of four names
                 with suppress(sqlite3.Error):
@@ -181,7 +181,7 @@ class RowRecovery:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[_FoundSession]:
-        """Return all sessions, also those without a row: an index knows their names, their entries their numbers."""
+        """Return all sessions. Those without a row are known by an index of ids, or by the keys of their entries."""
         names: dict[int, str] = {}
         with suppress(sqlite3.Error):
             for name, number in self.old.execute(_INDEXED):
@@ -194,7 +194,7 @@ class RowRecovery:
         with suppress(sqlite3.Error):
             while row := self.old.execute("SELECT id FROM entries WHERE id >= ?", (first_key(number + 1),)).fetchone():
                 if row[0] >> SLOT_BITS <= number:
-                    break  # a damaged tree may give any row
+                    break  # a damaged tree may return any row
                 number = row[0] >> SLOT_BITS
                 names.setdefault(number, "")
         taken = {session.name for session in known.values() if session.row}
@@ -228,7 +228,7 @@ class RowRecovery:
             self._report_session(session, lost, gone)
 
     def _recover_entries(self, session: _FoundSession, new_row: SessionRow) -> list[int]:
-        """Carry the history over; the positions that its entries had."""
+        """Copy the history. Return the slots that its entries had."""
         start = first_key(session.number)
         last = start + session.row.stop_slot - 1 if session.row else self._last(start)
         slots: list[int] = []
@@ -248,7 +248,7 @@ class RowRecovery:
         return slots
 
     def _last(self, start: int) -> int:
-        """Return the last key of a session whose row is lost; where it cannot be read, the last that may be."""
+        """Return the last key of a session without a row; if unreadable, the last possible one."""
         behind = start + (1 << SLOT_BITS) - 1
         with suppress(sqlite3.Error):
             newest = self.old.execute("SELECT max(id) FROM entries WHERE id >= ? AND id <= ?", (start, behind))
@@ -256,7 +256,7 @@ class RowRecovery:
         return behind
 
     def _archive_keys(self) -> dict[int, list[int]]:
-        """Return the keys of all archived rows by the session that they say they belong to."""
+        """Return the keys of all archived rows, by session number."""
         indexed: dict[int, int] = {}
         with suppress(sqlite3.Error):
             indexed = dict(self.old.execute("SELECT id, session FROM archive INDEXED BY archive_by_session"))
@@ -269,7 +269,7 @@ class RowRecovery:
         return found
 
     def _recover_archive(self, session: _FoundSession, new_row: SessionRow, archive: list[int]) -> None:
-        """Carry the archive over."""
+        """Copy the archive."""
         start = first_key(session.number)
         for key in archive:
             row: RawRow | None = None
@@ -288,20 +288,20 @@ class RowRecovery:
     # -- what belongs to a session -------------------------------------------------------------------------------------
 
     def _insert(self, table: str, key: int, session: _FoundSession, columns: RawRow, added: int) -> None:
-        """Write the columns of a sound row.
+        """Insert the columns of an intact row.
 
         Args:
-            table: in which.
-            key: of the row.
-            session: whose.
-            columns: without what is added to the checksum.
-            added: that.
+            table: The table.
+            key: Key of the row.
+            session: The session.
+            columns: The columns, with the checksum of the content alone.
+            added: What to add to the checksum.
         """
         *others, crc = columns
         self.new.execute(f"INSERT OR REPLACE INTO {table}{_INSERT_VALUES}", (key, session.number, *others, crc + added))
 
     def _recover_checkpoint(self, session: _FoundSession, slots: list[int]) -> bool:
-        """Carry the checkpoint over. True if there was one that does not stand any more."""
+        """Copy the checkpoint. Return True if there was one that is not valid any more."""
         try:
             row = self.old.execute("SELECT * FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
             if row is None:
@@ -316,7 +316,7 @@ class RowRecovery:
         return False
 
     def _quarantine(self, session: _FoundSession, row: RawRow, came: str, at: int | None) -> None:
-        """Keep a damaged row as it is."""
+        """Keep a damaged row unchanged."""
         marks = ", ".join("?" * 11)
         self.new.execute(
             f"INSERT INTO damaged(session, found, came, at, {ENTRY_COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
@@ -337,7 +337,7 @@ class RowRecovery:
         )
 
     def _report_elsewhere(self, sessions: list[_FoundSession]) -> list[str]:
-        """Where ids may be wrong, report that to every id that was claimed and has no session now; return those ids."""
+        """If ids are uncertain, report that to every id that had a lease and has no session now. Return those ids."""
         unsure = ", ".join(session.name for session in sessions if session.row is None)
         if not unsure:
             return []
@@ -350,12 +350,12 @@ class RowRecovery:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _iterate_rows(self, sql: str, first: int, last: int, hints: Container[int]) -> Iterator[RawRow]:
-        """Yield the rows of a range of keys, in their order, without those that cannot be read.
+        """Yield the readable rows of a range of keys, in order.
 
         Args:
-            sql: gives the rows between two keys.
-            first, last: of the keys.
-            hints: keys that have a row, as far as is known.
+            sql: Selects the rows between two keys.
+            first, last: The first and the last key.
+            hints: Keys that have a row, as far as is known.
         """
         empty = 0
         while first <= last and empty < _MAX_EMPTY_RANGES:
@@ -365,19 +365,19 @@ class RowRecovery:
                 if self._is_readable(sql, first, end)
                 else {}
             )
-            for key in range(first, end + 1):  # a damaged tree may hide a row from a range that it gives by its key
+            for key in range(first, end + 1):  # a damaged tree may hide a row from a range and return it by key
                 if key not in rows and key in hints:
                     rows |= {row[0]: row for row in self._read_by_halves(sql, key, key)}
             yield from (rows[key] for key in sorted(rows))
             empty = 0 if rows else empty + 1
             first = end + 1
             if not rows:
-                with suppress(sqlite3.Error):  # over a gap, however wide
+                with suppress(sqlite3.Error):  # skip a gap of any width
                     found = self.old.execute(f"{sql} LIMIT 1", (first, last)).fetchone()
                     first = max(first, found[0]) if found else last + 1
 
     def _is_readable(self, sql: str, first: int, last: int) -> bool:
-        """True if one of some keys of a range can be asked for, its first and its last among them."""
+        """True if one of several keys of a range can be read, the first and the last among them."""
         for key in (first, last, *range(first, last, max(1, (last - first) // _PROBES))):
             with suppress(sqlite3.Error):
                 self.old.execute(sql, (key, key)).fetchall()
@@ -399,13 +399,13 @@ class RowRecovery:
 
 
 def _decode_intact(row: RawRow, name: str, key: int, start: int) -> RawRow | None:
-    """Return the columns of a sound row, with the checksum of its content alone; None for a damaged one.
+    """Return the columns of an intact row, with the checksum of its content alone; None for a damaged one.
 
     Args:
-        row: as it is kept.
-        name: of its session.
-        key: of the row; in the archive, `start`.
-        start: the key of the session's position 0.
+        row: The row as stored.
+        name: Id of its session.
+        key: Key of the row; in the archive, `start`.
+        start: Key of the session's slot 0.
     """
     origin = row[3]
     if isinstance(origin, bytes):
@@ -413,18 +413,18 @@ def _decode_intact(row: RawRow, name: str, key: int, start: int) -> RawRow | Non
             origin = origin.decode()
         except UnicodeDecodeError:
             return None
-    for added in (key, key - start):  # in a database of version 1 the session is not under the checksum
+    for added in (key, key - start):  # in a database of version 1 the checksum does not cover the session
         if decode_entry_row(row, name, added) is not None:
             return (*row[:3], origin, *row[4:6], row[6] - added)
     return None
 
 
 def _decode_session(row: RawRow, indexed: str) -> _FoundSession:
-    """Return what a row of `sessions` says; of a damaged one, what it may still be right about.
+    """Return what a row of `sessions` says; for a damaged one, the values that may still be right.
 
     Args:
-        row: of today, or of version 1, which has neither the count of the archive nor a seal.
-        indexed: the name that the index of ids has for it.
+        row: A current row, or one of version 1, which has neither the archive's count nor a checksum.
+        indexed: The id that the index of ids has for it.
     """
     number, name, _, gaps, last_seq, _, updated, *_ = row
     for candidate in (name, indexed.encode()):
@@ -447,7 +447,7 @@ def _decode_session(row: RawRow, indexed: str) -> _FoundSession:
 
 
 def _free_id(session: _FoundSession, taken: set[str]) -> str:
-    """Return an id for a session whose row is lost or damaged: the one it seems to have, if no other has it."""
+    """Return an id for a session whose row is lost or damaged: its probable id, if no other session has it."""
     with suppress(ConfigError):
         if check_session_id(session.name) not in taken:
             return session.name
@@ -484,7 +484,7 @@ def _decode_count(row: RawRow) -> tuple[Any, ...]:
 
 
 def decode_checkpoint_row(row: RawRow) -> tuple[Any, ...]:
-    """Return the values of a row of `checkpoints`; raise what the driver raises for damage if it is not sound."""
+    """Return the values of a row of `checkpoints`; raise the driver's error for damage if it is not intact."""
     session, covered, crc, data = row
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         raise damage_error("a checkpoint is not as it was written")
@@ -499,7 +499,7 @@ ROW_READERS: dict[str, RowReader] = {
     "damaged": _decode_damaged,
     "sqlite_sequence": _decode_count,
 }
-"""For each table that is not of the sessions, what checks a row of it and gives the values to write.
+"""For each table that holds no session data, the function that checks a row and returns the values to write.
 
-They raise what the driver raises for damage.
+These functions raise the driver's error for damage.
 """

@@ -1,4 +1,4 @@
-"""Entries as rows of a database, each under a checksum, and how places are found among them."""
+"""Entries and sessions as rows with checksums, and the mapping between indexes and slots."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .errors import damage_error
 from .schema import MAX_SLOTS, SLOT_BITS
 
 ENTRY_COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
-ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as the bytes they are
+ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
 
 MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
-MAX_TIME = 253_402_300_799_000_000  # microseconds since 1970: the year 9999 ends, which is all a date can hold
+MAX_TIME = 253_402_300_799_000_000  # microseconds since 1970, the end of the year 9999; dates end there
 
 EntryRow = tuple[int, int, int, str | None, bytes, bytes, int]
-RawRow = tuple[Any, ...]  # what stands in those columns of a file that may be damaged
+RawRow = tuple[Any, ...]  # those columns in a file that may be damaged
 
 
 def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:
     """Return the columns of an entry.
 
-    The session it came from stands apart: a fork says it of all its rows at once.
+    The session that an entry came from has a column of its own, so that a fork can set it for all rows at once.
 
     Args:
-        entry: what to keep.
-        session_id: of the history it is kept in.
-        key: of its row; in the archive, the key of its session's position 0. It is added to the checksum, so that an
-            entry that is found in another place is known for damaged.
+        entry: The entry.
+        session_id: Id of the history that holds it.
+        key: Key of its row; in the archive, the key of its session's slot 0. It is added to the checksum, so that an
+            entry in another location counts as damaged.
     """
     extra = encode_extra(entry, session_id)
     origin = extra.get("session_id")
@@ -57,7 +57,7 @@ def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:
 
 
 def entry_checksum(entry: Entry, extra: bytes, message: bytes) -> int:
-    """The checksum of a row, without its key and without the session it came from, which a fork adds."""
+    """Return the checksum of a row, without its key and without the session that it came from, which a fork adds."""
     return _checksum(entry.seq, entry.turn, entry.tokens, extra, message)
 
 
@@ -66,7 +66,7 @@ def _checksum(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) ->
 
 
 def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
-    """Return the entry of a row with a key (in the archive: that of position 0); None when the row is damaged."""
+    """Return the entry of a row with a key (in the archive: that of slot 0); None if the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row
     try:
         if _checksum(seq, turn, tokens, extra, message) + key != crc:
@@ -80,7 +80,7 @@ def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
 
 
 def first_key(number: int) -> int:
-    """The key of a session's entry at position 0."""
+    """Return the key of a session's entry at slot 0."""
     return number << SLOT_BITS
 
 
@@ -89,18 +89,18 @@ SESSION_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, ar
 
 @dataclass(slots=True)
 class SessionRow:
-    """What is known of a session without reading any of its entries: its row in `sessions`.
+    """What is known of a session without reading its entries: its row in `sessions`.
 
     Attributes:
-        number: of the session in this database.
-        session_id: its identity.
-        stop: the position after the newest entry.
-        holes: positions before it that hold no entry.
-        last_seq: highest seq ever given.
-        size: bytes of the messages.
-        updated: microseconds since 1970 of the last change.
-        indexed: the position up to which the search index is filled.
-        archived: entries in the archive.
+        number: Its number in this database.
+        session_id: Its id.
+        stop_slot: The slot after the newest entry.
+        gaps: Slots before it without an entry.
+        last_seq: Highest seq ever assigned.
+        size: Bytes of the messages.
+        updated: Microseconds since 1970 of the last change.
+        indexed_slots: The slot up to which the search index is filled.
+        archived_count: Entries in the archive.
     """
 
     number: int
@@ -115,11 +115,11 @@ class SessionRow:
 
     @property
     def length(self) -> int:
-        """Entries of the history."""
+        """Number of entries."""
         return self.stop_slot - len(self.gaps)
 
     def slot_of(self, index: int) -> int:
-        """Where the entry at a place lies; for the place after the last, where the next will."""
+        """Return the slot of the entry at an index; for the index after the last, the next free slot."""
         if index >= self.length:
             return self.stop_slot
         for gap in self.gaps:
@@ -129,16 +129,16 @@ class SessionRow:
         return index
 
     def index_of(self, slot: int) -> int:
-        """Which place an entry has that lies there."""
+        """Return the index of the entry in a slot."""
         return slot - bisect_left(self.gaps, slot)
 
     def key_of(self, index: int) -> int:
-        """The key of the entry at a place."""
+        """Return the key of the entry at an index."""
         return first_key(self.number) + self.slot_of(index)
 
     @property
     def values(self) -> tuple[int | str, ...]:
-        """Its row, sealed."""
+        """The row, with its checksum."""
         gaps = json.dumps(self.gaps, separators=(",", ":")) if self.gaps else ""
         known = (self.last_seq, self.size, self.updated, self.indexed_slots, self.archived_count)
         row = (self.number, self.session_id, self.stop_slot, gaps, *known)
@@ -146,10 +146,10 @@ class SessionRow:
 
 
 def decode_session_row(row: RawRow) -> SessionRow:
-    """Return what a row of `sessions` says; its columns are those of `HEAD`.
+    """Return the session of a row with the columns `SESSION_COLUMNS`.
 
     Raises:
-        sqlite3.Error: the row is damaged.
+        sqlite3.Error: The row is damaged.
     """
     head = decode_unchecked(row[:-1])
     if head.values[-1] != row[-1]:
@@ -158,10 +158,10 @@ def decode_session_row(row: RawRow) -> SessionRow:
 
 
 def decode_unchecked(row: RawRow) -> SessionRow:
-    """Return what a row of `sessions` says without its seal, and check only that it can be so.
+    """Return the session of a row without its checksum. Only the possible range of each value is checked.
 
     Raises:
-        sqlite3.Error: it cannot.
+        sqlite3.Error: A value is impossible.
     """
     number, name, stop, gaps, last_seq, size, updated, indexed, archived = row
     stop = number_in(stop, 0, MAX_SLOTS)

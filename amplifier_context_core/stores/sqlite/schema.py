@@ -1,9 +1,9 @@
-"""What a database of sessions looks like, and how one is made, found to be ours, and brought up to date.
+"""The schema of a database of sessions: how one is created, recognised as ours, and migrated.
 
-Entries lie in the file in the order of their histories: their key is the session's number and their position in it,
-so that a range of a history is a range of the file, however many sessions share it. Positions are places, except that
-what was damaged and taken out leaves a hole. All tables are made at once and in this order, empty ones too: so they
-always begin at the same pages, and a database whose first page was destroyed can be given a new one (`recovery`).
+Entries are in the file in the order of their histories. Their key is the session's number and their slot in it, so that
+a range of a history is a range of the file, however many sessions share it. Slots are indexes, except that a damaged
+entry that was removed leaves a gap. All tables are created at once and in this order, even if they stay empty. So they
+always begin at the same pages, and a destroyed first page can be replaced (`recovery`).
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
 from .errors import code_of, damage_error, is_unwritable
 
-APPLICATION_ID = 0x41436374  # "ACct": how a database says whose it is
-SLOT_BITS = 36  # of an entry's key; those above are the session's number
+APPLICATION_ID = 0x41436374  # "ACct"; marks a database as ours
+SLOT_BITS = 36  # bits of an entry's key; the bits above are the session's number
 
 MAX_SLOTS = (1 << SLOT_BITS) - 1
-NOT_AT_SEQ = f"seq <> (id & {MAX_SLOTS}) + 1"  # of an entry: it does not lie where its seq says
+NOT_AT_SEQ = f"seq <> (id & {MAX_SLOTS}) + 1"  # the entry is not in the slot that its seq suggests
 
 _SYNCHRONOUS: dict[Durability, str] = {"fsync": "FULL", "flush": "NORMAL", "none": "OFF"}
 _COLUMNS = """seq INTEGER NOT NULL, turn INTEGER NOT NULL, tokens INTEGER NOT NULL, origin TEXT, extra TEXT NOT NULL,
 message TEXT NOT NULL, crc INTEGER NOT NULL"""
 _CREATE_TABLES = (
     "CREATE TABLE facts(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    # `stop` is the position after the newest entry, `indexed` the one up to which the search index is filled.
+    # `stop` is the slot after the newest entry, `indexed` the one up to which the search index is filled.
     """CREATE TABLE sessions(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
 stop INTEGER NOT NULL DEFAULT 0, holes TEXT NOT NULL DEFAULT '', last_seq INTEGER NOT NULL DEFAULT 0,
 size INTEGER NOT NULL DEFAULT 0, updated INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0)""",
     f"CREATE TABLE entries(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, {_COLUMNS})",
-    # A history nobody edited holds seq 1 at position 0, seq 2 at position 1: only what lies elsewhere needs an index.
+    # An unedited history holds seq 1 in slot 0, seq 2 in slot 1: only the other entries need an index.
     f"CREATE INDEX entries_by_seq ON entries(session, seq) WHERE {NOT_AT_SEQ}",
     f"CREATE TABLE archive(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, {_COLUMNS})",
     "CREATE INDEX archive_by_session ON archive(session)",
     """CREATE TABLE checkpoints(session INTEGER PRIMARY KEY, covered INTEGER NOT NULL, crc INTEGER NOT NULL,
 data BLOB NOT NULL)""",
-    # A row stays when its session is released: it says who had it last. `released` is when that was.
+    # A row stays when its session is released and names the last holder. `released` is the time of the release.
     """CREATE TABLE leases(session TEXT PRIMARY KEY, token TEXT NOT NULL, fence INTEGER NOT NULL, pid INTEGER NOT NULL,
 host TEXT NOT NULL, machine TEXT NOT NULL, started TEXT NOT NULL, expires REAL NOT NULL, released REAL)
 WITHOUT ROWID""",
-    # What was damaged, as it was found; and what was said of that to nobody yet.
+    # Damaged rows as they were found, and repairs that no listener has received yet.
     """CREATE TABLE damaged(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, found REAL NOT NULL, came TEXT NOT NULL,
 at INTEGER, seq, turn, tokens, origin, extra, message, crc)""",
     """CREATE TABLE repairs(id INTEGER PRIMARY KEY, session TEXT NOT NULL, what TEXT NOT NULL, lost INTEGER NOT NULL,
 kept TEXT NOT NULL)""",
-    # For people with a database browser; nothing here reads it.
+    # For people with a database browser; no code here reads it.
     """CREATE VIEW messages AS SELECT s.id AS session, e.seq, e.turn, e.tokens, e.message FROM entries e
 JOIN sessions s ON s.number = e.session ORDER BY e.id""",
 )
@@ -71,10 +71,10 @@ def _fill_session_checksums(db: sqlite3.Connection) -> None:
 
 
 _ADD_CHECKSUMS = (
-    # `archived` counts the session's entries in the archive, `crc` is the seal of the row (`rows.Head`).
+    # `archived` counts the session's entries in the archive, `crc` is the checksum of the row (`rows.SessionRow`).
     "ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE sessions ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
-    # The position was part of an entry's checksum; now the key is, so that the session is (`rows.row_of`).
+    # An entry's checksum covered its slot; now it covers the key and so the session (`rows.encode_entry_row`).
     f"UPDATE entries SET crc = crc + (id >> {SLOT_BITS} << {SLOT_BITS})",  # noqa: S608 - a constant
     f"UPDATE archive SET crc = crc + (session << {SLOT_BITS})",  # noqa: S608 - a constant
     "UPDATE sessions SET archived = (SELECT count(*) FROM archive WHERE session = number)",
@@ -82,25 +82,25 @@ _ADD_CHECKSUMS = (
 )
 _MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (_CREATE_TABLES, _ADD_CHECKSUMS)
 VERSION = len(_MIGRATIONS)
-PAGE_SIZE = 4096  # bytes of a page of the files made here; SQLite's default
+PAGE_SIZE = 4096  # bytes of a page in the files created here; SQLite's default
 _open_connections: Counter[Path] = Counter()
 _connections_lock = threading.Lock()
 SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
 
 
 def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Connection:
-    """A connection to the database at a path; made, and brought up to date, where it is not there or old.
+    """Return a connection to the database at a path. Create the database if it is missing, migrate it if it is old.
 
     Raises:
-        StoreError: what is there is not a database of ours, or of a newer version.
-        sqlite3.Error, OSError: anything else.
+        StoreError: The file is not a database of ours, or of a newer version.
+        sqlite3.Error, OSError: Any other failure.
     """
     _check_file_types(path)
     db = connect(path, busy)
     try:
         version = _check_schema(db, path)
         _enable_wal(db, busy)
-        # A damaged page is noticed when it is read, before a message is written into it.
+        # A damaged page is noticed when it is read, before a message is written to it.
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         db.execute("PRAGMA secure_delete = ON")
@@ -115,15 +115,15 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
 
 
 def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
-    """Return a connection that changes no message, and needs no room, folder or file that it could write to.
+    """Return a connection that changes no message, and needs no space, folder or file that it could write to.
 
-    Where there is no file, the database is empty. Where shared memory cannot be made beside the log, there are two
-    ways. Without a log the file is read as one that no other process changes. With one, it is locked for as long as it
-    takes to copy it into memory; where that cannot be done it is not read, for the log holds what came last.
+    If there is no file, the database is empty. If shared memory cannot be created beside the log, there are two ways.
+    Without a log, the file is read as immutable. With one, the file is locked while it is copied into memory. If that
+    fails it is not read, because the log holds the newest messages.
 
     Raises:
-        StoreError: what is there is not a database of ours, or of a newer version.
-        sqlite3.Error, OSError: it cannot be read.
+        StoreError: The file is not a database of ours, or of a newer version.
+        sqlite3.Error, OSError: The file cannot be read.
     """
     if not path.exists():
         return _empty_database(path)
@@ -144,7 +144,7 @@ def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = Fals
     db = connect(path, busy, how)
     try:
         if exclusive:
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite keeps in its own memory what else is shared
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite uses its own memory instead of shared memory
         if 0 < _check_schema(db, path) < VERSION or exclusive:
             return _migrated_copy(db, path)
         db.execute("PRAGMA query_only = ON")
@@ -155,7 +155,7 @@ def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = Fals
 
 
 def _migrated_copy(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    """Return a copy in memory that is brought up to date, in place of a connection."""
+    """Return a migrated copy in memory, and close the connection that it replaces."""
     db = connect(path, 0.0, "mode=memory")
     try:
         old.backup(db)
@@ -168,25 +168,25 @@ def _migrated_copy(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
 
 
 def _empty_database(path: Path) -> sqlite3.Connection:
-    """A database without sessions, in memory; counted as one at a path."""
+    """Return a database without sessions, in memory, counted as a connection to a path."""
     db = connect(path, 0.0, "mode=memory")
     _migrate(db, path)
     return db
 
 
 def is_read_only(db: sqlite3.Connection) -> bool:
-    """Is it a connection of `open_to_read`: one that may not write, or to no file?"""
+    """True for a connection of `open_to_read`: it may not write, or has no file."""
     file = db.execute("PRAGMA database_list").fetchone()[2]
     return not file or bool(db.execute("PRAGMA query_only").fetchone()[0])
 
 
 def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
-    """A plain connection, which may be used by any thread (one at a time). Texts come as bytes, damaged or not.
+    """Return a plain connection that any thread may use, one at a time. Texts are returned as bytes, damaged or not.
 
     Args:
-        path: of the database.
-        busy: seconds to wait while others have it locked.
-        how: parameters of SQLite's, such as ``mode=ro``.
+        path: The database.
+        busy: Seconds to wait while others have locked it.
+        how: Parameters of SQLite, such as ``mode=ro``.
     """
     target = f"{path.as_uri()}?{how}" if how else str(path)
     db = sqlite3.connect(
@@ -205,7 +205,7 @@ def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
 
 
 def disconnect(db: sqlite3.Connection, path: Path) -> None:
-    """Close a connection that `connect` or `open_database` gave."""
+    """Close a connection of `connect` or `open_database`."""
     try:
         db.close()
     finally:
@@ -214,25 +214,26 @@ def disconnect(db: sqlite3.Connection, path: Path) -> None:
 
 
 def connection_count(path: Path) -> int:
-    """How many connections this process has to a database. While there are any, nobody here may open and close its
-    file by other means: on POSIX systems that takes away the locks of them all."""
+    """Return the number of connections that this process has to a database. While there are any, this process must not
+    open and close the file by other means: on POSIX systems that releases the locks of all of them.
+    """
     return _open_connections[path]
 
 
 def has_search_table(db: sqlite3.Connection) -> bool:
-    """Has the database a table to search in?"""
+    """True if the database has a search table."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
 
 def has_fts5(db: sqlite3.Connection) -> bool:
-    """Can this build of SQLite search?"""
+    """True if this build of SQLite has FTS5."""
     return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
 
 
 def make_file(path: Path) -> None:
-    """An empty file for the owner only, and the folders to it, on disk, if it is not there.
+    """Create an empty file for its owner only, and its folders, synced, if it does not exist.
 
-    Making it here, and not by the driver, is what keeps it from being another's, a link, or readable, for a moment.
+    Creating it here, and not in the driver, ensures that it is never another user's, a link, or readable to others.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
@@ -250,7 +251,7 @@ def make_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have what was made or renamed in a folder on disk."""
+    """Sync the directory entries of a folder."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -259,12 +260,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def sidecar(path: Path, ending: str) -> Path:
-    """A file that belongs to a database: ``-wal``, ``-shm``."""
+    """Return the path of a file that belongs to a database: ``-wal``, ``-shm``."""
     return path.with_name(path.name + ending)
 
 
 def is_regular_file(path: Path) -> bool:
-    """Is it a file, and no link to one?"""
+    """True if the path is a regular file and no link."""
     return path.is_file() and not path.is_symlink()
 
 
@@ -281,13 +282,13 @@ def _check_file_types(path: Path) -> None:
 
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a database that is ours and sound as far as its schema goes; 0 for an empty file.
+    """Return the version of a database that is ours and has an intact schema; 0 for an empty file.
 
     Raises:
-        StoreError: it is another application's, or newer than this code.
-        sqlite3.Error: it is damaged, or cannot be read.
+        StoreError: It belongs to another application, or is newer than this code.
+        sqlite3.Error: It is damaged, or cannot be read.
     """
-    # One statement, so that all is of one moment.
+    # One statement, so that all values are of one moment.
     asked = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version, pragma_auto_vacuum"
     try:
         application, version, changes, vacuums = db.execute(asked).fetchone()
@@ -310,7 +311,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
 
 
 def _has_schema(db: sqlite3.Connection, version: int) -> bool:
-    """True if the tables and indexes are, to the letter, those of a version; others may be there besides."""
+    """True if tables and indexes equal those of a version to the letter. There may be others besides."""
     rows = db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master").fetchall()
     found = {name: (*row, sql) for name, *row, sql, _ in rows}
     roots = [root for *_, root in rows if root]
@@ -321,7 +322,7 @@ def _has_schema(db: sqlite3.Connection, version: int) -> bool:
 
 @cache
 def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    """Return what the schema of a version holds: by its name, each object's type, table and definition."""
+    """Return type, table and definition of each object in the schema of a version, by name."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _apply_migrations(db, 0, version)
@@ -332,7 +333,7 @@ def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, by
 
 @cache
 def _search_objects() -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    """Return what the search index adds to the schema; nothing where this build of SQLite has none."""
+    """Return what the search index adds to the schema; nothing if this build of SQLite has no FTS5."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         if has_fts5(db):
@@ -348,7 +349,7 @@ def _objects_in(db: sqlite3.Connection) -> dict[bytes, tuple[bytes, bytes, bytes
 
 
 def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
-    """Have a write-ahead log. Where two make a database at once, SQLite lets one of them fail without any waiting."""
+    """Enable the write-ahead log. If two processes create a database at once, SQLite lets one fail without waiting."""
     until = time.monotonic() + busy
     while True:
         try:
@@ -363,7 +364,7 @@ def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        make_schema(db, _check_schema(db, path))  # checked again: another process may have been at it
+        make_schema(db, _check_schema(db, path))  # checked again: another process may have migrated it
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -372,7 +373,7 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
 
 
 def make_schema(db: sqlite3.Connection, version: int = 0) -> None:
-    """Bring the schema of a database up to date; 0 is the version of an empty one."""
+    """Migrate the schema of a database; 0 is the version of an empty one."""
     _apply_migrations(db, version, VERSION)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")

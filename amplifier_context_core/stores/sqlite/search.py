@@ -1,8 +1,8 @@
-"""The search index over messages: an FTS5 table, filled when somebody searches.
+"""The search index over messages: an FTS5 table, filled by the first search.
 
-What it makes of text: words as Unicode has them, so that a path or an identifier is a phrase of its parts and is found
-by the whole and by each of them; each character of Chinese, Japanese and Korean is a word, so that any run of them is
-a phrase. A word of a query also finds words that begin with it. Nothing of a query reaches FTS5 as syntax.
+Words are those of Unicode, so that a path or an identifier is a phrase of its parts and is found by the whole and by
+each part. Each character of Chinese, Japanese and Korean is a word, so that any run of them is a phrase. A word of a
+query also finds words that begin with it. No part of a query reaches FTS5 as syntax.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .queries import find_session, iterate_rows, save_session_row, session_rows
 from .rows import SessionRow, decode_entry_row, first_key
 from .schema import SEARCH_TABLE, has_fts5, has_search_table
 
-_BATCH_ENTRIES = 500  # entries taken into the index before others have their turn
-_BATCH_SECONDS = 0.01  # seconds, likewise
+_BATCH_ENTRIES = 500  # entries in one batch, before other tasks run
+_BATCH_SECONDS = 0.01  # seconds of one batch, likewise
 _WORD = re.compile(r"[\w./:@#-]+")
 _PARTS = re.compile(r"\w+")
-_MIN_PREFIX = 3  # characters of a word that may stand for longer ones
+_MIN_PREFIX = 3  # characters; a shorter word finds only itself
 # CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
 # the planes of rarer ideographs.
 _UNSPACED = re.compile(
@@ -33,7 +33,7 @@ _UNSPACED = re.compile(
 
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
-    """Take a slice of a session's entries that are not in the index into it; inside a transaction. Are there more?"""
+    """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
     session = find_session(db, session_id)
     if session is None or session.indexed_slots >= session.stop_slot:
         return False
@@ -57,22 +57,22 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
 
 
 def index_entry(db: sqlite3.Connection, key: int, entry: Entry) -> None:
-    """Put an entry's text into the index, in place of what is there under its key."""
+    """Add an entry's text to the index, replacing what its key had."""
     text = searchable_text(entry).encode("utf-8", "replace").decode()
     db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _with_cjk_spaced(text)))
 
 
 def check_index(db: sqlite3.Connection) -> None:
-    """Raise what the driver raises for a damaged search index if the index is not what its texts make it."""
+    """Raise the driver's error for a damaged search index if the index does not match its texts."""
     if has_search_table(db) and has_fts5(db):
         db.execute("INSERT INTO search(search) VALUES ('integrity-check')")
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Have no index; the next search fills it again.
+    """Drop the index; the next search fills it again.
 
     Raises:
-        StoreError: the index cannot be removed by this build of SQLite.
+        StoreError: This build of SQLite cannot remove the index.
     """
     if not has_search_table(db):
         return
@@ -85,10 +85,10 @@ def drop_index(db: sqlite3.Connection) -> None:
 
 
 def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Seqs of the entries that match, best first.
+    """Return the seqs of the matching entries, best first.
 
-    First those that hold the whole query, then those that hold it as the beginning of something longer, the newest
-    first; then those that hold some of its words, by bm25.
+    First the entries that hold the whole query, then those that hold it as the beginning of something longer, the
+    newest first; then those that hold some of its words, ranked by bm25.
     """
     session = find_session(db, session_id)
     words = _words(query)
@@ -99,7 +99,7 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     whole = " ".join(words)
     newest = f"{asked} rowid DESC LIMIT ?"
     some = f"{asked} bm25(search), rowid DESC LIMIT ?"
-    keys: dict[int, None] = {}  # in their order
+    keys: dict[int, None] = {}  # a dict, to keep the order
     for statement, phrase in (
         (newest, _phrase(whole)),
         (newest, _phrase(whole, as_prefix=True)),
@@ -112,7 +112,7 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
 
 
 def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """The same without an index: all of the history is looked through."""
+    """Return the same without an index, by scanning the whole history."""
     session = find_session(db, session_id)
     return (
         [entry.seq for entry in ScanIndex().search(_entries(db, session_id, session), query, limit)] if session else []
@@ -128,17 +128,17 @@ def _entries(db: sqlite3.Connection, session_id: str, session: SessionRow) -> It
 
 
 def _words(query: str) -> list[str]:
-    """The words of a query, each once. One that is nothing but punctuation is none."""
+    """Return the words of a query, each once, without those that are only punctuation."""
     words = (word.lower() for word in _WORD.findall(query.encode("utf-8", "ignore").decode()))
     return [word for word in dict.fromkeys(words) if _PARTS.search(word.replace("_", " "))]
 
 
 def _phrase(text: str, *, as_prefix: bool = False) -> str:
-    """What finds a text, as FTS5 wants it: quoted, so that all in it is text.
+    """Return an FTS5 phrase for a text, quoted, so that nothing in it is syntax.
 
     Args:
-        text: one word, or several that follow each other.
-        begun: also find what only begins with it, if its end is long enough to mean something.
+        text: One word, or several that follow each other.
+        as_prefix: Also find longer words that begin with the last one, if that has at least `_MIN_PREFIX` characters.
     """
     spaced = _with_cjk_spaced(text.replace('"', " ")).rstrip()
     last = _PARTS.findall(spaced.replace("_", " "))[-1]

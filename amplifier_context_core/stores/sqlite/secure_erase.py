@@ -1,9 +1,9 @@
-"""Erasing what was replaced by `rewrite`, from every byte of the file.
+"""Erase what `rewrite` replaced from every byte of the file.
 
-That a row was overwritten is not enough, not even with `secure_delete`: pages that were split keep copies of rows in
-what is unused of them now, and the write-ahead log keeps pages as they were. So the database is rewritten (VACUUM), and
-the log is emptied. It takes as long as copying the file. Until it is done there is a note in the database, so that the
-next process that opens it does the rest.
+Overwriting a row is not enough, not even with `secure_delete`: pages that were split keep copies of rows in their
+unused space, and the write-ahead log keeps old pages. So the database is rewritten (VACUUM) and the log is truncated,
+which takes as long as copying the file. Until it is done a row in the database requests it, so that the next process
+that opens the database finishes it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .worker import Continuation, Task
 
 log = logging.getLogger(__name__)
 
-_READER_TIMEOUT = 20.0  # seconds for others to end what they read from the log
+_READER_TIMEOUT = 20.0  # seconds to wait for readers of the log
 _RETRY_DELAY = 0.02
 
 
 def request_erase(db: sqlite3.Connection) -> None:
-    """Note that something is to be erased; part of the transaction that replaces it."""
+    """Request an erasure, as part of the transaction that replaces the messages."""
     db.execute("INSERT INTO facts VALUES ('erasing', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
 
 
 def is_erase_pending(db: sqlite3.Connection) -> bool:
-    """Is there something to erase?"""
+    """True if an erasure is pending."""
     return _pending_number(db) is not None
 
 
 def erase(path: Path, task: Task) -> Continuation | None:
-    """A job that erases all that is noted."""
+    """Run all pending erasures; the first part of a task."""
     if _pending_number(task.db) is None:
         return None
     return Continuation(partial(_vacuum, path), "no_transaction")
@@ -46,9 +46,9 @@ def _vacuum(path: Path, task: Task) -> Continuation | None:
     db = task.db
     number = _pending_number(db)
     if number is None:
-        return None  # another did it, after this was noted
+        return None  # another task did it meanwhile
     try:
-        # A database may be larger than memory. What goes to the disk for a moment is what remains.
+        # A database may be larger than memory. The temporary file holds only what remains.
         db.execute("PRAGMA temp_store = FILE")
         db.execute("VACUUM")
     except sqlite3.Error as problem:
@@ -63,7 +63,7 @@ def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Conti
     db = task.db
     (before,) = db.execute("PRAGMA busy_timeout").fetchone()
     try:
-        db.execute("PRAGMA busy_timeout = 0")  # those who read are waited for without keeping others waiting
+        db.execute("PRAGMA busy_timeout = 0")  # wait for readers without blocking other writers
         (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError as problem:
         if getattr(problem, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -1,8 +1,7 @@
 """Sessions in one SQLite database: ``sqlite:PATH``.
 
-Any number of sessions share a file. Calls are carried out by a thread of the store; what is written at the same time
-shares one transaction and with it one fsync. What is in the file is described in `schema`, what calls do to it
-in `queries`, how they are run in `engine`.
+Any number of sessions share a file. A thread of the store executes all calls; concurrent writes share one transaction
+and one fsync. `schema` describes the file, `queries` what calls do to it, `engine` how they run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .secure_erase import erase, is_erase_pending, request_erase
 from .verify import check_database, check_pages, find_problems, verify
 from .worker import Continuation, Task
 
-_MAX_FOREGROUND_ENTRIES = 1_000  # entries; longer ranges are read by the second thread
+_MAX_FOREGROUND_ENTRIES = 1_000  # entries; the second thread reads longer ranges
 
 Change = Callable[[sqlite3.Connection], object]
 
@@ -50,24 +49,24 @@ class SqliteStore:
     ) -> None:
         """
         Args:
-            path: of the database file; ``~`` is the home folder.
-            durability: what acknowledged means.
-            archive: keep what edits and interrupts take out of a history.
-            busy: seconds to wait while another process has locked the file.
+            path: The database file; ``~`` is the home folder.
+            durability: What an acknowledgement promises.
+            archive: Keep what edits and interrupts remove from a history.
+            busy: Seconds to wait while another process has locked the file.
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
         self._engine = SqliteEngine(self.path, durability, busy)
         self._busy = busy
-        # Of a store nobody holds any more the thread ends, and the claims are given back.
+        # A store without references ends its thread and releases its leases.
         weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
-        """The store at ``sqlite:PATH``.
+        """Return the store at ``sqlite:PATH``.
 
         Raises:
-            ConfigError: there is no path in it that could be one.
+            ConfigError: The URL holds no valid path.
         """
         path = url_path(url, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
@@ -202,7 +201,7 @@ class SqliteStore:
             self._engine.leases.ensure(task.db, session_id)
             if queries.rewrite(task.db, session_id, batch):
                 check_database(task.db)  # or what a damaged page holds by mistake would stay in the file
-                search.drop_index(task.db)  # words that are erased are in it, and maybe where nobody looks for them
+                search.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(task.db)
             return Continuation(partial(erase, self.path), "write") if is_erase_pending(task.db) else None
 
@@ -236,7 +235,7 @@ class SqliteStore:
     # -- searching and checking ----------------------------------------------------------------------------------------
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
-        """See `Searchable`. The index is brought up to date first, a slice at a time."""
+        """See `Searchable`. The index is filled first, one batch at a time."""
         check_session_id(session_id)
 
         def begin(task: Task) -> Continuation:
@@ -246,7 +245,7 @@ class SqliteStore:
             return catching_up if search.index_next_batch(task.db, session_id) else Continuation(look, "read")
 
         def look(task: Task) -> Continuation:
-            if is_read_only(task.db):  # the index may be behind
+            if is_read_only(task.db):  # the index may be incomplete
                 return scan(task)
             return self._in_background(lambda db: search.matching_seqs(db, session_id, query, limit))
 
@@ -258,7 +257,7 @@ class SqliteStore:
         return await self._engine.run("read", begin, session_id)
 
     async def verify(self, session_id: str) -> list[str]:
-        """See `Checkable`. Also says what the database's own check finds, in whichever session."""
+        """See `Checkable`. Also reports what SQLite's integrity check finds in any session."""
         check_session_id(session_id)
 
         def work(task: Task) -> list[str]:
@@ -269,7 +268,7 @@ class SqliteStore:
         )
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
-        """See `Repairable`. The whole database is rewritten, whichever session the damage is in."""
+        """See `Repairable`. The whole database is rewritten, whichever session is damaged."""
         if session_id is None:
             await self._engine.run("write", partial(self._repair_all, on_repair))
             return
@@ -306,7 +305,7 @@ class SqliteStore:
     def _read_rows(
         self, task: Task, session_id: str, reading: Callable[[sqlite3.Connection], ReadResult], came: str, *, long: bool
     ) -> list[Entry] | Continuation:
-        """Read here, or, what is long, elsewhere from the database as it is now."""
+        """Read in the first thread, or, if it takes long, in the second one from a snapshot."""
         if not long:
             return self._quarantine_damaged(session_id, reading(task.db), came)
         return self._in_background(lambda db: self._quarantine_damaged(session_id, reading(db), came))
@@ -323,14 +322,14 @@ class SqliteStore:
         return Continuation(run, "no_connection", in_background=True)
 
     def _quarantine_damaged(self, session_id: str, found: ReadResult, came: str) -> list[Entry] | Continuation:
-        """What was read; damaged rows are put aside first, where nobody else writes to the session."""
+        """Return what was read. Quarantine damaged rows first, unless another store writes to the session."""
         if not found.damaged:
             return found.entries
 
         def quarantine(task: Task) -> list[Entry] | Continuation:
             if not self._engine.leases.is_free(task.db, session_id):
                 return left_out(task)
-            check_pages(task.db)  # or what is sound may only have been hard to find
+            check_pages(task.db)  # or intact rows may only have been unreachable
             lost = queries.quarantine(task.db, session_id, found.damaged, came)
             if lost < len(found.damaged) and task.original and not task.retried:
                 task.retried = True

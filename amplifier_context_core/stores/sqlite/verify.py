@@ -1,4 +1,4 @@
-"""Looking for damage in a database without changing anything."""
+"""Find damage in a database without changing anything."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .row_recovery import ROW_READERS, decode_checkpoint_row
 from .rows import first_key
 from .schema import SLOT_BITS, disconnect, open_to_read
 
-_MAX_REPORTED = 20  # lines of what the database's own check says
+_MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
 def verify(path: Path, session_id: str, busy: float) -> list[str]:
-    """Return what is wrong with a session, or with the database it is in, a line each.
+    """Return the problems of a session and of the database that holds it, one a line.
 
     Args:
-        path: of the database.
-        session_id: which session.
-        busy: seconds to wait while another process has locked the file.
+        path: The database.
+        session_id: The session.
+        busy: Seconds to wait while another process has locked the file.
     """
     if not path.exists():
         return []
@@ -41,7 +41,7 @@ def verify(path: Path, session_id: str, busy: float) -> list[str]:
 
 
 def find_problems(db: sqlite3.Connection, path: Path, session_id: str) -> list[str]:
-    """Return what is wrong at one moment of the database; the connection is in a transaction."""
+    """Return the problems at one moment of the database; the connection is in a transaction."""
     problems: list[str] = []
     for check in (_check_database, partial(_check_session, session_id=session_id)):
         try:
@@ -52,7 +52,7 @@ def find_problems(db: sqlite3.Connection, path: Path, session_id: str) -> list[s
 
 
 def check_database(db: sqlite3.Connection) -> None:
-    """Raise what the driver raises for a damaged file if anything is wrong with it, the messages left out."""
+    """Raise the driver's error for a damaged file if anything but messages is damaged."""
     problems: list[str] = []
     _check_database(db, problems)
     if problems:
@@ -62,14 +62,14 @@ def check_database(db: sqlite3.Connection) -> None:
 
 
 def check_pages(db: sqlite3.Connection) -> None:
-    """Raise what the driver raises for a damaged file if its pages do not hang together."""
+    """Raise the driver's error for a damaged file if its pages are inconsistent."""
     ((answer,),) = db.execute("PRAGMA quick_check(1)").fetchall()[:1]
     if answer != b"ok":
         raise damage_error(f"pages do not hang together: {bytes(answer).decode('utf-8', 'replace')}")
 
 
 def _check_database(db: sqlite3.Connection, problems: list[str]) -> None:
-    """Check the pages and every row but those of messages; the first such row that is damaged raises."""
+    """Check the pages and every row except those of messages; the first damaged row raises."""
     lines = [
         bytes(line).decode("utf-8", "replace") for (line,) in db.execute(f"PRAGMA integrity_check({_MAX_REPORTED})")
     ]

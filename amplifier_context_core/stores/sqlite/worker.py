@@ -1,8 +1,7 @@
-"""A thread that does what event loops must not wait in, one job after another, and tells each loop when it is done.
+"""A thread that executes tasks in order, and completes the futures of the event loops that wait for them.
 
-Loops come and go, and are told in the way that asks nothing of them: a loop that was closed meanwhile misses its
-answer, the job is done all the same. Jobs that write may come in groups: those that queue up while one group is being
-made durable are the next group.
+An event loop may close while it waits: it misses the result, and its task is executed all the same. Writing tasks are
+grouped: those that queue up while one group is being committed form the next group (group commit).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from ..protocol import OnRepair, Repair, report_repair
 log = logging.getLogger(__name__)
 
 MAX_GROUP = 256
-_TICK_RETRY_DELAY = 1.0  # seconds until a tick that failed is tried again
-_MAX_LINGER = 0.001  # seconds for those who wrote in the last group as well
+_TICK_RETRY_DELAY = 1.0  # seconds until a failed tick is tried again
+_MAX_LINGER = 0.001  # seconds; the longest wait for the callers of the previous group
 
 TaskKind = Literal["read", "write", "write_unsynced", "acquire", "release", "no_transaction", "no_connection"]
 WRITING: frozenset[TaskKind] = frozenset({"write", "write_unsynced", "acquire", "release"})
@@ -33,21 +32,22 @@ Work = Callable[["Task"], Any]
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One call of a store, until it is answered.
+    """One call of a store, until its result is delivered.
 
     Attributes:
-        work: what to do; what it returns is the answer, or a `Then`.
-        kind: `read` sees one moment of the database, `write` is part of a transaction, `note` of one that need not be
-            on disk yet, `alone` is in none, `apart` does not use the connection at all. `claim` and `leave` are notes
-            that take a session, or let it go, as it is in the database that is there now.
-        session_id: whose session it is about, for those who are told of repairs.
-        begin: how it began, when it must begin again.
-        future: where the answer goes; None when nobody asked.
-        answer, error: how it ended.
-        repairs: what was found damaged on the way, and who is told.
-        tried: it met a damaged database before.
-        otherwise: gives the answer where nothing can be written: a full disk, a file system for reading only.
-        connection: see `db`.
+        work: The function to run. It returns the result, or a `Continuation`.
+        kind: `read` sees one snapshot of the database. `write` is part of a transaction. `write_unsynced` is part of a
+            transaction that is committed without fsync. `no_transaction` is outside any. `no_connection` does not use
+            SQLite. `acquire` and `release` are unsynced writes that change the lease of a session, even after the file
+            was replaced.
+        session_id: The session, for the listener for repairs.
+        original: The function and kind that it began with, for a restart.
+        future: Receives the result; None if no caller waits.
+        result, error: How it ended.
+        repairs: Damage found on the way, each with its listener.
+        retried: It was restarted after damage before.
+        fallback: Returns the result if nothing can be written: on a full disk or a read-only file system.
+        connection: See `db`.
     """
 
     work: Work
@@ -64,29 +64,31 @@ class Task:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection to work with, in a transaction that fits the kind."""
+        """The connection, in a transaction that fits the kind."""
         if self.connection is None:
             raise RuntimeError(f"a job of kind {self.kind!r} has no connection")
         return self.connection
 
     def reset(self) -> None:
-        """It will be tried again: how it ended is forgotten."""
+        """Clear the result before another attempt."""
         self.result = self.error = None
         self.repairs.clear()
 
     def fail(self, problem: BaseException) -> None:
-        """It ended like this."""
+        """Set an error as the result."""
         self.result, self.error = None, problem
 
 
 @dataclass(slots=True)
 class Continuation:
-    """What a job returns that is not done: how it goes on, after others had their turn.
+    """What an unfinished task returns: its next step, which runs after other tasks.
 
     Attributes:
-        elsewhere: in the thread for what takes long.
-        after: seconds to wait before.
-        otherwise: see `Job`.
+        work: The function to run.
+        kind: See `Task`.
+        in_background: Run it in the second thread.
+        delay: Seconds to wait before.
+        fallback: See `Task`.
     """
 
     work: Work
@@ -97,37 +99,37 @@ class Continuation:
 
 
 class SqliteWorker:
-    """The thread. It starts with the first job and ends when it is told to, or nobody holds what it works for."""
+    """The thread. It starts with the first task and ends on `stop`, which also runs when its owner is freed."""
 
     def __init__(self, name: str, handle: Callable[[Sequence[Task]], None], tick: Callable[[], float | None]) -> None:
         """
         Args:
-            name: of the thread.
-            handle: does one job, or a group of jobs that write; never raises.
-            tick: called now and then; says in how many seconds it wants to be called again.
+            name: Name of the thread.
+            handle: Executes one task, or a group of writing tasks; never raises.
+            tick: Called periodically; returns the seconds until it must be called again.
         """
         self._name, self._handle, self._tick = name, handle, tick
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._next_task: Task | Literal[False] | None = False  # taken from the queue, but no part of the group
+        self._next_task: Task | Literal[False] | None = False  # taken from the queue, but not part of the group
         self._last_group_size, self._last_group_seconds = 1, 0.0
 
     def submit(self, task: Task) -> None:
-        """Have a job done, after those that were put before."""
+        """Queue a task."""
         with self._lock:
             self._thread = self._thread or start_thread(self._name, self._run)
             self._queue.put(task)
 
     def stop(self) -> None:
-        """Let the thread end when it has done what was put before."""
+        """Let the thread end after the queued tasks."""
         with self._lock:
             if self._thread is not None:
                 self._queue.put(None)
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing to be done, as far as one can see?"""
+        """True if the thread does not run."""
         return self._thread is None
 
     def _run(self) -> None:
@@ -148,7 +150,7 @@ class SqliteWorker:
             began = time.perf_counter()
             try:
                 self._handle(group)
-            except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every caller is answered
+            except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every task gets a result
                 for one in group:
                     one.fail(problem)
                 deliver(group)
@@ -159,7 +161,7 @@ class SqliteWorker:
     def _run_tick(self) -> float | None:
         try:
             return self._tick()
-        except BaseException as problem:  # noqa: BLE001 - no job asked for it, and the thread must go on
+        except BaseException as problem:  # noqa: BLE001 - no task waits for it, and the thread must go on
             log.warning("%s: what is due now and then failed (%s)", self._name, type(problem).__name__)
             return _TICK_RETRY_DELAY
 
@@ -170,10 +172,10 @@ class SqliteWorker:
         return self._queue.get(timeout=wait)
 
     def _collect_group(self, first: Task) -> list[Task]:
-        """A job that writes and those that queue behind it.
+        """Return a writing task and those queued behind it.
 
-        Who wrote together the last time is waited for, a moment: one that comes too late pays for the whole group once
-        more. A single writer never waits.
+        Linger briefly for the callers of the previous group: a task that comes too late pays for a whole group. A
+        single writer never lingers.
         """
         group = [first]
         deadline = time.perf_counter() + min(self._last_group_seconds / 4, _MAX_LINGER)
@@ -191,7 +193,7 @@ class SqliteWorker:
 
 
 def deliver(tasks: Iterable[Task]) -> None:
-    """Tell the loops that asked how their jobs ended; each loop is woken once."""
+    """Complete the futures of tasks; wake each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Task]] = {}
     for task in tasks:
         if task.future is None:
@@ -201,7 +203,7 @@ def deliver(tasks: Iterable[Task]) -> None:
     for loop, done in by_loop.items():
         try:
             loop.call_soon_threadsafe(_complete_futures, done)
-        except RuntimeError:  # it is closed: nobody waits there
+        except RuntimeError:  # the loop is closed: no caller waits on it
             for task in done:
                 _report_repairs(task, no_listener=True)
 
