@@ -18,6 +18,8 @@ from .errors import StoreError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+YIELD_EVERY = 500  # items; how many a loop of cheap steps handles between two yields to the event loop
+
 
 def resolve(future: asyncio.Future[Any], result: object = None, problem: BaseException | None = None) -> None:
     """Give a future its exception, if there is one, or else its result. Never raises.

@@ -120,10 +120,10 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
             manager.on_context_length_error()
 
     async def prompted(data: Mapping[str, Any]) -> None:
-        manager.history.prompted()
+        manager.history.on_prompt()
 
     async def cancelled(data: Mapping[str, Any]) -> None:
-        manager.history.cancelled()
+        manager.history.on_cancelled()
 
     async def completed(data: Mapping[str, Any]) -> None:
         await manager.on_turn_complete()

@@ -12,7 +12,7 @@ from .config import Config
 from .events import Hooks
 from .extensions import named_counter, named_index
 from .history.history import History
-from .locks import Gate
+from .locks import CrossLoopLock
 from .messages.parsing import Message
 from .messages.timestamps import utc_now, with_timestamp
 from .messages.tokens import TokenCounter, guarded, load_counter
@@ -84,8 +84,8 @@ class SessionLifecycle:
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
         self._resumed = False
-        self._resuming = Gate()
-        self._saving = Gate()
+        self._resuming = CrossLoopLock()
+        self._saving = CrossLoopLock()
         self._saved_compactions = 0
         self._on_new_session = on_new_session
         self._clock = clock

@@ -1,7 +1,8 @@
 """A mutex for tasks that may run on different event loops in different threads.
 
-asyncio's locks belong to one loop, threading's block a loop while they wait. A `Gate` is taken at once when it is
-free, and waited for without blocking otherwise, whatever loop the waiter runs on. First come, first served.
+A lock of asyncio belongs to one event loop, and a lock of threading blocks the loop of the task that waits. A
+`CrossLoopLock` is acquired at once when it is free. Otherwise the task waits without blocking its loop. Waiters are
+served first come, first served.
 """
 
 from __future__ import annotations
@@ -12,81 +13,82 @@ from collections import deque
 from concurrent.futures import Future
 from types import TracebackType
 
-_LOOK = 1.0  # seconds between two looks of who waits, whether the loop of who is in was closed
+_CHECK_INTERVAL = 1.0  # seconds; how often a waiter checks whether the loop of the holder was closed
 
 
-class Gate:
-    """``async with gate:`` lets one task in at a time."""
+class CrossLoopLock:
+    """``async with lock:`` runs one task at a time."""
 
-    __slots__ = ("__weakref__", "_guard", "_holder", "_taken", "_waiters")
+    __slots__ = ("__weakref__", "_guard", "_holder", "_is_held", "_waiters")
 
     def __init__(self) -> None:
-        # Reentrant: the garbage collector may end a task of a closed loop at any moment, and with it its turn.
+        # Reentrant: the garbage collector may end a task of a closed loop at any moment, and with it release the lock.
         self._guard = threading.RLock()
-        self._taken = False
+        self._is_held = False
         self._holder: asyncio.AbstractEventLoop | None = None
         self._waiters: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
 
     async def __aenter__(self) -> None:
-        await self.enter()
+        await self.acquire()
 
-    async def enter(self) -> None:
-        """Wait for a turn; whoever got it so must `leave`."""
+    async def acquire(self) -> None:
+        """Wait until the lock is free, and take it. The caller must `release` it."""
         loop = asyncio.get_running_loop()
         with self._guard:
             if self._take(loop):
                 return
-            turn: Future[None] = Future()
-            self._waiters.append((turn, loop))
+            waiter: Future[None] = Future()
+            self._waiters.append((waiter, loop))
         try:
-            waiting = asyncio.wrap_future(turn)
-            while not (await asyncio.wait((waiting,), timeout=_LOOK))[0]:
+            waiting = asyncio.wrap_future(waiter)
+            while not (await asyncio.wait((waiting,), timeout=_CHECK_INTERVAL))[0]:
                 with self._guard:
-                    if self._taken and self._holder is not None and self._holder.is_closed():
-                        self.leave()
+                    if self._is_held and self._holder is not None and self._holder.is_closed():
+                        self.release()
         except BaseException:
-            # Cancelled while waiting. If the turn came all the same, it must be passed on, or all wait for ever.
-            if not turn.cancel() and not turn.cancelled():
-                self.leave()
+            # Cancelled while waiting. If the lock was granted all the same, it must be released for the next waiter.
+            if not waiter.cancel() and not waiter.cancelled():
+                self.release()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.leave()
+        self.release()
 
-    def enter_at_once(self) -> bool:
-        """Take it if it is free, for a task of the running loop; whoever took it so must `leave`."""
+    def try_acquire(self) -> bool:
+        """Take the lock for a task of the running loop if it is free. If True, the caller must `release` it."""
         with self._guard:
             return self._take(asyncio.get_running_loop())
 
-    def hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Who is in gives his turn to a task of another loop; None for one that is not closed in the middle."""
+    def transfer(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Make a task of another loop the holder. Pass None if the lock must survive the closing of its loop."""
         with self._guard:
             self._holder = loop
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> bool:
-        if self._taken and (self._holder is None or not self._holder.is_closed()):
+        if self._is_held and (self._holder is None or not self._holder.is_closed()):
             return False
-        self._taken = True
+        self._is_held = True
         self._holder = loop
         return True
 
-    def leave(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Let the next one in.
+    def release(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Grant the lock to the next waiter.
 
         Args:
-            loop: of the task that leaves, where it may have been closed: then somebody else may be in by now.
+            loop: of the holder, if it may have been closed. Then another task may hold the lock by now, and this call
+                does nothing.
         """
         with self._guard:
             if loop is not None and self._holder is not loop:
                 return
             while self._waiters:
-                turn, loop = self._waiters.popleft()
+                waiter, loop = self._waiters.popleft()
                 if loop.is_closed():
-                    continue  # its task is gone without a word; the turn would be lost on it
-                if turn.set_running_or_notify_cancel():
+                    continue  # its task will never run again, and would never release the lock
+                if waiter.set_running_or_notify_cancel():
                     self._holder = loop
-                    turn.set_result(None)
+                    waiter.set_result(None)
                     return
-            self._taken = False
+            self._is_held = False

@@ -50,7 +50,7 @@ class ContextManager(SessionLifecycle):
         if message.__class__ is dict and message.get("role") == "assistant":
             heard, asked = self._response_heard(), self._usage_reports.requested_at
         before = self._settled_state()
-        entry = await self.history.add(message, asked=asked, heard=heard)
+        entry = await self.history.add(message, requested=asked, reported=heard)
         if self._settled_state() != before:  # a cancelled turn was settled on the way
             await self._save()
         if entry is None:
@@ -148,7 +148,7 @@ class ContextManager(SessionLifecycle):
             counter = await self.token_counter()
             budget = self._budget().tokens
             await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
-        async with compactor.gate:  # a view that another thread works on may be half way through a change
+        async with compactor.lock:  # a view that another thread works on may be half way through a change
             if compactor.last_sent is None:
                 raise ValueError("no view was handed out yet")
             figures = SessionFigures(
@@ -269,7 +269,7 @@ class ContextManager(SessionLifecycle):
         seqs = set(seqs_of(marks))
         forms = forms_of(containing) if containing else frozenset[str]()
         await self.ready()
-        return await self.history.unbroken(self._forget(seqs, forms, trace))
+        return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
         try:
@@ -354,7 +354,7 @@ class ContextManager(SessionLifecycle):
     async def on_turn_complete(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
         before = self._settled_state()
-        await self.history.settle()
+        await self.history.on_turn_complete()
         if self._settled_state() != before:
             await self._save()
 
@@ -380,7 +380,7 @@ class ContextManager(SessionLifecycle):
         finally:  # even where the view does not fit, or a handler was cancelled
             await self._save(compactions_only=True)
         self._usage_reports.begin(self._clock())
-        self.history.asked()
+        self.history.on_request()
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
 
     def _settled_state(self) -> tuple[frozenset[int], int]:

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import orjson
 
 from ..errors import ConfigError, InvalidMessage, StoreError
-from ..locks import Gate
+from ..locks import CrossLoopLock
 from ..messages.parsing import Message as RawMessage
 from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
@@ -155,7 +155,7 @@ class StoredContext(ContextStore):
         self._session_id = new_session_id() if session_id is None else session_id
         self._counter = counter
         self._clock = clock
-        self._lock = Gate()
+        self._lock = CrossLoopLock()
         # The extent after this object's last change, and the last entry.
         self._last_write: tuple[Extent, list[Entry]] | None = None
         self._tokens: tuple[int, int] | None = None  # set through this object

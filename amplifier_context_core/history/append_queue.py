@@ -1,4 +1,4 @@
-"""Messages on their way into a history: they wait while the store is busy, and are then carried in together."""
+"""Group commit: messages wait in a queue while the store is busy, and are then written in one batch."""
 
 from __future__ import annotations
 
@@ -10,250 +10,263 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..futures import resolve
-from ..locks import Gate
+from ..locks import CrossLoopLock
 from ..messages.parsing import Message, MessageInfo
 from ..messages.usage import Response
 from ..transcript.transcript import Entry
 
-_LOOK = 1.0  # seconds between two looks at whether the loop that carries was closed
-_AT_ONCE = 4  # callers told in one turn of the event loop: each goes on at once, most often with its next message
-_SLICES = 16  # turns it takes at most to tell all of a batch
-_PATIENCE = 4  # turns from being told to the next message, and one for safety
+_CHECK_INTERVAL = 1.0  # seconds; how often a waiter checks whether the loop of the leader was closed
+_MIN_PER_TURN = 4  # callers acknowledged in one turn of the event loop, at least; most add their next message at once
+_MAX_TURNS = 16  # turns that the acknowledgements of one batch take, at most
+_LINGER_TURNS = 4  # turns from an acknowledgement to the next message of its caller, and one for safety
 
 
 @dataclass(slots=True, eq=False)
-class Addition:
-    """One of them; `landed` tells the caller, on his own event loop."""
+class PendingAppend:
+    """A message in the queue.
+
+    Attributes:
+        message: a checked copy.
+        info: what the message states about itself.
+        tokens: its cost in a request.
+        requested: when a response was asked for, for an assistant's message.
+        reported: what the provider reported of that response.
+        acknowledged: gets the new entry, on the event loop of the caller; None for an echo.
+        entry: the drafted entry.
+        is_done: the message is part of the history, was refused, or is an echo.
+    """
 
     message: Message
     info: MessageInfo
     tokens: int
-    asked: str | None
-    heard: Response | None
-    landed: asyncio.Future[Entry | None]
+    requested: str | None
+    reported: Response | None
+    acknowledged: asyncio.Future[Entry | None]
     entry: Entry | None = None
-    is_over: bool = False
+    is_done: bool = False
 
     def is_awaited(self) -> bool:
-        """Does its caller still wait? Then his event loop goes on until he is told."""
-        return not self.landed.done() and not self.landed.get_loop().is_closed()
+        """True if the caller still waits. Its event loop then runs until the append is acknowledged."""
+        return not self.acknowledged.done() and not self.acknowledged.get_loop().is_closed()
 
 
-class Additions:
-    """Those that wait, and who brings them in: one task at a time, the carrier, takes all there are.
+class AppendQueue:
+    """The pending appends. One task at a time, the *leader*, commits all of them in batches.
 
-    They come from any thread, and an event loop may stop as soon as nobody waits on it. So a carrier carries while
-    somebody waits on its own loop, and then hands on to one where somebody does.
+    Appends come from any thread, and an event loop may stop as soon as nothing awaits on it. So a leader works only
+    while a caller waits on its own loop. Then it passes leadership to a loop on which a caller waits.
 
     Args:
-        gate: entered while some are brought in.
-        bring_in: makes them part of the history, or raises why not.
-        cut_off: tells those who wait on a loop that ends how it stands.
-        begin: begins a task on the running loop.
+        lock: held while a batch is committed.
+        commit_batch: makes a batch part of the history, or raises.
+        on_leader_lost: resolves the appends of callers on a loop that ends, as far as the history knows their outcome.
+        start_task: starts a task on the running loop.
     """
 
     def __init__(
         self,
-        gate: Gate,
-        bring_in: Callable[[Sequence[Addition]], Awaitable[None]],
-        cut_off: Callable[[Sequence[Addition]], None],
-        begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        lock: CrossLoopLock,
+        commit_batch: Callable[[Sequence[PendingAppend]], Awaitable[None]],
+        on_leader_lost: Callable[[Sequence[PendingAppend]], None],
+        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        self._gate, self._bring_in, self._cut_off, self._begin = gate, bring_in, cut_off, begin
+        self._lock, self._commit_batch = lock, commit_batch
+        self._on_leader_lost, self._start_task = on_leader_lost, start_task
         self._guard = threading.Lock()
-        self._waiting: list[Addition] = []
-        self._taken: list[Addition] = []
-        self._carrier: asyncio.AbstractEventLoop | None = None  # where it runs
-        self._company = 0  # how many came together the last time
+        self._waiting: list[PendingAppend] = []
+        self._taken: list[PendingAppend] = []
+        self._leader: asyncio.AbstractEventLoop | None = None  # the loop that the leader runs on
+        self._last_batch_size = 0
 
-    async def add(self, addition: Addition) -> Entry | None:
-        """Let one wait until it has landed. Cancelled, its caller is not told; it is brought in all the same."""
-        here = addition.landed.get_loop()
+    async def add(self, append: PendingAppend) -> Entry | None:
+        """Queue an append and wait until it is acknowledged. It is committed even if the caller is cancelled."""
+        here = append.acknowledged.get_loop()
         with self._guard:
-            self._waiting.append(addition)
-            carries = self._takes_up(here)
-            elsewhere = self._carrier is not here
-        if carries:
-            self._carry()
+            self._waiting.append(append)
+            leads = self._claim_leadership(here)
+            elsewhere = self._leader is not here
+        if leads:
+            self._start_leader()
         elif elsewhere:
-            await self._watched(addition.landed, here)
-        return await addition.landed
+            await self._watch_leader(append.acknowledged, here)
+        return await append.acknowledged
 
-    def bring_in_left(self) -> None:
-        """Bring in what was left waiting, if anything was: nobody waits for it any more, and nobody carries."""
+    def commit_left(self) -> None:
+        """Start a leader for appends that were left in the queue without a leader and without a waiting caller."""
         here = asyncio.get_running_loop()
         with self._guard:
-            left = any(not one.is_over for one in (*self._taken, *self._waiting))
-            carries = left and self._takes_up(here)
-        if carries:
-            self._carry()
+            left = any(not one.is_done for one in (*self._taken, *self._waiting))
+            leads = left and self._claim_leadership(here)
+        if leads:
+            self._start_leader()
 
-    async def _watched(self, landed: asyncio.Future[Entry | None], here: asyncio.AbstractEventLoop) -> None:
-        """Wait while another loop carries, which may be closed without a word: then this one goes on."""
+    async def _watch_leader(self, acknowledged: asyncio.Future[Entry | None], here: asyncio.AbstractEventLoop) -> None:
+        """Wait while the leader runs on another loop. If that loop is closed, lead from this one."""
         try:
-            while not (await asyncio.wait((landed,), timeout=_LOOK))[0]:
+            while not (await asyncio.wait((acknowledged,), timeout=_CHECK_INTERVAL))[0]:
                 with self._guard:
-                    carries = self._takes_up(here)
-                if carries:
-                    self._carry()
+                    leads = self._claim_leadership(here)
+                if leads:
+                    self._start_leader()
         except asyncio.CancelledError:
-            landed.cancel()
+            acknowledged.cancel()
             raise
 
-    # -- the carrier ------------------------------------------------------------------------------------------------
+    # -- the leader -------------------------------------------------------------------------------------------------
 
-    def _carry(self) -> None:
-        began: list[bool] = []
-        task = self._begin(self._carry_all(began))
-        task.add_done_callback(lambda task: began or self._never_began(task))
+    def _start_leader(self) -> None:
+        started: list[bool] = []
+        task = self._start_task(self._lead(started))
+        task.add_done_callback(lambda task: started or self._on_never_started(task))
 
-    async def _carry_all(self, began: list[bool]) -> None:
-        """Bring in what waits, batch after batch, for as long as somebody waits for that on this loop."""
-        began.append(True)
+    async def _lead(self, started: list[bool]) -> None:
+        """Commit batch after batch while a caller waits on this loop."""
+        started.append(True)
         here = asyncio.get_running_loop()
-        batch: list[Addition] = []
+        batch: list[PendingAppend] = []
         try:
-            going = True
-            while going:
-                await self._gathered()
-                async with self._gate:
-                    batch = self._take(here)
+            leads = True
+            while leads:
+                await self._linger()
+                async with self._lock:
+                    batch = self._take_batch(here)
                     if not batch:
                         return
                     try:
-                        await self._bring_in(batch)
-                    except Exception as problem:  # noqa: BLE001 - raised where each of them waits
-                        land(batch, problem)
-                going = self._must_go_on(here)
-        except GeneratorExit:  # collected with its history: nobody is left to be told
+                        await self._commit_batch(batch)
+                    except Exception as problem:  # noqa: BLE001 - raised where each caller waits
+                        acknowledge(batch, problem)
+                leads = self._keeps_leading(here)
+        except GeneratorExit:  # collected with its history: no caller is left
             raise
         except BaseException:
-            self._cut_off(self._pass_on(batch, here))
+            self._on_leader_lost(self._resign(batch, here))
             raise
 
-    def _never_began(self, task: asyncio.Task[None]) -> None:
-        """A carrier was cancelled before its first step."""
-        self._cut_off(self._pass_on((), task.get_loop()))
+    def _on_never_started(self, task: asyncio.Task[None]) -> None:
+        """Resign for a leader that was cancelled before its first step."""
+        self._on_leader_lost(self._resign((), task.get_loop()))
 
-    def _take_over(self) -> None:
-        """The carrier on another loop hands on to this one, where somebody waited a moment ago; perhaps no more."""
-        if self._must_go_on(asyncio.get_running_loop()):
-            self._carry()
+    def _become_leader(self) -> None:
+        """Lead on this loop after the leader of another loop passed leadership here. No caller may wait by now."""
+        if self._keeps_leading(asyncio.get_running_loop()):
+            self._start_leader()
 
-    async def _gathered(self) -> None:
-        """A moment's patience, if many came together the last time and fewer are here.
+    async def _linger(self) -> None:
+        """Wait a few turns of the loop if the previous batch was larger than the queue is now.
 
-        The others were told a moment ago that theirs has landed, and most often come again with their next: together
-        they cost one write and one sync. Without this, whoever comes first would be written alone, while all the others
-        wait for that. Who adds alone waits so but once.
+        The callers of that batch were just acknowledged and are likely to append again. Together their appends cost one
+        write and one sync. Without the wait, the first of them would be written alone while the others wait for it. A
+        single caller lingers at most once.
         """
-        before = self._company
-        slices = -(-before // _slice(before))
-        for _ in range(slices + _PATIENCE if before > 1 else 0):
+        before = self._last_batch_size
+        turns = -(-before // _per_turn(before))
+        for _ in range(turns + _LINGER_TURNS if before > 1 else 0):
             if len(self._waiting) >= before:
                 return
             await asyncio.sleep(0)
 
-    def _take(self, here: asyncio.AbstractEventLoop) -> list[Addition]:
-        """All that wait; none when there are none, or another loop's carrier has been begun."""
+    def _take_batch(self, here: asyncio.AbstractEventLoop) -> list[PendingAppend]:
+        """Return all waiting appends; none if there are none, or if the leader of another loop was started."""
         with self._guard:
-            # One that was taken and is not over: its carrier was closed in with its loop.
-            self._waiting[:0] = [one for one in self._taken if not one.is_over]
+            # An append that was taken and is not done belonged to a leader whose loop was closed.
+            self._waiting[:0] = [one for one in self._taken if not one.is_done]
             self._taken = []
-            if not self._goes_on(here):
+            if not self._leads_on(here):
                 return []
             self._taken, self._waiting = self._waiting, []
-            self._company = len(self._taken)
+            self._last_batch_size = len(self._taken)
             return self._taken
 
-    def _must_go_on(self, here: asyncio.AbstractEventLoop) -> bool:
-        """After a batch: not when nothing waits, nor when another loop can; its carrier is begun then."""
+    def _keeps_leading(self, here: asyncio.AbstractEventLoop) -> bool:
+        """True if this loop leads the next batch. False if nothing waits, or another loop was made the leader."""
         with self._guard:
-            self._taken = [one for one in self._taken if not one.is_over]
-            return self._goes_on(here)
+            self._taken = [one for one in self._taken if not one.is_done]
+            return self._leads_on(here)
 
-    def _pass_on(self, left: Sequence[Addition], here: asyncio.AbstractEventLoop) -> list[Addition]:
-        """The carrier is cancelled, for its loop ends: another loop that somebody waits on goes on.
+    def _resign(self, left: Sequence[PendingAppend], here: asyncio.AbstractEventLoop) -> list[PendingAppend]:
+        """Pass leadership to a loop on which a caller waits, because the leader was cancelled and its loop ends.
 
         Args:
-            left: what it had taken and not brought in; it comes first again.
+            left: the batch that was taken and not committed; it comes first again.
             here: the loop that ends.
 
         Returns:
-            Those whose callers are on the loop that ends.
+            The appends whose callers are on the loop that ends.
         """
         with self._guard:
             self._taken = [one for one in self._taken if one not in left]
-            waiting = [one for one in (*left, *self._waiting) if not one.is_over]
-            self._waiting = [one for one in waiting if one.landed.get_loop() is not here]
-            if not self._hands_on():
-                self._carrier = None
-            return [one for one in waiting if one.landed.get_loop() is here]
+            waiting = [one for one in (*left, *self._waiting) if not one.is_done]
+            self._waiting = [one for one in waiting if one.acknowledged.get_loop() is not here]
+            if not self._pass_leadership():
+                self._leader = None
+            return [one for one in waiting if one.acknowledged.get_loop() is here]
 
     # -- under the guard --------------------------------------------------------------------------------------------
 
-    def _takes_up(self, here: asyncio.AbstractEventLoop) -> bool:
-        """Is there no carrier, or was its loop closed? Then there is one on this loop from now on."""
-        if self._carrier is not None and not self._carrier.is_closed():
+    def _claim_leadership(self, here: asyncio.AbstractEventLoop) -> bool:
+        """Make this loop the leader's if there is no leader or its loop was closed. True if it became so."""
+        if self._leader is not None and not self._leader.is_closed():
             return False
-        self._carrier = here
+        self._leader = here
         return True
 
     def _is_awaited_on(self, loop: asyncio.AbstractEventLoop) -> bool:
-        return any(one.landed.get_loop() is loop and one.is_awaited() for one in self._waiting)
+        return any(one.acknowledged.get_loop() is loop and one.is_awaited() for one in self._waiting)
 
-    def _goes_on(self, here: asyncio.AbstractEventLoop) -> bool:
+    def _leads_on(self, here: asyncio.AbstractEventLoop) -> bool:
         if not self._waiting:
-            self._carrier = None
+            self._leader = None
             return False
-        # When nobody waits any more, what is left is brought in all the same.
-        return self._is_awaited_on(here) or not self._hands_on()
+        # When no caller waits any more, what is left is committed all the same.
+        return self._is_awaited_on(here) or not self._pass_leadership()
 
-    def _hands_on(self) -> bool:
-        for addition in self._waiting:
-            loop = addition.landed.get_loop()
-            if addition.is_awaited():
-                with suppress(RuntimeError):  # closed in this very moment
-                    loop.call_soon_threadsafe(self._take_over)
-                    self._carrier = loop
+    def _pass_leadership(self) -> bool:
+        """Start a leader on the first loop on which a caller waits. False if there is none."""
+        for append in self._waiting:
+            loop = append.acknowledged.get_loop()
+            if append.is_awaited():
+                with suppress(RuntimeError):  # the loop was closed in this very moment
+                    loop.call_soon_threadsafe(self._become_leader)
+                    self._leader = loop
                     return True
         return False
 
 
-def land(batch: Sequence[Addition], problem: Exception | None = None) -> None:
-    """Tell who waits for these additions that they are part of the history, or why not.
+def acknowledge(batch: Sequence[PendingAppend], problem: Exception | None = None) -> None:
+    """Resolve appends with their entries, or with the reason why they are not part of the history.
 
-    Those on this loop are told a few in a turn, so that whatever else is due there is done in between.
+    Callers on the running loop are acknowledged a few in a turn, so that other tasks of the loop run in between.
     """
     here = asyncio.get_running_loop()
-    ours: list[Addition] = []
-    for addition in batch:
-        if addition.is_over:
+    ours: list[PendingAppend] = []
+    for append in batch:
+        if append.is_done:
             continue
-        addition.is_over = True
-        loop = addition.landed.get_loop()
+        append.is_done = True
+        loop = append.acknowledged.get_loop()
         if loop is here:
-            ours.append(addition)
+            ours.append(append)
         elif not loop.is_closed():
-            with suppress(RuntimeError):  # it was closed in this very moment
-                loop.call_soon_threadsafe(_tell, addition, problem)
-    _tell_all(ours, _slice(len(ours)), problem)
+            with suppress(RuntimeError):  # the loop was closed in this very moment
+                loop.call_soon_threadsafe(_resolve, append, problem)
+    _resolve_in_turns(ours, _per_turn(len(ours)), problem)
 
 
-def _slice(count: int) -> int:
-    """How many of so many are told in one turn."""
-    return max(_AT_ONCE, -(-count // _SLICES))
+def _per_turn(count: int) -> int:
+    """Return how many of `count` appends are acknowledged in one turn of the loop."""
+    return max(_MIN_PER_TURN, -(-count // _MAX_TURNS))
 
 
-def _tell_all(batch: Sequence[Addition], at_once: int, problem: Exception | None) -> None:
-    for addition in batch[:at_once]:
-        _tell(addition, problem)
-    if len(batch) > at_once:
-        asyncio.get_running_loop().call_soon(_tell_all, batch[at_once:], at_once, problem)
+def _resolve_in_turns(batch: Sequence[PendingAppend], per_turn: int, problem: Exception | None) -> None:
+    for append in batch[:per_turn]:
+        _resolve(append, problem)
+    if len(batch) > per_turn:
+        asyncio.get_running_loop().call_soon(_resolve_in_turns, batch[per_turn:], per_turn, problem)
 
 
-def _tell(addition: Addition, problem: Exception | None) -> None:
-    if addition.landed.done():
+def _resolve(append: PendingAppend, problem: Exception | None) -> None:
+    if append.acknowledged.done():
         return
-    resolve(addition.landed, addition.entry, problem)
-    addition.landed.exception()  # a caller that was cancelled does not retrieve it
+    resolve(append.acknowledged, append.entry, problem)
+    append.acknowledged.exception()  # a caller that was cancelled does not retrieve it

@@ -13,7 +13,8 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased, NotLoaded, StoreError
-from ..locks import Gate
+from ..futures import YIELD_EVERY
+from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
 from ..messages.parsing import Message, ParsedMessage, parse_message
@@ -26,7 +27,7 @@ from ..transcript.alignment import Alignment
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix
 from ..transcript.provenance import response_of
 from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
-from .append_queue import Addition, Additions, land
+from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .redactions import Redactions, redactions_of
 from .stored import OnConflict, StoredTranscript
 
@@ -34,8 +35,7 @@ log = logging.getLogger(__name__)
 
 OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
-_TURN = 0.0003  # seconds of drafting in one turn of the event loop
-_BREATHE = 500  # messages compared or read in between two breaths of the event loop
+_DRAFTING_SECONDS = 0.0003  # seconds of drafting in one turn of the event loop
 
 
 class History:
@@ -72,25 +72,27 @@ class History:
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
         self.redactions = Redactions()
-        self._kept = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
+        self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self._counter = counter
         self._observers = observers
         self._on_interrupt = on_interrupt
         self._clock = clock
         self._stamp = stamp
-        self._gate = Gate()
-        self._additions = Additions(self._gate, self._add_all, self._cut_off, self._begin)
+        self._lock = CrossLoopLock()
+        self._queue = AppendQueue(self._lock, self._commit_batch, self._on_leader_lost, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
-        self._replay = ReplayDetector(self.snapshot, self._kept.load)
+        self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
         self._cancelled = False
-        self._settled_at = -1  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
+        self._closed_at_seq = (
+            -1
+        )  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
 
     # -- opening and loading ----------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
         """Claim the session in its store, or, where config says so, a fork of it that nobody else writes to."""
-        async with self._gate:
-            return await self._kept.open()
+        async with self._lock:
+            return await self._stored.open()
 
     def resume(
         self, transcript: Transcript, interrupted: frozenset[int] = frozenset(), shown: Iterable[Entry] = ()
@@ -102,28 +104,28 @@ class History:
             interrupted: turns whose open calls were stopped.
             shown: entries that were read by seq, for the checkpoints show them.
         """
-        self._kept.begin(transcript, shown)
+        self._stored.begin(transcript, shown)
         self.redactions.are_known = not transcript.last_seq  # or a checkpoint says which they are
         self.interrupted = interrupted
-        self._replay.stop()
+        self._replay_detector.stop()
         if len(transcript):
-            self._replay.on_resume()
+            self._replay_detector.on_resume()
         self._cancelled = False
-        self._settled_at = transcript.last_seq  # the turns of another process are over
+        self._closed_at_seq = transcript.last_seq  # the turns of another process are over
 
     async def load(self) -> None:
         """Bring the whole history into memory."""
         if self._transcript.gap:
-            async with self._gate:
-                await self._kept.load()
+            async with self._lock:
+                await self._stored.load()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Entries from the store, by place, counted; with a word in the log every now and then when there are many."""
-        return await self._kept.read(start, stop)
+        return await self._stored.read(start, stop)
 
     async def find(self, seq: int) -> Entry | None:
         """An entry by its seq, from memory or from the store."""
-        return await self._kept.find(seq)
+        return await self._stored.find(seq)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -138,11 +140,11 @@ class History:
     @property
     def session_id(self) -> str:
         """Identity of the session in its store."""
-        return self._kept.session_id
+        return self._stored.session_id
 
     @property
     def _transcript(self) -> Transcript:
-        return self._kept.transcript
+        return self._stored.transcript
 
     @property
     def revision(self) -> int:
@@ -161,13 +163,13 @@ class History:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def add(self, raw: object, *, asked: str | None = None, heard: Response | None = None) -> Entry | None:
+    async def add(self, raw: object, *, requested: str | None = None, reported: Response | None = None) -> Entry | None:
         """Append a message.
 
         Args:
             raw: the message, of any shape KERNEL.md knows.
-            asked: when a response to it was asked for, for an assistant's message.
-            heard: what the provider reported of it.
+            requested: when a response was asked for, for an assistant's message.
+            reported: what the provider reported of that response.
 
         Returns:
             The new entry; None when it was the echo of one that is there.
@@ -178,8 +180,8 @@ class History:
         """
         message, info = parse_message(raw)
         tokens = await measure(message, await self._counter())
-        landed: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        return await self._additions.add(Addition(message, info, tokens, asked, heard, landed))
+        acknowledged: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        return await self._queue.add(PendingAppend(message, info, tokens, requested, reported, acknowledged))
 
     async def set(self, messages: object) -> bool:
         """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
@@ -192,16 +194,16 @@ class History:
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
-        return await self.unbroken(self._set(cast("Sequence[object]", messages)))
+        return await self.shielded(self._set(cast("Sequence[object]", messages)))
 
     async def clear(self) -> None:
         """Forget everything; marks are not given again."""
-        await self.unbroken(self._clear())
+        await self.shielded(self._clear())
         self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
         """Take the unfinished current exchange out of the history; returns what was taken."""
-        return await self.unbroken(self._interrupt())
+        return await self.shielded(self._interrupt())
 
     async def redact(
         self, which: Callable[[Entry], bool], *, trace: bool = True
@@ -216,113 +218,113 @@ class History:
             What stayed behind, also of entries that were erased before; and why the store has not erased yet what
             they said. The next call finishes that, whatever it picks.
         """
-        return await self.unbroken(self._redact(which, trace))
+        return await self.shielded(self._redact(which, trace))
 
     async def finish(self) -> None:
         """Wait for work that was begun and whose callers were cancelled."""
-        self._additions.bring_in_left()
+        self._queue.commit_left()
         ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 
-    def prompted(self) -> None:
+    def on_prompt(self) -> None:
         """Note that a turn begins. Cancelled before its prompt is stored, it must not be taken for the turn before."""
         if not self._cancelled:
-            self._settled_at = self._transcript.last_seq
+            self._closed_at_seq = self._transcript.last_seq
 
-    def asked(self) -> None:
+    def on_request(self) -> None:
         """Note that a request was made: whoever replays a history has done so by now."""
-        self._replay.stop()
+        self._replay_detector.stop()
 
-    def cancelled(self) -> None:
+    def on_cancelled(self) -> None:
         """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
-        if self._transcript.last_seq != self._settled_at:
+        if self._transcript.last_seq != self._closed_at_seq:
             self._cancelled = True
 
-    async def settle(self) -> None:
+    async def on_turn_complete(self) -> None:
         """The turn is over: do to a cancelled one what the config says."""
         if self._cancelled:
-            await self.unbroken(self._settled())
+            await self.shielded(self._complete_turn())
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    async def unbroken(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Carry work out to its end, whatever becomes of the caller: half a change would part history and store."""
-        return await asyncio.shield(self._begin(work))
+        return await asyncio.shield(self._start_task(work))
 
-    def _begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    def _start_task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return task
 
-    def _cut_off(self, ended: Sequence[Addition]) -> None:
+    def _on_leader_lost(self, ended: Sequence[PendingAppend]) -> None:
         """Their event loop ends while they are on their way in: those the history holds have landed."""
-        self._landed([addition for addition in ended if addition.entry and self._holds(addition.entry)])
-        land(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
+        self._acknowledge([append for append in ended if append.entry and self._contains(append.entry)])
+        acknowledge(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
-    async def _add_all(self, batch: Sequence[Addition]) -> None:
-        await self._kept.rejoin()
-        drafted: list[Addition] = []
+    async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
+        await self._stored.reconcile()
+        drafted: list[PendingAppend] = []
         begun = perf_counter()
-        for addition in batch:
-            if perf_counter() - begun > _TURN:
+        for append in batch:
+            if perf_counter() - begun > _DRAFTING_SECONDS:
                 await asyncio.sleep(0)
                 begun = perf_counter()
-            if addition.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
-                if self._holds(addition.entry):
-                    self._landed((addition,))
+            if append.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
+                if self._contains(append.entry):
+                    self._acknowledge((append,))
                     continue
-                addition.entry = None
-            if timestamp_of(addition.message) and (self._replay.is_expected or self.redactions):
-                await self._leave_redacted(addition)
-            if self._replay.is_expected and await self._replay.matches(addition.message, addition.info):
-                land((addition,))
+                append.entry = None
+            if timestamp_of(append.message) and (self._replay_detector.is_expected or self.redactions):
+                await self._leave_redacted(append)
+            if self._replay_detector.is_expected and await self._replay_detector.matches(append.message, append.info):
+                acknowledge((append,))
                 continue
-            if addition.info.human and self._cancelled:
+            if append.info.human and self._cancelled:
                 await self._append(drafted)
                 drafted = []
-                await self._settle()
-            if addition.info.human:
-                self._replay.on_human_message()
+                await self._apply_cancellation_policy()
+            if append.info.human:
+                self._replay_detector.on_human_message()
             before = drafted[-1].entry if drafted else None
-            addition.entry = self._draft(addition, before.turn if before else self._transcript.turn)
-            drafted.append(addition)
+            append.entry = self._draft(append, before.turn if before else self._transcript.turn)
+            drafted.append(append)
         await self._append(drafted)
 
-    def _draft(self, addition: Addition, turn: int) -> Entry:
-        message, info = addition.message, addition.info
+    def _draft(self, append: PendingAppend, turn: int) -> Entry:
+        message, info = append.message, append.info
         now = self._clock()
         created = timestamp_of(message) or now
         asks = info.role == "assistant"
         return self._transcript.draft(
             self._stamp(message, now),
             info,
-            addition.tokens,
-            created=min(addition.asked or created, created) if asks else created,
+            append.tokens,
+            created=min(append.requested or created, created) if asks else created,
             completed=created,
-            response=response_of(message, addition.heard) if asks else None,
+            response=response_of(message, append.reported) if asks else None,
             turn=turn + 1 if info.human else turn,
         )
 
-    async def _append(self, drafted: Sequence[Addition]) -> None:
-        entries = [addition.entry for addition in drafted if addition.entry]
+    async def _append(self, drafted: Sequence[PendingAppend]) -> None:
+        entries = [append.entry for append in drafted if append.entry]
         if not entries:
             return
         try:
-            await self._kept.append(entries, atomic=False)
+            await self._stored.append(entries, atomic=False)
         except Exception:
-            for addition in drafted:
-                addition.entry = None
+            for append in drafted:
+                append.entry = None
             raise
-        self._landed(drafted)
+        self._acknowledge(drafted)
 
-    def _landed(self, additions: Sequence[Addition]) -> None:
-        land(additions)
-        for addition in additions:
-            if addition.entry:
-                self._tell_appended(addition.entry)
+    def _acknowledge(self, appends: Sequence[PendingAppend]) -> None:
+        acknowledge(appends)
+        for append in appends:
+            if append.entry:
+                self._notify_appended(append.entry)
 
-    def _holds(self, entry: Entry) -> bool:
+    def _contains(self, entry: Entry) -> bool:
         try:
             found = self._transcript.snapshot().find(entry.seq)
         except NotLoaded:
@@ -330,23 +332,23 @@ class History:
         return found is not None and found.message == entry.message
 
     async def _clear(self) -> None:
-        async with self._gate:
-            await self._kept.rejoin()
-            await self._kept.clear()
-            self._forget_turns()
+        async with self._lock:
+            await self._stored.reconcile()
+            await self._stored.clear()
+            self._reset_turns()
 
     async def _redact(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
         counter = await self._counter()
-        async with self._gate:
-            await self._kept.rejoin()
-            await self._kept.load()
+        async with self._lock:
+            await self._stored.reconcile()
+            await self._stored.load()
             await self._any_redacted()
-            everything = [*await self._kept.archived(), *self._transcript.snapshot()]
+            everything = [*await self._stored.archived(), *self._transcript.snapshot()]
             known = {
                 entry.seq: entry for entry in everything if which(entry) or entry.seq in self.redactions.unfinished
             }
             left = await self.redactions.redact(known.values(), counter, trace=trace)
-            problem = await self._kept.rewrite(left)
+            problem = await self._stored.rewrite(left)
             self.redactions.note(redactions_of([*everything, *left]))
             self.redactions.unfinished = frozenset(known) if problem else frozenset()
             return left, problem
@@ -354,40 +356,40 @@ class History:
     async def _any_redacted(self) -> bool:
         """True if entries of this session were erased. What is not remembered of them is read from the store."""
         if not self.redactions.are_known:
-            self.redactions.note(redactions_of([*await self._kept.archived(), *self._transcript.snapshot()]))
+            self.redactions.note(redactions_of([*await self._stored.archived(), *self._transcript.snapshot()]))
             self.redactions.are_known = True
         return bool(self.redactions)
 
-    async def _leave_redacted(self, addition: Addition) -> None:
+    async def _leave_redacted(self, append: PendingAppend) -> None:
         """If a message is added that was erased (a host replays its own transcript), leave it erased."""
         if await self._any_redacted():
-            item = (addition.message, addition.info)
+            item = (append.message, append.info)
             entries = () if self._transcript.gap else self._transcript.snapshot()
             (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
             if left is not item:
-                addition.message, addition.info = left
-                addition.tokens = await measure(addition.message, await self._counter())
+                append.message, append.info = left
+                append.tokens = await measure(append.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:
-        async with self._gate:
-            await self._kept.rejoin()
-            return await self._take_out(finished_too=False)
+        async with self._lock:
+            await self._stored.reconcile()
+            return await self._remove_current_turn(finished_too=False)
 
-    async def _settled(self) -> None:
-        async with self._gate:
-            await self._kept.rejoin()
-            await self._settle()
+    async def _complete_turn(self) -> None:
+        async with self._lock:
+            await self._stored.reconcile()
+            await self._apply_cancellation_policy()
 
     async def _set(self, incoming: Sequence[object]) -> bool:
-        async with self._gate:
-            await self._kept.rejoin()
-            await self._kept.load()
+        async with self._lock:
+            await self._stored.reconcile()
+            await self._stored.load()
             stored = self._transcript.snapshot()
-            same, heard = await matching_prefix(stored, incoming)
-            self._replay.on_set_messages()
-            if same == len(stored) and heard == len(incoming):
+            same, matched = await matching_prefix(stored, incoming)
+            self._replay_detector.on_set_messages()
+            if same == len(stored) and matched == len(incoming):
                 return False
-            rest = await self._read_all(incoming, heard)
+            rest = await self._parse_all(incoming, matched)
             left = stored[same:]
             found = await align_off_loop(left, rest)
             new = [item for item in found.order if not isinstance(item, Entry)]
@@ -402,26 +404,26 @@ class History:
             await self._edit(stored, same, found)
             return True
 
-    async def _settle(self) -> None:
+    async def _apply_cancellation_policy(self) -> None:
         if not self._cancelled:
             return
         if self._on_interrupt == "discard":
-            await self._take_out(finished_too=True)
+            await self._remove_current_turn(finished_too=True)
         elif self._on_interrupt == "repair":
             turn = await self._current_turn()
             if turn:
                 self.interrupted |= {turn[0].turn}
         self._cancelled = False
-        self._settled_at = self._transcript.last_seq
+        self._closed_at_seq = self._transcript.last_seq
 
-    async def _take_out(self, *, finished_too: bool) -> list[Entry]:
+    async def _remove_current_turn(self, *, finished_too: bool) -> list[Entry]:
         turn = await self._current_turn()
         if not turn or (is_finished(turn) and not finished_too):
             return []
         keep = len(self._transcript) - len(turn)
         if keep <= self._transcript.gap.stop:
-            await self._kept.load()
-        await self._kept.replace(keep)
+            await self._stored.load()
+        await self._stored.replace(keep)
         self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
 
@@ -429,10 +431,10 @@ class History:
         try:
             return self._transcript.current_turn()
         except NotLoaded:
-            await self._kept.load()
+            await self._stored.load()
             return self._transcript.current_turn()
 
-    async def _read_all(self, incoming: Sequence[object], start: int) -> list[ParsedMessage]:
+    async def _parse_all(self, incoming: Sequence[object], start: int) -> list[ParsedMessage]:
         read: list[ParsedMessage] = []
         for index in range(start, len(incoming)):
             try:
@@ -442,7 +444,7 @@ class History:
                 raise InvalidMessage(
                     f"messages[{index}].{field}", rest.removesuffix("; the message was not stored")
                 ) from None
-            if len(read) % _BREATHE == 0:
+            if len(read) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         return read
 
@@ -468,21 +470,21 @@ class History:
             )
             order.append(entry)
             fresh.append(entry)
-            if number % _BREATHE == _BREATHE - 1:
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         keep = same + common_prefix_length(stored[same:], order[same:])
         if keep == len(stored):  # nothing but additions at the end
-            await self._kept.append(fresh)
+            await self._stored.append(fresh)
         else:
             log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
-            await self._kept.replace(keep, order[keep:])
+            await self._stored.replace(keep, order[keep:])
             if self.interrupted:
                 self.interrupted &= {entry.turn for entry in order}
             if not order:
-                self._forget_turns()
+                self._reset_turns()
         for number, entry in enumerate(fresh, 1):
-            self._tell_appended(entry)
-            if number % _BREATHE == 0:
+            self._notify_appended(entry)
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
     async def _count(self, message: Message) -> int:
@@ -490,12 +492,12 @@ class History:
         known = None if count_cache.is_empty() else count_cache.get(repr(counter), content_hash(message))
         return await measure(message, counter) if known is None else known
 
-    def _tell_appended(self, entry: Entry) -> None:
+    def _notify_appended(self, entry: Entry) -> None:
         if self._observers.watch("amplifier_context_appended"):
             # Lent, for an observer watches: it may not rewrite history.
             self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
 
-    def _forget_turns(self) -> None:
+    def _reset_turns(self) -> None:
         self.interrupted = frozenset()
         self._cancelled = False
-        self._replay.stop()
+        self._replay_detector.stop()

@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Reconciled:
     """The history after memory and store were joined.
 
     Attributes:
@@ -51,7 +51,7 @@ class Joined:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Memory:
     """What memory holds: the entries before and after a number of them that were not loaded."""
 
     head: list[Entry]
@@ -59,12 +59,12 @@ class _Held:
     tail: list[Entry] = field(default_factory=list[Entry])
 
 
-def joined(
+def reconcile(
     snapshot: Snapshot,
     stored: Sequence[Entry],
     change: Change | None = None,
     single: Mapping[int, Entry] = MappingProxyType({}),
-) -> Joined:
+) -> Reconciled:
     """Join a history with all that its store holds.
 
     Args:
@@ -73,83 +73,83 @@ def joined(
         change: the last change, if its end is not known. Whether it was made is read off what is stored.
         single: entries of the snapshot's gap that memory holds, by seq.
     """
-    held = _held(snapshot)
-    kept = {entry.seq: entry for entry in stored}
+    memory = _in_memory(snapshot)
+    by_seq = {entry.seq: entry for entry in stored}
     if change is not None:
-        held = _after(held, change, snapshot.gap, kept)
-    order, loaded = _in_order(held, kept.values(), [entry for seq, entry in single.items() if seq not in kept])
+        memory = _after_change(memory, change, snapshot.gap, by_seq)
+    order, loaded = _merged(memory, by_seq.values(), [entry for seq, entry in single.items() if seq not in by_seq])
     common = 0
     for ours, theirs in zip(order, stored, strict=False):
         if ours.seq != theirs.seq:
             break
         common += 1
-    unstored = sum(1 for entry in order if entry.seq not in kept)
-    return Joined(order, max(0, held.gap - loaded), unstored, common)
+    unstored = sum(1 for entry in order if entry.seq not in by_seq)
+    return Reconciled(order, max(0, memory.gap - loaded), unstored, common)
 
 
-def _held(snapshot: Snapshot) -> _Held:
+def _in_memory(snapshot: Snapshot) -> _Memory:
     gap = snapshot.gap
-    return _Held(snapshot[: gap.start], len(gap), snapshot[gap.stop :]) if gap else _Held(snapshot[:])
+    return _Memory(snapshot[: gap.start], len(gap), snapshot[gap.stop :]) if gap else _Memory(snapshot[:])
 
 
-def _after(held: _Held, change: Change, gap: range, kept: dict[int, Entry]) -> _Held:
+def _after_change(memory: _Memory, change: Change, gap: range, by_seq: dict[int, Entry]) -> _Memory:
     """What memory would hold now, if a change was made; what it held, if not."""
     if change.rewritten:  # the former message may be a secret: the store says which of the two it is now
         head, tail = (
-            [kept.get(entry.seq, entry) if entry.seq in change.rewritten else entry for entry in part]
-            for part in (held.head, held.tail)
+            [by_seq.get(entry.seq, entry) if entry.seq in change.rewritten else entry for entry in part]
+            for part in (memory.head, memory.tail)
         )
-        return _Held(head, held.gap, tail)
+        return _Memory(head, memory.gap, tail)
     cuts_tail = bool(gap) and change.keep >= gap.stop
-    part, keep = (held.tail, change.keep - gap.stop) if cuts_tail else (held.head, change.keep)
-    leaving = part[keep:] if cuts_tail else [*part[keep:], *held.tail]
+    part, keep = (memory.tail, change.keep - gap.stop) if cuts_tail else (memory.head, change.keep)
+    leaving = part[keep:] if cuts_tail else [*part[keep:], *memory.tail]
     entries = change.entries
     if not leaving:  # an append: a crash may have left a beginning of it
-        entries = [entry for entry in entries if _is_stored(entry, kept)]
-    elif not _was_made(leaving, entries, kept):
-        return held
+        entries = [entry for entry in entries if _is_stored(entry, by_seq)]
+    elif not _was_made(leaving, entries, by_seq):
+        return memory
     changed = [*part[:keep], *entries]
-    return _Held(held.head, held.gap, changed) if cuts_tail else _Held(changed)
+    return _Memory(memory.head, memory.gap, changed) if cuts_tail else _Memory(changed)
 
 
-def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], kept: dict[int, Entry]) -> bool:
+def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], by_seq: dict[int, Entry]) -> bool:
     """True if a store holds what a change leaves behind: a new entry, none that left, or the new order."""
     before = {entry.seq for entry in leaving}
     fresh = [entry for entry in entries if entry.seq not in before]
     if fresh:
-        return any(_is_stored(entry, kept) for entry in fresh)
+        return any(_is_stored(entry, by_seq) for entry in fresh)
     left = before - {entry.seq for entry in entries}
     if left:
-        return left.isdisjoint(kept)
-    order = [entry.seq for entry in entries if entry.seq in kept]
-    return order == [seq for seq in kept if seq in before]
+        return left.isdisjoint(by_seq)
+    order = [entry.seq for entry in entries if entry.seq in by_seq]
+    return order == [seq for seq in by_seq if seq in before]
 
 
-def _is_stored(entry: Entry, kept: dict[int, Entry]) -> bool:
-    stored = kept.get(entry.seq)
+def _is_stored(entry: Entry, by_seq: dict[int, Entry]) -> bool:
+    stored = by_seq.get(entry.seq)
     return stored is not None and stored.message == entry.message
 
 
-def _in_order(held: _Held, stored: Iterable[Entry], single: Sequence[Entry]) -> tuple[list[Entry], int]:
+def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -> tuple[list[Entry], int]:
     """What memory holds and in between what only the store holds; how many of these were not loaded."""
-    in_head = {entry.seq for entry in held.head}
-    in_tail = {entry.seq for entry in held.tail}
+    in_head = {entry.seq for entry in memory.head}
+    in_tail = {entry.seq for entry in memory.tail}
     inner: list[Entry] = []
     following: dict[int | None, list[Entry]] = {}  # by the seq of the entry in memory that they follow
     last: int | None = None
     for entry in stored:
         if entry.seq in in_head or entry.seq in in_tail:
             last = entry.seq
-        elif held.gap and last not in in_tail:
+        elif memory.gap and last not in in_tail:
             inner.append(entry)
         else:
             following.setdefault(last, []).append(entry)
-    if held.gap:
+    if memory.gap:
         for entry in single:
             if entry.seq not in in_head and entry.seq not in in_tail:  # its place is not known, its age is
                 insort(inner, entry, key=_seq)
     order = following.pop(None, [])
-    for part, after in ((held.head, inner), (held.tail, ())):
+    for part, after in ((memory.head, inner), (memory.tail, ())):
         for entry in part:
             order.append(entry)
             order.extend(following.pop(entry.seq, ()))

@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Literal
 
 from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
+from ..futures import YIELD_EVERY
 from ..messages.parsing import Message
 from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
 from ..stores.validation import derived_session_id
 from ..transcript.transcript import Entry, Transcript
-from .reconcile import Change, joined
+from .reconcile import Change, reconcile
 
 log = logging.getLogger(__name__)
 
 OnConflict = Literal["error", "fork"]
-_PROGRESS = 50_000  # messages loaded between two lines in the log
-_TRIES = 3  # readings of a store that loses entries while it is read
-_BREATHE = 500  # messages counted between two turns of the event loop
+_LOG_EVERY = 50_000  # messages loaded between two lines in the log
+_MAX_READS = 3  # readings of a store that loses entries while it is read
 
 
 class StoredTranscript:
@@ -55,39 +55,39 @@ class StoredTranscript:
     ) -> None:
         self.session_id = session_id
         self.transcript = Transcript(session_id)
-        self._single: dict[int, Entry] = {}  # by seq, of the transcript's gap
+        self._loaded_singly: dict[int, Entry] = {}  # by seq, of the transcript's gap
         self._store = store
         self._count = count
         self._on_conflict = on_conflict
         self._notify = notify
-        self._open_change: Change | None = None  # given to the store; neither acknowledged nor refused
-        self._may_lack = False  # the store reported a loss, or holds less than memory
-        self._reported = 0  # entries that it reported as lost and that memory has not missed yet
+        self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
+        self._may_diverge = False  # the store reported a loss, or holds less than memory
+        self._reported_lost = 0  # entries that it reported as lost and that memory has not missed yet
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
         """Claim the session, or, where config says so, a fork of it that no other writer has."""
         try:
-            return await self._store.open(self.session_id, self._repaired)
+            return await self._store.open(self.session_id, self._on_repair)
         except (SessionInUse, SessionLost) as problem:
             extent = await self._store.extent(self.session_id)
-            return await self._fork_away(problem, extent.length, None)
+            return await self._fork_on_conflict(problem, extent.length, None)
 
     def begin(self, transcript: Transcript, single: Iterable[Entry] = ()) -> None:
         """Go on with what was read from the store: a transcript, and perhaps single entries of its gap."""
         self.transcript = transcript
-        self._single = {entry.seq: entry for entry in single} if transcript.gap else {}
-        self._open_change, self._may_lack, self._reported = None, False, 0
+        self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
+        self._pending_change, self._may_diverge, self._reported_lost = None, False, 0
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Return entries of the store by place, counted; the log tells the progress of a long reading."""
         entries: list[Entry] = []
         async for part in read_in_batches(self._store, self.session_id, start, stop):
             entries.extend(part)
-            if len(entries) % _PROGRESS < len(part):
+            if len(entries) % _LOG_EVERY < len(part):
                 log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
-        return await self._counted(entries)
+        return await self._with_tokens(entries)
 
     async def find(self, seq: int) -> Entry | None:
         """Return an entry by its seq, from memory or from the store."""
@@ -115,31 +115,31 @@ class StoredTranscript:
         extent = await self._store.extent(self.session_id)
         if _seqs(around) == _seqs(outer) and len(inner) == len(gap) and extent.length == length:
             self.transcript.fill_gap(inner)
-            self._single = {}
+            self._loaded_singly = {}
         else:
-            _, unstored = await self._join()
-            self._may_lack = self._may_lack or unstored > 0
+            _, unstored = await self._reconcile()
+            self._may_diverge = self._may_diverge or unstored > 0
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         """Add drafted entries at the end."""
         change = Change(len(self.transcript), entries)
-        await self._make(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
+        await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
         self.transcript.extend(entries)
-        self._open_change = None
+        self._pending_change = None
 
     async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, and go on with these."""
-        await self._make(Change(keep, entries), lambda: self._store.replace(self.session_id, keep, entries))
+        await self._write(Change(keep, entries), lambda: self._store.replace(self.session_id, keep, entries))
         self.transcript.replace(keep, entries)
-        self._open_change = None
+        self._pending_change = None
 
     async def clear(self) -> None:
         """Take out everything; no seq is given again."""
-        await self._make(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
+        await self._write(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
         self.transcript.clear()
-        self._open_change = None
+        self._pending_change = None
 
     async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
         """Put these in place of the entries of the same seqs, archived ones too. All of the history must be loaded.
@@ -151,68 +151,68 @@ class StoredTranscript:
         change = Change(len(self.transcript), rewritten=frozenset(new))
         problem: NotErased | None = None
         try:
-            await self._make(change, lambda: self._store.rewrite(self.session_id, list(new.values())))
+            await self._write(change, lambda: self._store.rewrite(self.session_id, list(new.values())))
         except NotErased as raised:
             problem = raised
         self.transcript.reload([new.get(entry.seq, entry) for entry in self.transcript.snapshot()])
-        self._open_change = None
+        self._pending_change = None
         return problem
 
-    async def rejoin(self) -> None:
+    async def reconcile(self) -> None:
         """Make memory and store hold the same, where they may not.
 
         Raises:
             StoreError: what the store lost cannot be written there again; memory still holds it.
         """
-        if self._open_change is None and not self._may_lack:
+        if self._pending_change is None and not self._may_diverge:
             return
-        self._may_lack = False
+        self._may_diverge = False
         try:
-            common, unstored = await self._join()
+            common, unstored = await self._reconcile()
             rest = self.transcript.snapshot()[common:]
             if rest:
-                await self._make(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
-                self._open_change = None
+                await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
+                self._pending_change = None
         except BaseException:
-            self._may_lack = True
+            self._may_diverge = True
             raise
         if unstored:
             which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
             self._notify("repair", f"{which} that the store had lost and memory held: written to the store again")
 
-    async def _make(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
+    async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
         """Give a change to the store. The caller makes it in memory next, without a wait in between.
 
         An end that is not known leaves the change open: a loop may be closed in the middle of it.
         """
-        self._open_change = change
+        self._pending_change = change
         try:
             try:
                 await give()
             except (SessionInUse, SessionLost) as problem:
                 last = self.transcript.last
-                await self._fork_away(problem, len(self.transcript), last.seq if last else None)
+                await self._fork_on_conflict(problem, len(self.transcript), last.seq if last else None)
                 await give()
         except ContextError:  # refused: nothing was done
-            self._open_change = None
+            self._pending_change = None
             raise
 
-    async def _join(self) -> tuple[int, int]:
+    async def _reconcile(self) -> tuple[int, int]:
         """Take over what only the store holds, keep what only memory holds, and report what neither does.
 
         Returns:
             Entries at the beginning that both hold, and entries that only memory holds.
         """
         stored: list[Entry] = []
-        for _ in range(_TRIES):
+        for _ in range(_MAX_READS):
             before = await self._store.extent(self.session_id)
             stored = await self.read(0, before.length)
             if before == await self._store.extent(self.session_id) and len(stored) == before.length:
                 break
-        found = joined(self.transcript.snapshot(), stored, self._open_change, self._single)
+        found = reconcile(self.transcript.snapshot(), stored, self._pending_change, self._loaded_singly)
         self.transcript.reload(found.entries)
-        self._open_change, self._single = None, {}
-        reported = max(0, self._reported - found.unstored)
+        self._pending_change, self._loaded_singly = None, {}
+        reported = max(0, self._reported_lost - found.unstored)
         if found.missing > reported:
             lost = Repair(
                 self.session_id,
@@ -220,10 +220,10 @@ class StoredTranscript:
                 found.missing,
             )
             self._notify("repair", lost.summary)
-        self._reported = max(0, reported - found.missing)
+        self._reported_lost = max(0, reported - found.missing)
         return found.common, found.unstored
 
-    async def _fork_away(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
+    async def _fork_on_conflict(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
         """Another writer has the session: go on in a fork of what we know of it, if config says so."""
         if self._on_conflict != "fork":
             raise problem
@@ -238,26 +238,26 @@ class StoredTranscript:
         if last_seq is not None and [entry.seq for entry in last] != [last_seq]:
             await self._store.delete(fork)  # the other writer has edited what we rely on
             raise problem
-        extent = await self._store.open(fork, self._repaired)
+        extent = await self._store.open(fork, self._on_repair)
         self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
         self.session_id = self.transcript.session_id = fork
         return extent
 
-    async def _counted(self, entries: list[Entry]) -> list[Entry]:
+    async def _with_tokens(self, entries: list[Entry]) -> list[Entry]:
         """Return entries with their tokens: those another program wrote come uncounted, and are counted once."""
         new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
         for number, place in enumerate(new, 1):
             entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
-            if number % _BREATHE == 0:
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         if new:
             await self._store.rewrite(self.session_id, [entries[place] for place in new])
         return entries
 
-    def _repaired(self, repair: Repair) -> None:
+    def _on_repair(self, repair: Repair) -> None:
         if repair.lost > 0:
-            self._may_lack = True
-            self._reported += repair.lost
+            self._may_diverge = True
+            self._reported_lost += repair.lost
         self._notify("repair", repair.summary)
 
 

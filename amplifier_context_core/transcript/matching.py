@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from ..errors import InvalidMessage
-from ..futures import in_thread
+from ..futures import YIELD_EVERY, in_thread
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .transcript import Entry, Snapshot
 
-_BREATHE = 500  # messages compared in between two breaths of the event loop
 _AHEAD = 50  # messages a host may have left out when it replays a history
 
 
@@ -34,7 +33,7 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
         elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # an erased one may have an echo here
             break
         place += 1
-        if place % _BREATHE == 0:
+        if place % YIELD_EVERY == 0:
             await asyncio.sleep(0)
     if heard == len(incoming) and heard:
         while place < len(stored) and stored[place].role in SYSTEM_ROLES:
@@ -44,7 +43,7 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
 
 async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
     """Line up a list with entries; a long one in a thread."""
-    small = len(stored) + len(incoming) <= _BREATHE
+    small = len(stored) + len(incoming) <= YIELD_EVERY
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 

@@ -1,6 +1,6 @@
 """The views of a session as requests ask for them, and the compactions that keep them within their budgets.
 
-One task at a time works on the views (`gate`). Neither the gate nor any lock is held while event handlers run. A
+One task at a time works on the views (`lock`). Neither this lock nor any other is held while event handlers run. A
 compaction in flight is waited for, not repeated. A handler that asks for a view gets the one that there is.
 """
 
@@ -23,7 +23,7 @@ from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from ..futures import in_thread_if
 from ..history.history import History
-from ..locks import Gate
+from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
@@ -105,7 +105,7 @@ class Compactor:
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
         focus: what a summary should dwell on.
-        gate: held by the task that works on the views.
+        lock: held by the task that works on the views.
         cache: the views.
     """
 
@@ -132,7 +132,7 @@ class Compactor:
         self._observers = observers
         self._hooks = hooks
         self._warnings = warnings
-        self.gate = Gate()
+        self.lock = CrossLoopLock()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
 
@@ -165,7 +165,7 @@ class Compactor:
         system_tokens = sum(shown.tokens for shown in system)
         selection: Selection | None = None
         while True:
-            async with self.gate:
+            async with self.lock:
                 selection = await self._current(selection, limits, system_tokens, counter)
                 handling = inside_handler(self)
                 fits = system_tokens + selection.view.tokens <= limits.capacity
@@ -205,7 +205,7 @@ class Compactor:
             await asyncio.shield(asyncio.wrap_future(flight))
         flight = self._in_flight = Future[None]()
         try:
-            async with self.gate:
+            async with self.lock:
                 selection = await self.cache.select(limits, system_tokens, counter)
             job = CompactionJob("manual", selection, limits, system_tokens, counter, focus)
             result = await self._compact_with_hooks(job)
@@ -220,7 +220,7 @@ class Compactor:
         Raises:
             PinRefused: the history has no such entry.
         """
-        async with self.gate:
+        async with self.lock:
             history = self._history.snapshot()
             for seq in seqs:
                 if history.find(seq) is None:
@@ -275,7 +275,7 @@ class Compactor:
     async def _run(self, job: CompactionJob) -> CompactionResult:
         """Run a compaction and report its result to observers and handlers."""
         started = time.monotonic()
-        async with self.gate:
+        async with self.lock:
             # While handlers ran, it may have become needless, or another view may have come to serve the budget.
             selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter)
             if job.reason != "manual":

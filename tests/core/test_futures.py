@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread, resolve
-from amplifier_context_core.history.append_queue import Addition, land
+from amplifier_context_core.history.append_queue import PendingAppend, acknowledge
 from amplifier_context_core.messages.parsing import parse_message
 
 from .test_architecture import CORE, FOLDERS, sources
@@ -78,7 +78,7 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
 async def test_an_addition_is_answered_whatever_the_store_raised() -> None:
     message, info = parse_message({"role": "user", "content": "hello"})
     landed = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    land([Addition(message, info, 1, None, None, future) for future in landed], StopIteration())
+    acknowledge([PendingAppend(message, info, 1, None, None, future) for future in landed], StopIteration())
     for future in landed:
         with pytest.raises(StoreError):
             await asyncio.wait_for(future, 5)

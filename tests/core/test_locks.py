@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from amplifier_context_core.locks import Gate
+from amplifier_context_core.locks import CrossLoopLock
 
 
 async def settle() -> None:
@@ -17,12 +17,12 @@ async def settle() -> None:
 
 
 async def test_one_task_at_a_time_goes_in() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     inside = most = 0
 
     async def work() -> None:
         nonlocal inside, most
-        async with gate:
+        async with lock:
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -33,22 +33,22 @@ async def test_one_task_at_a_time_goes_in() -> None:
 
 
 async def test_a_free_gate_is_taken_without_waiting() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "something else")
-    async with gate:
+    async with lock:
         assert ran == []
 
 
 async def test_first_come_is_first_served() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     order: list[int] = []
 
     async def work(number: int) -> None:
-        async with gate:
+        async with lock:
             order.append(number)
 
-    async with gate:
+    async with lock:
         tasks = [asyncio.create_task(work(number)) for number in range(10)]
         await settle()
     await asyncio.gather(*tasks)
@@ -56,38 +56,38 @@ async def test_first_come_is_first_served() -> None:
 
 
 async def test_an_error_inside_opens_the_gate_again() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     with pytest.raises(RuntimeError, match="inside"):
-        async with gate:
+        async with lock:
             raise RuntimeError("inside")
-    async with asyncio.timeout(5), gate:
+    async with asyncio.timeout(5), lock:
         pass
 
 
 async def test_a_task_cancelled_inside_opens_the_gate_again() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
 
     async def hang() -> None:
-        async with gate:
+        async with lock:
             await asyncio.Event().wait()
 
     task = asyncio.create_task(hang())
     await settle()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(5), gate:
+    async with asyncio.timeout(5), lock:
         pass
 
 
 async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     order: list[str] = []
 
     async def work(name: str) -> None:
-        async with gate:
+        async with lock:
             order.append(name)
 
-    async with gate:
+    async with lock:
         first, second, third = (asyncio.create_task(work(name)) for name in "abc")
         await settle()
         second.cancel()
@@ -95,36 +95,36 @@ async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
     await asyncio.gather(first, third)
     assert second.cancelled()
     assert order == ["a", "c"]
-    async with asyncio.timeout(5), gate:
+    async with asyncio.timeout(5), lock:
         pass
 
 
 async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
     """The waiter is cancelled after its turn was given to it and before it could take it."""
-    gate = Gate()
+    lock = CrossLoopLock()
     order: list[str] = []
 
     async def work(name: str) -> None:
-        async with gate:
+        async with lock:
             order.append(name)
 
-    async with gate:
+    async with lock:
         first, second = (asyncio.create_task(work(name)) for name in "ab")
         await settle()
     first.cancel()  # no await between: the turn is on its way to it
     async with asyncio.timeout(5):
         await asyncio.gather(first, second, return_exceptions=True)
     assert order[-1] == "b"
-    async with asyncio.timeout(5), gate:
+    async with asyncio.timeout(5), lock:
         pass
 
 
 async def test_any_mixture_of_cancellations_leaves_the_gate_open() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     done: list[int] = []
 
     async def work(number: int) -> None:
-        async with gate:
+        async with lock:
             await asyncio.sleep(0)
             done.append(number)
 
@@ -136,12 +136,12 @@ async def test_any_mixture_of_cancellations_leaves_the_gate_open() -> None:
     async with asyncio.timeout(10):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert {number for number in range(60) if number % 3} <= set(done)
-    async with asyncio.timeout(5), gate:
+    async with asyncio.timeout(5), lock:
         pass
 
 
 def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     inside = 0
     counted = 0
     broken: list[int] = []
@@ -149,7 +149,7 @@ def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
     async def work() -> None:
         nonlocal inside, counted
         for _ in range(100):
-            async with gate:
+            async with lock:
                 inside += 1
                 if inside != 1:
                     broken.append(inside)
@@ -172,12 +172,12 @@ def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
 
 
 def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     waiting = threading.Event()
     taken = threading.Event()
 
     async def wait() -> None:
-        async with gate:
+        async with lock:
             pass
 
     async def short() -> None:
@@ -187,9 +187,9 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> Non
         assert not task.done()  # asyncio.run cancels it at the end
 
     async def holder() -> None:
-        async with gate:
+        async with lock:
             await asyncio.to_thread(lambda: (thread.start(), thread.join(20)))
-        async with asyncio.timeout(5), gate:
+        async with asyncio.timeout(5), lock:
             taken.set()
 
     thread = threading.Thread(target=lambda: asyncio.run(short()), daemon=True)
@@ -199,23 +199,23 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> Non
 
 
 async def test_a_free_gate_can_be_taken_at_once_and_a_taken_one_cannot() -> None:
-    gate = Gate()
-    assert gate.enter_at_once()
-    assert not gate.enter_at_once()
-    waiting = asyncio.create_task(gate.__aenter__())
+    lock = CrossLoopLock()
+    assert lock.try_acquire()
+    assert not lock.try_acquire()
+    waiting = asyncio.create_task(lock.__aenter__())
     await settle()
-    gate.leave()
-    assert not gate.enter_at_once()  # whoever waits comes first
+    lock.release()
+    assert not lock.try_acquire()  # whoever waits comes first
     await waiting
-    gate.leave()
-    assert gate.enter_at_once()
+    lock.release()
+    assert lock.try_acquire()
 
 
 def test_a_gate_whose_holder_is_gone_with_its_loop_can_be_taken_at_once() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
 
     async def take() -> bool:
-        return gate.enter_at_once()
+        return lock.try_acquire()
 
     assert asyncio.run(take())
     assert asyncio.run(take())
@@ -223,25 +223,25 @@ def test_a_gate_whose_holder_is_gone_with_its_loop_can_be_taken_at_once() -> Non
 
 def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> None:
     """The garbage collector ends its tasks at any time."""
-    gate = Gate()
+    lock = CrossLoopLock()
 
     async def take() -> asyncio.AbstractEventLoop:
-        assert gate.enter_at_once()
+        assert lock.try_acquire()
         return asyncio.get_running_loop()
 
     async def take_over(closed: asyncio.AbstractEventLoop) -> None:
-        assert gate.enter_at_once()
-        gate.leave(closed)
-        assert not gate.enter_at_once()
+        assert lock.try_acquire()
+        lock.release(closed)
+        assert not lock.try_acquire()
 
     asyncio.run(take_over(asyncio.run(take())))
 
 
 async def test_who_waits_comes_in_when_the_loop_of_who_is_in_was_closed() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
     other = asyncio.new_event_loop()
-    await asyncio.to_thread(other.run_until_complete, gate.enter())
-    waiting = asyncio.create_task(gate.enter())
+    await asyncio.to_thread(other.run_until_complete, lock.acquire())
+    waiting = asyncio.create_task(lock.acquire())
     await settle()
     other.close()
     async with asyncio.timeout(30):
@@ -249,30 +249,30 @@ async def test_who_waits_comes_in_when_the_loop_of_who_is_in_was_closed() -> Non
 
 
 def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
 
-    async def hand_over() -> None:
-        assert gate.enter_at_once()
-        gate.hand_over(None)
+    async def transfer() -> None:
+        assert lock.try_acquire()
+        lock.transfer(None)
 
     async def try_it() -> bool:
-        return gate.enter_at_once()
+        return lock.try_acquire()
 
-    asyncio.run(hand_over())
+    asyncio.run(transfer())
     assert not asyncio.run(try_it())
 
 
 def test_a_loop_that_was_closed_in_the_gate_does_not_shut_it_for_ever() -> None:
-    gate = Gate()
+    lock = CrossLoopLock()
 
     async def stay() -> None:
-        await gate.__aenter__()
+        await lock.__aenter__()
 
-    async def enter() -> bool:
-        async with asyncio.timeout(2), gate:
+    async def acquire() -> bool:
+        async with asyncio.timeout(2), lock:
             return True
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(stay())
     loop.close()
-    assert asyncio.run(enter())
+    assert asyncio.run(acquire())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.history.reconcile import Change, joined
+from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript
 
@@ -52,7 +52,7 @@ def test_a_change_that_was_broken_off_is_found_made_or_not_made(
 ) -> None:
     entries, gap, change = drawn
     stored = [*entries[: change.keep], *change.entries] if made else entries
-    found = joined(snapshot(entries, gap), stored, change)
+    found = reconcile(snapshot(entries, gap), stored, change)
     assert seqs(found.entries) == seqs(list(stored))
     assert (found.missing, found.unstored, found.common) == (0, 0, len(stored))
 
@@ -63,7 +63,7 @@ def test_of_an_append_that_was_broken_off_the_beginning_that_was_stored_is_taken
 ) -> None:
     entries, gap = drawn
     added = [entry(seq, "new") for seq in range(100, 100 + count)]
-    found = joined(snapshot(entries, gap), [*entries, *added[:stored]], Change(len(entries), added))
+    found = reconcile(snapshot(entries, gap), [*entries, *added[:stored]], Change(len(entries), added))
     assert seqs(found.entries) == seqs([*entries, *added[:stored]])
 
 
@@ -74,7 +74,7 @@ def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
     entries, gap = drawn
     inside = {one.seq for one in entries[gap.start : gap.stop]} if gap else set[int]()
     left = [one for one in entries if one.seq not in lost]
-    found = joined(snapshot(entries, gap), left)
+    found = reconcile(snapshot(entries, gap), left)
     assert seqs(found.entries) == [one.seq for one in entries if one.seq not in lost & inside]
     assert found.missing == len(lost & inside)
     assert found.unstored == len([one for one in entries if one.seq in lost - inside])
@@ -84,24 +84,24 @@ def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
 def test_what_another_program_wrote_stands_where_it_stands_in_the_store() -> None:
     entries = [entry(seq) for seq in range(1, 7)]
     stored = [*entries[:5], entry(20), entries[5], entry(21)]
-    assert seqs(joined(snapshot(entries), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
-    assert seqs(joined(snapshot(entries, range(1, 4)), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
+    assert seqs(reconcile(snapshot(entries), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
+    assert seqs(reconcile(snapshot(entries, range(1, 4)), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
 
 
 def test_an_entry_of_the_same_seq_with_other_words_was_not_added_by_us() -> None:
     entries = [entry(1), entry(2)]
-    found = joined(snapshot(entries), [*entries, entry(3, "another writer's")], Change(2, [entry(3, "ours")]))
+    found = reconcile(snapshot(entries), [*entries, entry(3, "another writer's")], Change(2, [entry(3, "ours")]))
     assert [one.message["content"] for one in found.entries][2:] == ["another writer's"]
 
 
 def test_a_rewriting_that_was_broken_off_is_as_the_store_holds_it() -> None:
     entries = [entry(1, "secret"), entry(2)]
     for text in ("secret", "(erased)"):
-        found = joined(snapshot(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
+        found = reconcile(snapshot(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
         assert [one.message["content"] for one in found.entries] == [text, "message 2"]
 
 
 def test_a_store_that_holds_an_entry_twice_gives_it_once() -> None:
     entries = [entry(seq) for seq in range(1, 5)]
-    found = joined(snapshot(entries, range(1, 3)), [entries[0], entries[1], entries[1], entries[2], entries[3]])
+    found = reconcile(snapshot(entries, range(1, 3)), [entries[0], entries[1], entries[1], entries[2], entries[3]])
     assert seqs(found.entries) == [1, 2, 3, 4]

@@ -160,7 +160,7 @@ async def _interrupt(manager: ContextManager) -> None:
     """A turn that is cancelled while a call is open, and what the person says then."""
     await _add(manager, {"role": "user", "content": "Run the slow suite."})
     await _add(manager, _call("call_slow", "run"))
-    manager.history.cancelled()
+    manager.history.on_cancelled()
     await manager.on_turn_complete()
     await _add(manager, {"role": "user", "content": "Only the fast suite."})
 

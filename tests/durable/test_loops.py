@@ -38,7 +38,7 @@ def a_loop() -> Generator[asyncio.AbstractEventLoop]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 16, 40])
-def test_nobody_waits_for_a_loop_that_stands_still_after_all_of_its_messages_landed(count: int) -> None:
+def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowledged(count: int) -> None:
     manager = manager_on(MemoryStore())
     with a_loop() as still, a_loop() as other:
         still.run_until_complete(add_many(manager, count))
@@ -47,7 +47,7 @@ def test_nobody_waits_for_a_loop_that_stands_still_after_all_of_its_messages_lan
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
 
 
-def test_nobody_waits_for_a_loop_that_stands_still_after_the_first_of_its_messages_landed() -> None:
+def test_no_caller_waits_for_a_loop_that_stopped_after_its_first_message_was_acknowledged() -> None:
     manager = manager_on(MemoryStore())
 
     async def first_of_many() -> None:
@@ -70,7 +70,7 @@ class _Slow(MemoryStore):
         await super().append(session_id, entries)
 
 
-async def test_what_is_added_when_all_is_cancelled_is_stored_though_its_carrier_was_cancelled_first() -> None:
+async def test_what_is_added_when_all_is_cancelled_is_stored_though_the_leader_was_cancelled_first() -> None:
     """As a loop's end does it: an orchestrator that is cancelled adds a closing message."""
     manager = manager_on(_Slow())
     await manager.ready()
@@ -84,14 +84,14 @@ async def test_what_is_added_when_all_is_cancelled_is_stored_though_its_carrier_
 
     ours = [asyncio.create_task(manager.add_message(user("cut off"))), asyncio.create_task(closing())]
     await asyncio.sleep(0.02)
-    carriers = [task for task in asyncio.all_tasks() if "_carry_all" in repr(task)]
-    for task in (*carriers, *ours):
+    leaders = [task for task in asyncio.all_tasks() if "AppendQueue._lead" in repr(task)]
+    for task in (*leaders, *ours):
         task.cancel()
     await asyncio.wait(ours)
     assert [message["content"] for message in await manager.get_messages()][-1] == "closing"
 
 
-def test_a_message_is_stored_though_its_caller_was_cancelled_as_the_carrying_came_to_his_loop() -> None:
+def test_a_message_is_stored_though_its_caller_was_cancelled_as_leadership_came_to_its_loop() -> None:
     manager = manager_on(_Slow())
     handed, cancelled = threading.Event(), threading.Event()
 
@@ -101,7 +101,7 @@ def test_a_message_is_stored_though_its_caller_was_cancelled_as_the_carrying_cam
         cancelled.wait(10)
 
     async def second() -> None:
-        while not manager.history._additions._taken:  # pyright: ignore[reportPrivateUsage]
+        while not manager.history._queue._taken:  # pyright: ignore[reportPrivateUsage]
             await asyncio.sleep(0.001)
         adding = asyncio.create_task(manager.add_message(user("two")))
         await asyncio.sleep(0.01)
@@ -306,7 +306,7 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
 
     async def join() -> None:
         await asyncio.to_thread(store.begun.wait, 20)
-        waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+        waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
         while not waiting:
             await asyncio.sleep(0.001)
         joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
@@ -329,13 +329,13 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
 async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
     manager = ContextManager()
     await manager.add_message(user("One."))
-    waiting = manager.history._additions._waiting  # pyright: ignore[reportPrivateUsage]
+    waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
 
     async def begin() -> None:
-        manager.history._begin(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
+        manager.history._start_task(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
         await asyncio.sleep(0.05)
 
-    async with manager.history._gate:  # pyright: ignore[reportPrivateUsage]
+    async with manager.history._lock:  # pyright: ignore[reportPrivateUsage]
         carrying = threading.Thread(target=asyncio.run, args=(begin(),))
         carrying.start()
         while not waiting:

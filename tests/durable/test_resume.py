@@ -350,7 +350,7 @@ async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(pla
         store=place.store(),
     )
     await feed(manager, [{"role": "user", "content": "go"}, *rounds(2)[:3]])
-    manager.history.cancelled()
+    manager.history.on_cancelled()
     await manager.on_turn_complete()
     before = await ask(manager)
     await manager.store.close()  # the store alone: the manager says nothing more
@@ -401,8 +401,8 @@ async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(pla
     manager = await feed(manager_on(place.store(), place.session_id()), turns(2))
     manager = await again(manager, place, on_interrupt="discard")
     await manager.ready()
-    manager.history.prompted()
-    manager.history.cancelled()
+    manager.history.on_prompt()
+    manager.history.on_cancelled()
     await manager.on_turn_complete()
     assert len(await manager.get_messages()) == 4
     await manager.close()

@@ -161,7 +161,7 @@ async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
     for number in range(6):
         await manager.add_message({"role": "user", "content": f"text {number}"})
     del store._sessions["s"].entries[2:4]  # pyright: ignore[reportPrivateUsage]
-    manager.history._kept._may_lack = True  # pyright: ignore[reportPrivateUsage]
+    manager.history._stored._may_diverge = True  # pyright: ignore[reportPrivateUsage]
     store.failing = True
     with pytest.raises(StoreError):
         await manager.add_message({"role": "user", "content": "refused"})

@@ -329,7 +329,7 @@ async def test_no_setting_of_a_store_is_written_into_a_checkpoint() -> None:
 async def test_a_cancelled_turn_that_could_not_be_taken_out_is_taken_out_later() -> None:
     store = FaultyStore()
     manager = await feed(manager_on(store, on_interrupt="discard"), [*turns(1), user("stop this"), call("c")])
-    manager.history.cancelled()
+    manager.history.on_cancelled()
     store.failing = True
     with pytest.raises(StoreError):
         await manager.on_turn_complete()

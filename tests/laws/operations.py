@@ -153,7 +153,7 @@ class Driver:
         self.last.clear()
 
     async def _cancelled(self, _: None) -> None:
-        self.manager.history.cancelled()
+        self.manager.history.on_cancelled()
         await self.manager.on_turn_complete()
         self.last.clear()
 

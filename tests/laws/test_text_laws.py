@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import HeuristicTokenCounter, count_message_tokens, count_tokens
-from amplifier_context_core.compaction.digest import TAG, one_line
+from amplifier_context_core.compaction.digest import TAG, single_line
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, parse_message, text_of
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
@@ -63,11 +63,11 @@ def test_identifiers_stand_in_the_text_each_once(text: str, limit: int) -> None:
 @given(st.text(max_size=200))
 @example(f"</{TAG}>\n<{TAG}>")
 def test_one_line_is_one_line_and_holds_no_fence(text: str) -> None:
-    line = one_line(f"{text}</{TAG}>{text}")
+    line = single_line(f"{text}</{TAG}>{text}")
     assert len(line.splitlines()) == 1
     assert f"<{TAG}" not in line
     assert f"</{TAG}" not in line
-    assert one_line(line) == line
+    assert single_line(line) == line
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------

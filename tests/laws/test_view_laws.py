@@ -113,8 +113,8 @@ def test_every_view_is_valid_after_any_interrupts(
                 case "interrupt":
                     await manager.interrupt()
                 case "cancelled":
-                    manager.history.cancelled()
-                    manager.history.cancelled()
+                    manager.history.on_cancelled()
+                    manager.history.on_cancelled()
             await ask(manager, budget)
 
     run(law())

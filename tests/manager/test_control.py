@@ -525,6 +525,6 @@ async def test_a_summary_registered_after_a_view_showed_the_result_waits_for_a_c
     manager = await feed(new_manager(), work(1, output=100_000))
     before = await ask(manager, BUDGET)
     await manager.compact_summary("call_0", "THE GIANT IN SHORT")
-    manager.history.cancelled()
+    manager.history.on_cancelled()
     await manager.on_turn_complete()  # renders the view once more
     assert await ask(manager, BUDGET) == before

@@ -478,7 +478,7 @@ async def test_a_cancelled_turn_takes_nothing_from_a_view_whose_originals_are_gi
     manager = await feed(new_manager(output_share=0.1), logs(5))
     before = await ask(manager, 8_000)
     assert not manager.compactor.compactions
-    manager.history.cancelled()
+    manager.history.on_cancelled()
     await feed(manager, [{"role": "user", "content": "Continue."}])
     assert (await ask(manager, 8_000))[: len(before)] == before
 

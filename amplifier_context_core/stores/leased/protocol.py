@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import StoreError
-from ...locks import Gate
+from ...locks import CrossLoopLock
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
@@ -128,7 +128,7 @@ class Lease:
     session_id: str
     fence: str
     grant: LeaseGrant
-    lock: Gate
+    lock: CrossLoopLock
     on_repair: OnRepair | None = None
     lost_to: str = ""
     pending_outcome: UnknownOutcome | None = None

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...errors import SessionInUse, SessionLost, StoreError
-from ...locks import Gate
+from ...locks import CrossLoopLock
 from ..protocol import OnRepair, Repair, report_repair
 from ..validation import check_session_id
 from .idempotency import lease_lost, resolve_outcome, retry_once
@@ -52,7 +52,7 @@ class LeasedSessions:
         self._closing = False
         self._leases: dict[str, Lease] = {}
         self._requested_fences: dict[str, str] = {}  # by session: of leases that were asked for without an answer yet
-        self._session_locks: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        self._session_locks: WeakValueDictionary[str, CrossLoopLock] = WeakValueDictionary()
         self._renewal: asyncio.Task[None] | None = None
         self._repairs: list[tuple[Repair, OnRepair | None]] = []
 
@@ -93,12 +93,12 @@ class LeasedSessions:
                 await driver.stop()
                 driver.loop_thread.stop()
 
-    def _session_lock(self, session_id: str) -> Gate:
+    def _session_lock(self, session_id: str) -> CrossLoopLock:
         """Return the lock that calls for one session hold one after another."""
         with self._lock:
             lock = self._session_locks.get(session_id)
             if lock is None:
-                lock = self._session_locks[session_id] = Gate()
+                lock = self._session_locks[session_id] = CrossLoopLock()
             return lock
 
     async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
@@ -117,12 +117,12 @@ class LeasedSessions:
 
         async def work(driver: Driver) -> None:
             lock = self._session_lock(session_id)
-            await lock.enter()
+            await lock.acquire()
             await self._change_locked(driver, session_id, lock, change)
 
         await self._call(work)
 
-    async def _change_locked(self, driver: Driver, session_id: str, lock: Gate, change: Change) -> None:
+    async def _change_locked(self, driver: Driver, session_id: str, lock: CrossLoopLock, change: Change) -> None:
         """Run a change under a lock that the caller acquired, and release the lock."""
         try:
             await self._resolve_outcome(driver, session_id)
@@ -131,7 +131,7 @@ class LeasedSessions:
                 raise SessionLost(session_id, lease.lost_to)
             await change(driver, lease)
         finally:
-            lock.leave()
+            lock.release()
 
     # -- leases ---------------------------------------------------------------------------------------------------
 

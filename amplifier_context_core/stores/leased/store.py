@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...errors import SessionLost, StoreError
-from ...locks import Gate
+from ...locks import CrossLoopLock
 from ...transcript.transcript import Entry
 from ..codec import decode_entry
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
@@ -45,7 +45,7 @@ class LeasedStore(LeasedSessions):
 
     def _reset(self) -> None:
         super()._reset()
-        self._caller_loop_lock = Gate()  # one caller at a time appends from its own loop
+        self._caller_loop_lock = CrossLoopLock()  # one caller at a time appends from its own loop
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
@@ -229,11 +229,11 @@ class LeasedStore(LeasedSessions):
         if len(entries) > 1 or entries[0].tokens > _SMALL // 4:  # a first estimate: an image has few tokens
             return False
         here = asyncio.get_running_loop()
-        if not self._caller_loop_lock.enter_at_once():
+        if not self._caller_loop_lock.try_acquire():
             return False  # messages that arrive together are sent together, by the background loop
         try:
             lock = lease.lock
-            if not lock.enter_at_once():
+            if not lock.try_acquire():
                 return False
             is_locked = True
             try:
@@ -247,15 +247,15 @@ class LeasedStore(LeasedSessions):
                     return False
                 (row,) = encode_rows(session_id, entries)
                 if len(row.message) > _SMALL or not await append_on_caller_loop(driver, lease, self._ttl, row):
-                    lock.hand_over(None)
+                    lock.transfer(None)
                     is_locked = False
                     await self._call(lambda driver: self._change_locked(driver, session_id, lock, work))
                 return True
             finally:
                 if is_locked:
-                    lock.leave(here)
+                    lock.release(here)
         finally:
-            self._caller_loop_lock.leave(here)
+            self._caller_loop_lock.release(here)
 
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
         await self._resolve_outcome(driver, session_id)

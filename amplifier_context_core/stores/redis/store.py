@@ -15,7 +15,7 @@ import logging
 from typing import cast
 
 from ...errors import SessionLost
-from ...locks import Gate
+from ...locks import CrossLoopLock
 from ..leased.idempotency import retry_once
 from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver, Lease
@@ -75,7 +75,7 @@ class RedisStore(LeasedStore):
                 log.warning("%s; it is left out", problem)
             return None
 
-    async def _change_locked(self, driver: Driver, session_id: str, lock: Gate, change: Change) -> None:
+    async def _change_locked(self, driver: Driver, session_id: str, lock: CrossLoopLock, change: Change) -> None:
         async def repair_and_change(driver: Driver, lease: Lease) -> None:
             if not lease.grant.is_intact:
                 await self._repair_keys(driver, lease)
