@@ -37,7 +37,7 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @click.option("--stores/--no-stores", default=True, show_default=True, help="Measure appending and resuming as well.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here, too.")
 def main(sizes: list[int], quick: bool, sessions: bool, large: bool, stores: bool, file: Path | None) -> None:
-    """Speed and memory of the context manager, each figure beside its target. All sizes take about eight minutes."""
+    """Measure speed and memory of the context manager against targets. All sizes take about eight minutes."""
     if quick:
         sizes = [size_of(name) for name in QUICK.split(",")]
     started = perf_counter()
@@ -105,7 +105,7 @@ def _stores(sizes: list[int], measured: dict[str, dict[str, Figures]]) -> list[P
 
 
 def _measure(title: str, module: str, *arguments: str) -> dict[str, Any]:
-    """The figures of one process; its progress is shown meanwhile."""
+    """Return the figures of one process; show its progress meanwhile."""
     console = Console(stderr=True, highlight=False)
     command = [sys.executable, "-m", module, *arguments]
     last = ""

@@ -27,18 +27,18 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.messages.parsing import copy_message
 
-from .clocks import Stall, collector, percentile, resident_bytes, run
 from .sessions import Message, Reports, manager, messages, rounds
+from .timers import Stall, collector, percentile, resident_bytes, run
 
 Figures = dict[str, float]
 
 LARGE = 5_000_000  # characters of the one large message
 _CALL = {"id": "call_large", "tool": "Bash", "arguments": {"command": "cat everything"}}
-_BATCH = 500  # messages made, then measured
-_TOGETHER = 20_000  # messages in all sessions held at once: one small session does not show in a process's memory
-_ASKED_FOR_MEMORY = 10_000  # up to here a view is made before memory is read; above it is lost in the total
-_REQUESTS = 1_500  # in steady state, compactions among them
-_AGAIN = 5  # times that short spans are taken; the median counts, of stalls too: others use the machine as well
+_BATCH = 500  # messages that are created before they are measured
+_TOGETHER = 20_000  # messages in all sessions that are in memory at once: one small session is not measurable
+_ASKED_FOR_MEMORY = 10_000  # messages up to which a view is made before memory is read; above it is negligible
+_REQUESTS = 1_500  # requests in steady state, including compactions
+_AGAIN = 5  # repetitions of short spans; the median is used, also of stalls, because the machine is shared
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 async def measure_session(size: int) -> Figures:
-    """All figures of sessions of one size."""
+    """Return all figures of sessions of one size."""
     await _warm_up()
     figures: Figures = {"messages": size}
     say("adding")
@@ -87,7 +87,7 @@ async def measure_session(size: int) -> Figures:
 
 
 async def measure_large() -> Figures:
-    """One message of 5 MB, counted exactly: adding it, and the request that shows what fits of it."""
+    """Measure one message of 5 MB with exact counts: adding it, and the request that shows its beginning."""
     await _warm_up()
     counter = exact_token_counter()
     text = "\n".join(str(message["content"]) for message in messages(9_000))[:LARGE]
@@ -131,12 +131,12 @@ async def _calling(counter: TokenCounter) -> ContextManager:
 
 
 def say(what: str) -> None:
-    """Progress, for the process that started this one."""
+    """Print progress for the parent process."""
     print(f"... {what}", flush=True)
 
 
 async def _warm_up() -> None:
-    """What is paid once a process, paid before anything is measured."""
+    """Do the work that a process does once, before anything is measured."""
     session, _ = manager()
     for message in messages(600, seed=999):
         await session.add_message(message)
@@ -144,15 +144,15 @@ async def _warm_up() -> None:
 
 
 async def _grow(size: int, figures: Figures) -> ContextManager:
-    """Sessions of this size made by `add_message`; the last of them."""
+    """Create sessions of this size by `add_message`; return the last one."""
     counter = HeuristicTokenCounter()
     sessions: list[ContextManager] = []
     streams = [messages(size, seed) for seed in range(max(1, _TOGETHER // size))]
-    made = [next(stream) for stream in streams]  # the text they cut from is not the sessions' memory
+    made = [next(stream) for stream in streams]  # the source text does not count as memory of the sessions
     before = resident_bytes()
     in_json = 0
     adding: list[float] = []
-    counting = floor = collecting = 0.0
+    counting = baseline = collecting = 0.0
     for first, stream in zip(made, streams, strict=True):
         session, _ = manager()
         sessions.append(session)
@@ -167,7 +167,7 @@ async def _grow(size: int, figures: Figures) -> ContextManager:
             started = perf_counter()
             for message in batch:
                 kept.append(orjson.loads(orjson.dumps(message)))  # noqa: PERF401 - append is what is measured
-            floor += perf_counter() - started
+            baseline += perf_counter() - started
             del kept
             collected, started = collector.seconds, perf_counter()
             for message in batch:
@@ -183,9 +183,9 @@ async def _grow(size: int, figures: Figures) -> ContextManager:
     figures["add_us"] = sum(adding) / len(adding) * 1e6
     figures["count_us"] = counting / total * 1e6
     figures["add_gc_us"] = collecting / total * 1e6
-    figures["floor_us"] = floor / total * 1e6
+    figures["baseline_us"] = baseline / total * 1e6
     figures["beyond_us"] = figures["add_us"] - figures["count_us"]
-    figures["beyond_floors"] = (figures["beyond_us"] - figures["add_gc_us"]) / figures["floor_us"]
+    figures["beyond_baselines"] = (figures["beyond_us"] - figures["add_gc_us"]) / figures["baseline_us"]
     tenth = max(1, len(adding) // 10)
     figures["add_drift"] = percentile(adding[-tenth:], 0.5) / percentile(adding[:tenth], 0.5)
     figures["memory_mb"] = held / len(sessions) / 1e6
@@ -195,7 +195,7 @@ async def _grow(size: int, figures: Figures) -> ContextManager:
 
 
 async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]:
-    """`get_messages`, its echo, and the echo a resuming host makes: filtered and read from a file."""
+    """Measure `get_messages`, its echo, and the echo of a resuming host, which is filtered and read from a file."""
     taken: list[Stall] = []
     echoed: list[Stall] = []
     history: list[Message] = []
@@ -213,7 +213,7 @@ async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]
         for message in history
         if message["role"] not in ("system", "developer")
     ]
-    for message in resumed[::10]:  # a filter drops what it does not know; any difference ends the quick comparison
+    for message in resumed[::10]:  # a host's filter drops unknown keys; any difference ends the fast comparison
         message.pop("metadata", None)
     async with Stall() as stall:
         await session.set_messages(resumed)
@@ -222,7 +222,7 @@ async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]
 
 
 async def _steady(session: ContextManager, size: int, figures: Figures) -> None:
-    """Requests, each after one new round."""
+    """Measure requests, each after one new round."""
     plain: list[float] = []
     compacting: list[float] = []
     copying: list[float] = []
@@ -239,14 +239,14 @@ async def _steady(session: ContextManager, size: int, figures: Figures) -> None:
             started = perf_counter()
             _ = [copy_message(message) for message in view]
             copying.append(perf_counter() - started)
-            await asyncio.sleep(0)  # let the ticking task look
+            await asyncio.sleep(0)  # let the ticking task run
     figures["requests"] = len(plain) + len(compacting)
     figures["request_p50"] = percentile(plain, 0.5) * 1000
     figures["request_p99"] = percentile(plain, 0.99) * 1000
     figures["all_p50"] = percentile([*plain, *compacting], 0.5) * 1000
     figures["all_p99"] = percentile([*plain, *compacting], 0.99) * 1000
     figures["copy_p50"] = percentile(copying, 0.5) * 1000
-    figures["request_floors"] = percentile(plain, 0.5) / percentile(copying, 0.5)
+    figures["request_baselines"] = percentile(plain, 0.5) / percentile(copying, 0.5)
     figures["compacting_p50"] = percentile(compacting, 0.5) * 1000
     figures["steady_stall"] = stall.longest * 1000
     figures["steady_gc"] = stall.collecting * 1000

@@ -1,4 +1,4 @@
-"""The tables of all figures, each beside its target."""
+"""The tables of all figures, each with its target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Part:
     groups: Sequence[Group]
 
     def table(self) -> Table:
-        """As it is printed."""
+        """Return the table for printing."""
         table = Table(title=self.title or None, title_justify="left", title_style="bold", header_style="bold")
         table.add_column("", no_wrap=True)
         for column in self.columns:
@@ -46,7 +46,7 @@ class Part:
         return table
 
     def verdicts(self) -> dict[str, str]:
-        """Every target that was measured: `"10k: p50 (< 1 ms)": "ok"`."""
+        """Return the verdict of every measured target: `"10k: p50 (< 1 ms)": "ok"`."""
         told = {
             f"{column}: {name} ({row.target})": row.verdict(figures, self._smallest)
             for column, figures in self.columns.items()
@@ -59,7 +59,7 @@ class Part:
         return next(iter(self.columns.values()))
 
     def _named(self) -> Iterator[tuple[str, Row]]:
-        """Rows under a name that tells them apart: of an indented row, the row above it is part."""
+        """Return the rows by unique names; the name of an indented row contains the row above it."""
         for group in self.groups:
             above = ""
             for row in group.rows:
@@ -69,15 +69,15 @@ class Part:
 
 
 def notes(seconds: float) -> str:
-    """What must be known to read the tables."""
+    """Return the notes that explain the tables."""
     return (
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores; {seconds:.0f} s in all. "
         f"Budget {BUDGET:,} tokens; sessions like recorded coding sessions, in the shape Amplifier's loops store. "
         "Tokens are counted by the heuristic (4 characters a token), or a million messages would take minutes of "
-        "counting alone. Figures in units of a floor, which is measured in the same process, are held against those of "
-        "the smallest size. A stall is how long the event loop stood still; in brackets, the longest pause of Python's "
-        "own cycle collector in that span: it grows with all the process holds, the caller's copies included. Own CPU "
-        "time is without such pauses, and without what other programs took."
+        "counting alone. Figures in units of a baseline, which is measured in the same process, are compared with "
+        "those of the smallest size. A stall is the time for which the event loop was blocked; in brackets, the "
+        "longest pause of Python's cycle collector in that span, which grows with all objects of the process, the "
+        "caller's copies included. Own CPU time excludes such pauses and the time of other programs."
     )
 
 

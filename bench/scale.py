@@ -43,11 +43,11 @@ _WAL = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 
 
 class Absent(Exception):
-    """There is no such server."""
+    """The server does not answer."""
 
 
 async def measure(which: list[str]) -> dict[str, Figures]:
-    """The figures of the servers named; of all that are there when none is."""
+    """Return the figures of the named servers; by default of all servers that answer."""
     measured: dict[str, Figures] = {}
     for name, work in (("postgresql", _postgres), ("redis", _redis)):
         if which and name not in which:
@@ -60,7 +60,7 @@ async def measure(which: list[str]) -> dict[str, Figures]:
 
 
 async def fill(store: Store, texts: list[Message]) -> Figures:
-    """Many short sessions, made one message at a time, and single long ones; what that took."""
+    """Create many short sessions message by message, and single long ones; return the times."""
 
     async def one(number: int) -> None:
         session_id = f"short-{number:08d}"
@@ -81,7 +81,7 @@ async def fill(store: Store, texts: list[Message]) -> Figures:
 
 
 async def rates(store: Store) -> Figures:
-    """What reading, saving, releasing and deleting cost, one after another."""
+    """Return the times of reading, saving, releasing and deleting."""
     names = [f"short-{number:08d}" for number in range(200)]
 
     async def open_and_read(name: str) -> None:
@@ -97,7 +97,7 @@ async def rates(store: Store) -> Figures:
 
 
 async def checkpoint(store: Store) -> tuple[str, bytes]:
-    """A checkpoint as a manager makes it, of the longest session, and whose it is."""
+    """Return a manager's checkpoint of the longest session, and the id of the session."""
     session_id = f"long-{max(LONG)}"
     config = load_config({"max_tokens": BUDGET})
     manager = ContextManager(config, session_id=session_id, store=store, counter=HeuristicTokenCounter())
@@ -191,7 +191,7 @@ async def _checkpoints(store: Store, ask: Asking) -> Figures:
 
 
 async def _updates(connection: psycopg.AsyncConnection[Any], ask: Asking) -> Figures:
-    await asyncio.sleep(11)  # idle connections tell their statistics after ten seconds
+    await asyncio.sleep(11)  # idle connections report their statistics after ten seconds
     await connection.execute(b"SELECT pg_stat_clear_snapshot()")
     told = "FROM pg_stat_all_tables WHERE relid = 'SCHEMA.sessions'::regclass"
     updates = await ask(f"SELECT n_tup_upd {told}")

@@ -1,4 +1,4 @@
-"""The sessions that are measured: a manager at a budget of 100k tokens, and what it is fed."""
+"""The measured sessions: a manager with a budget of 100k tokens, and its messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_testing import coding_session
 
-from .clocks import TimedStrategy, collector
+from .timers import TimedStrategy, collector
 
 Message = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Reports:
             self.own.append((thread_time() - collector.seconds - self._began) * 1000)
 
     def clear(self) -> None:
-        """Forget what was noted."""
+        """Clear the recorded compactions."""
         self.took.clear()
         self.own.clear()
 
@@ -49,7 +49,7 @@ class Reports:
 def manager(
     counter: TokenCounter | None = None, hooks: Reports | None = None
 ) -> tuple[ContextManager, list[TimedStrategy]]:
-    """A manager as a mount plan would make it, and its rungs, whose time is taken."""
+    """Return a manager as a mount plan creates it, with timed strategies."""
     config = load_config({"max_tokens": BUDGET})
     plugins = installed_plugins()
     rungs = [TimedStrategy(rung) for rung in build_ladder(config, plugins)]
@@ -58,12 +58,12 @@ def manager(
 
 
 def messages(count: int, seed: int = 0) -> Iterator[Message]:
-    """A coding session in the shape Amplifier's loops store."""
+    """Return a coding session in the shape that Amplifier's loops store."""
     return coding_session(count, seed, shape="kernel")
 
 
 def rounds(stream: Iterator[Message]) -> Iterator[list[Message]]:
-    """What comes in before each request: everything up to the next message of the assistant."""
+    """Yield the messages before each request: up to the next assistant message."""
     waiting: list[Message] = []
     for message in stream:
         if message["role"] == "assistant" and waiting:
@@ -87,7 +87,7 @@ def size_of(name: str) -> int:
 
 
 def name_of(size: int) -> str:
-    """How a size is written: ``10k``."""
+    """Return a size as text: ``10k``."""
     for letter, factor in (("M", 1_000_000), ("k", 1_000)):
         if size % factor == 0:
             return f"{size // factor}{letter}"

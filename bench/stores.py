@@ -25,16 +25,16 @@ from redis import RedisError
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Store, open_store
 
-from .clocks import run
 from .measure import say
 from .stores_append import measure_appends
-from .stores_floors import FileFloor, Floor, PostgresFloor, RedisFloor, SqliteFloor
+from .stores_baselines import Baseline, FileBaseline, PostgresBaseline, RedisBaseline, SqliteBaseline
 from .stores_resume import measure_resume
+from .timers import run
 
 APPENDING = ("jsonl", "sqlite", "postgresql", "redis")
 POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
-LEAST = 0.7  # of the floor, where it is an asynchronous loop: what a database's store must reach
+MIN_RATIO = 0.7  # minimal share of an asynchronous baseline's rate that the store of a database must reach
 
 Answer = dict[str, float | str | None]
 
@@ -56,12 +56,12 @@ def main() -> None:
 
 
 def _end(_signal: int, _frame: object) -> None:
-    """Asked to end: what was written is removed first."""
+    """Exit on a signal; the written files are removed first."""
     sys.exit(1)
 
 
 def scratch() -> Path:
-    """A folder of our own on a real disk: the floor of a store on a disk in memory would say nothing."""
+    """Return a new folder on a real disk: on a disk in memory the baseline would be meaningless."""
     parent = Path(__file__).resolve().parents[1] / "build"
     parent.mkdir(exist_ok=True)
     return Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
@@ -69,28 +69,28 @@ def scratch() -> Path:
 
 async def _append(kind: str, folder: Path) -> Answer:
     try:
-        store, floor = await _opened(kind, folder)
+        store, baseline = await _opened(kind, folder)
     except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
         return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
     try:
-        figures: Answer = dict(await measure_appends(store, floor, say, on_files=kind == "jsonl"))
+        figures: Answer = dict(await measure_appends(store, baseline, say, on_files=kind == "jsonl"))
     finally:
         if kind == "postgresql":
             await _drop_schema(_schema(folder))
     if kind in ("sqlite", "postgresql"):
-        figures["least"] = LEAST
+        figures["min_ratio"] = MIN_RATIO
     return figures
 
 
-async def _opened(kind: str, folder: Path) -> tuple[Store, Floor]:
+async def _opened(kind: str, folder: Path) -> tuple[Store, Baseline]:
     if kind == "postgresql":
         joint = "&" if "?" in POSTGRES else "?"
-        return open_store(f"{POSTGRES}{joint}schema={_schema(folder)}"), await PostgresFloor(POSTGRES).open()
+        return open_store(f"{POSTGRES}{joint}schema={_schema(folder)}"), await PostgresBaseline(POSTGRES).open()
     if kind == "redis":
         joint = "&" if "?" in REDIS else "?"
-        return open_store(f"{REDIS}{joint}prefix=bench-{uuid.uuid4().hex[:8]}"), await RedisFloor(REDIS).open()
-    floor = FileFloor(folder) if kind == "jsonl" else SqliteFloor(folder)
-    return open_store(f"{kind}:{_path(kind, folder)}"), floor
+        return open_store(f"{REDIS}{joint}prefix=bench-{uuid.uuid4().hex[:8]}"), await RedisBaseline(REDIS).open()
+    baseline = FileBaseline(folder) if kind == "jsonl" else SqliteBaseline(folder)
+    return open_store(f"{kind}:{_path(kind, folder)}"), baseline
 
 
 def _path(kind: str, folder: Path) -> Path:
@@ -108,7 +108,7 @@ async def _drop_schema(schema: str) -> None:
 
 
 def _told(figures: Mapping[str, float | str | None]) -> Answer:
-    """Figures as JSON has them: it knows no NaN."""
+    """Return figures without NaN, which JSON lacks."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 
 

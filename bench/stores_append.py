@@ -1,7 +1,7 @@
-"""Appending to a store beside its floor: in turns, in the same process and folder, as disks and machines are noisy.
+"""Measure appending to a store and its baseline in turns, in the same process and folder, because disks are noisy.
 
-A *turn* is every kind of append once: first the floor, then one appender, then sixteen. A figure is the median over
-turns; one in units of the floor is the median of the ratios within a turn.
+A *turn* runs every kind of append once: first the baseline, then one appender, then sixteen. A figure is the median
+over the turns. A figure in units of the baseline is the median of the ratios within a turn.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.transcript.transcript import Entry
 
-from .clocks import Stall
 from .sessions import BUDGET, Message, messages
+from .stores_baselines import SIXTEEN, Baseline, FileBaseline
 from .stores_entries import entries_of
-from .stores_floors import SIXTEEN, FileFloor, Floor
+from .timers import Stall
 
 Figures = dict[str, float]
 Say = Callable[[str], None]
 
 TURNS = 9
-_SINGLE = 60  # messages of a single appender in a turn, in blocks that alternate with the floor's
+_SINGLE = 60  # messages of a single appender in a turn, in blocks that alternate with the baseline's
 _BLOCK = 20
 _MANY = 400  # messages of sixteen appenders in a turn
 _WARM = 32
@@ -50,7 +50,7 @@ class Syncs:
 
     @contextmanager
     def counted(self) -> Generator[None]:
-        """While in here, syncs are counted."""
+        """Count syncs inside the block."""
         kept = {name: getattr(os, name) for name in ("fsync", "fdatasync") if hasattr(os, name)}
         for name, sync in kept.items():
             setattr(os, name, self._timed(sync))
@@ -73,7 +73,7 @@ class Syncs:
 
 
 class Feed:
-    """Messages and entries for appenders; they never come to an end, and their JSON is there for the floor."""
+    """Endless messages and entries for appenders, with their JSON lines for the baseline."""
 
     def __init__(self, count: int) -> None:
         self._messages = list(messages(count))
@@ -82,13 +82,13 @@ class Feed:
         self._next = 0
 
     def take(self, count: int) -> tuple[list[Message], list[bytes]]:
-        """The next messages, and the same as lines."""
+        """Return the next messages, also as lines."""
         places = [(self._next + step) % len(self._messages) for step in range(count)]
         self._next += count
         return [{**self._messages[place]} for place in places], [self._lines[place] for place in places]
 
     def entries(self, session_id: str, count: int) -> list[Entry]:
-        """The next entries of a session."""
+        """Return the next entries of a session."""
         if session_id not in self._sessions:
             self._sessions[session_id] = entries_of(session_id, self._endless())
         return list(islice(self._sessions[session_id], count))
@@ -98,10 +98,10 @@ class Feed:
             yield from ({**message} for message in self._messages)
 
 
-async def measure_appends(store: Store, floor: Floor, say: Say, *, on_files: bool) -> Figures:
-    """All figures of appending to one store. `on_files`: are its syncs made by this process, so that they count?"""
+async def measure_appends(store: Store, baseline: Baseline, say: Say, *, on_files: bool) -> Figures:
+    """Return all figures of appending to one store; `on_files` is True if this process makes its syncs."""
     run = f"bench-{uuid.uuid4().hex[:8]}"
-    bench = _Appends(store, floor, run, on_files=on_files)
+    bench = _Appends(store, baseline, run, on_files=on_files)
     try:
         await bench.warm_up()
         for turn in range(TURNS):
@@ -113,10 +113,10 @@ async def measure_appends(store: Store, floor: Floor, say: Say, *, on_files: boo
 
 
 class _Appends:
-    """The turns, and what was measured in them."""
+    """Runs the turns and collects their figures."""
 
-    def __init__(self, store: Store, floor: Floor, run: str, *, on_files: bool) -> None:
-        self._store, self._floor, self._on_files = store, floor, on_files
+    def __init__(self, store: Store, baseline: Baseline, run: str, *, on_files: bool) -> None:
+        self._store, self._baseline, self._on_files = store, baseline, on_files
         self._sessions = [f"{run}-{number}" for number in range(SIXTEEN)]
         self._managers = {
             name: ContextManager(
@@ -131,18 +131,18 @@ class _Appends:
         self._noted: dict[str, list[float]] = {}
 
     async def warm_up(self) -> None:
-        """Make connections, files and sessions, and have nothing collected that was made until now."""
+        """Create connections, files and sessions, and exclude all existing objects from garbage collection."""
         for session_id in self._sessions:
             await self._store.append(session_id, self._feed.entries(session_id, 2))
         for manager in self._managers.values():
             await self._through(manager, self._feed.take(_WARM)[0])
-        await self._floor.many(self._feed.take(_WARM)[1])
-        await self._floor.single(self._feed.take(_WARM)[1])
+        await self._baseline.many(self._feed.take(_WARM)[1])
+        await self._baseline.single(self._feed.take(_WARM)[1])
         gc.collect()
         gc.freeze()
 
     async def turn(self) -> None:
-        """Everything once."""
+        """Run one turn."""
         bare = await self._singles()
         before = await self._bare_many()
         for name, work in (("shared", self._shared), ("spread", self._spread)):
@@ -152,14 +152,14 @@ class _Appends:
             reference = 2 / (1 / before + 1 / after)
             rate = _MANY / seconds
             self._note(f"{name}_rate", rate)
-            self._note(f"{name}_floors", rate / reference)
+            self._note(f"{name}_baselines", rate / reference)
             self._note(f"{name}_stall", stall.longest * 1000)
             self._note(f"{name}_callback", stall.callback * 1000)
             self._note(f"{name}_gc", stall.collecting * 1000)
             if self._on_files:
                 per_sync = _MANY / max(1, syncs.count)
                 self._note(f"{name}_per_sync", per_sync)
-                self._note(f"{name}_paid_floors", rate * per_sync / reference)
+                self._note(f"{name}_paid_baselines", rate * per_sync / reference)
                 self._note(f"{name}_sync_rate", syncs.count / seconds / reference)
                 self._note(f"{name}_busy", syncs.seconds / stall.seconds)
             before = after
@@ -168,14 +168,14 @@ class _Appends:
         await self._beside_a_bare_loop()
 
     async def clean(self) -> None:
-        """Leave nothing behind."""
+        """Delete everything that was created."""
         for session_id in (*self._sessions, *(manager.session_id for manager in self._managers.values())):
             await self._store.delete(session_id)
         await self._store.close()
-        await self._floor.close()
+        await self._baseline.close()
 
     def figures(self) -> Figures:
-        """The median of everything that was noted."""
+        """Return the median of each figure."""
         return {name: median(values) for name, values in self._noted.items()}
 
     def _note(self, name: str, value: float) -> None:
@@ -184,7 +184,7 @@ class _Appends:
     # -- one appender -------------------------------------------------------------------------------------------------
 
     async def _singles(self) -> float:
-        """One appender, in blocks that alternate with the floor's; the floor's seconds a message."""
+        """Run one appender in blocks that alternate with the baseline's; return the baseline's seconds per message."""
         bares: list[float] = []
         for _ in range(_SINGLE // _BLOCK):
             bare, bare_own, _syncs = await self._block(self._bare_one())
@@ -193,18 +193,18 @@ class _Appends:
                 took, own, syncs = await self._block(one)
                 self._note(f"{name}_us", took * 1e6)
                 self._note(f"{name}_above", (took - bare) * 1e6)
-                self._note(f"{name}_floors", bare / took)
+                self._note(f"{name}_baselines", bare / took)
                 if self._on_files:
                     self._note(f"{name}_own", (own - bare_own) * 1e6)
                     self._note(f"{name}_syncs", syncs / _BLOCK)
         return median(bares)
 
     async def _block(self, one: Callable[[], Callable[[], Awaitable[object]]]) -> tuple[float, float, int]:
-        """Seconds a message takes, and those outside of syncs, each the median of a block; and how many syncs."""
+        """Return the seconds per message, in total and without syncs (medians of blocks), and the number of syncs."""
         syncs = Syncs()
         times: list[float] = []
         own: list[float] = []
-        works = [one() for _ in range(_BLOCK)]  # made before, that the floor and what is held against it begin alike
+        works = [one() for _ in range(_BLOCK)]  # created before the clock starts, as for the baseline
         with syncs.counted():
             for work in works:
                 synced = syncs.seconds
@@ -217,7 +217,7 @@ class _Appends:
     def _bare_one(self) -> Callable[[], Callable[[], Awaitable[object]]]:
         def one() -> Callable[[], Awaitable[object]]:
             lines = self._feed.take(1)[1]
-            return lambda: self._floor.single(lines)
+            return lambda: self._baseline.single(lines)
 
         return one
 
@@ -242,26 +242,26 @@ class _Appends:
     # -- sixteen ------------------------------------------------------------------------------------------------------
 
     async def _bare_many(self) -> float:
-        """Messages a second of the floor."""
+        """Return the messages per second of the baseline."""
         lines = self._feed.take(_MANY)[1]
         started = perf_counter()
-        await self._floor.many(lines)
+        await self._baseline.many(lines)
         seconds = perf_counter() - started
-        if not isinstance(self._floor, FileFloor):  # that has the loop to itself
+        if not isinstance(self._baseline, FileBaseline):  # the file baseline blocks the loop
             async with Stall() as stall:
-                await self._floor.many(lines)
+                await self._baseline.many(lines)
             self._note("bare_stall", stall.longest * 1000)
             self._note("bare_callback", stall.callback * 1000)
         return _MANY / seconds
 
     async def _timed(self, tasks: Sequence[Awaitable[object]]) -> float:
-        """Seconds they take together."""
+        """Return the seconds that all of them take together."""
         started = perf_counter()
         await asyncio.gather(*tasks)
         return perf_counter() - started
 
     async def _watched(self, tasks: Sequence[Awaitable[object]]) -> tuple[Stall, Syncs]:
-        """The same once more, for stalls and syncs: to time each of them costs part of what is timed above."""
+        """Repeat the run for stalls and syncs, because timing them costs part of the time that is measured above."""
         syncs = Syncs()
         with syncs.counted():
             async with Stall() as stall:
@@ -269,12 +269,12 @@ class _Appends:
         return stall, syncs
 
     def _shared(self) -> Sequence[Awaitable[object]]:
-        """Sixteen tasks add to one session through its manager."""
+        """Let sixteen tasks add to one session through its manager."""
         fed = self._feed.take(_MANY)[0]
         return [self._through(self._managers["shared"], fed[number::SIXTEEN]) for number in range(SIXTEEN)]
 
     def _spread(self) -> Sequence[Awaitable[object]]:
-        """Sixteen tasks append to a session each, all in one store."""
+        """Let sixteen tasks append to one session each, all in one store."""
         each = _MANY // SIXTEEN
         return [self._into(session_id, self._feed.entries(session_id, each)) for session_id in self._sessions]
 
@@ -287,17 +287,17 @@ class _Appends:
             await self._store.append(session_id, [entry])
 
     async def _beside_a_bare_loop(self) -> None:
-        """The stall this machine makes of itself: of a loop beside which a thread runs the bare loop, or nothing."""
+        """Measure the machine's own stall: of a loop next to a thread that runs the bare loop, or of an idle loop."""
         lines = self._feed.take(_MANY // 2)[1]
         async with Stall() as stall:
-            if isinstance(self._floor, FileFloor):
-                await asyncio.to_thread(_in_thread, self._floor, lines)
+            if isinstance(self._baseline, FileBaseline):
+                await asyncio.to_thread(_in_thread, self._baseline, lines)
             else:
                 await asyncio.sleep(0.2)
         self._note("idle_stall", stall.longest * 1000)
         self._note("idle_callback", stall.callback * 1000)
 
 
-def _in_thread(floor: FileFloor, lines: Sequence[bytes]) -> None:
+def _in_thread(baseline: FileBaseline, lines: Sequence[bytes]) -> None:
     for line in lines:
-        floor.write(line)
+        baseline.write(line)

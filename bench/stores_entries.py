@@ -1,4 +1,4 @@
-"""Entries as a history makes them, without a history: what fills a store in no time."""
+"""Create entries as a history does, without a history, to fill a store quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sessions import Message
 
 
 def entries_of(session_id: str, of: Iterable[Message], seq: int = 0) -> Iterator[Entry]:
-    """Messages as entries of a session, from the seq after this one on; the messages are the entries' from now on."""
+    """Return messages as entries of a session with seqs above `seq`; the entries own the messages."""
     counter = HeuristicTokenCounter()
     turn = 0
     for raw in of:

@@ -1,4 +1,4 @@
-"""Resuming a long session: filled, rebuilt, resumed and worked with, each in a process of its own.
+"""Measure resuming a long session: filling, rebuilding, resuming and working, each in a process of its own.
 
 1. `fill` appends entries to a store in large batches, as fast as it takes them.
 2. `rebuild` opens that: no checkpoint is there, so all of it is loaded and one view is made. Some more rounds, and the
@@ -28,24 +28,24 @@ from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_c
 from amplifier_context_core.stores import open_store
 from amplifier_context_core.view.session_state import load
 
-from .clocks import Stall, resident_bytes, run
 from .measure import say
 from .sessions import BUDGET, Message, messages, rounds
 from .stores_entries import entries_of
+from .timers import Stall, resident_bytes, run
 
 Figures = dict[str, float]
 
 _SESSION = "bench"
 _BATCH = 5_000  # entries of one append
-_DISTINCT = 50_000  # messages made; a longer session says them again, as making a million takes half a minute
-_AFTER = 100  # rounds after the rebuilt view, before the session is closed
-_ROUNDS = 500  # in steady state
+_DISTINCT = 50_000  # distinct messages; a longer session repeats them, because creating a million takes half a minute
+_AFTER = 100  # rounds between the rebuilt view and the close
+_ROUNDS = 500  # rounds in steady state
 _AGAIN = 5  # processes that resume
-_COPIED = 500_000  # messages from which on a history is rebuilt in the first store only
+_COPIED = 500_000  # messages from which a history is rebuilt in the first store only, and copied to the others
 
 
 def measure_resume(size: int, folder: Path) -> dict[str, Figures]:
-    """All figures of one size for both stores, from processes of their own."""
+    """Return all figures of one size for both stores, each from a process of its own."""
     addresses = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
     first, second = addresses.values()
     figures = {store: Figures({"messages": size}) for store in addresses}
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 async def _fill(address: str, size: int) -> Figures:
-    store = open_store(address, durability="none")  # only here: it is filled to be measured, not to be kept
+    store = open_store(address, durability="none")  # the data is not needed after the measurement
     entries = entries_of(_SESSION, _said_again(size))
     appending = 0.0
     while batch := list(islice(entries, _BATCH)):
@@ -138,7 +138,7 @@ def _said_again(size: int) -> Iterator[Message]:
 
 
 def _on_disk(path: Path) -> None:
-    """Have all of it on disk now, and not while something is measured."""
+    """Sync everything to disk before the measurement."""
     for file in path.rglob("*") if path.is_dir() else path.parent.glob(f"{path.name}*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
@@ -233,7 +233,7 @@ def _manager(address: str) -> ContextManager:
 
 
 class Reads:
-    """Bytes this process has read by system calls, from the page cache or the disk. Linux tells; elsewhere NaN."""
+    """Return the bytes that this process read by system calls; NaN on systems other than Linux."""
 
     def __init__(self) -> None:
         path = Path("/proc/self/io")
@@ -241,7 +241,7 @@ class Reads:
         self._own = 0
 
     def so_far(self) -> float:
-        """All of them, but for those made to find this out."""
+        """Return the bytes read, without those of this measurement."""
         if self._file is None:
             return math.nan
         told = os.pread(self._file, 4096, 0)

@@ -1,4 +1,4 @@
-"""What each figure is, how it is written, and what it should be."""
+"""The rows of the tables: each figure, its format and its target."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class Row:
         show: the figure as text, from all figures of a size.
         value: what is held against the target; None where there is none.
         target: the target in words; empty where there is none.
-        most: the largest value that meets it.
-        least: the smallest.
+        maximum: the largest value that meets the target.
+        minimum: the smallest value that meets the target.
     """
 
     name: str
     show: Callable[[Figures], str]
     value: Callable[[Figures, Figures], float] | None = None
     target: str = ""
-    most: float = math.inf
-    least: float = -math.inf
+    maximum: float = math.inf
+    minimum: float = -math.inf
 
     def verdict(self, figures: Figures, smallest: Figures) -> Verdict:
-        """Does a size meet the target? `smallest` are the figures of the smallest size measured."""
+        """Return the verdict for a size; `smallest` are the figures of the smallest size."""
         if self.value is None:
             return ""
         value = self.value(figures, smallest)
         if math.isnan(value):
             return ""
-        return "ok" if self.least <= value <= self.most else "miss"
+        return "ok" if self.minimum <= value <= self.maximum else "miss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Group:
 
 
 def figure(figures: Figures, key: str) -> float:
-    """A figure; NaN where it could not be measured."""
+    """Return a figure; NaN if it could not be measured."""
     value = figures.get(key)
     return math.nan if value is None else value
 
@@ -72,7 +72,7 @@ def text_of(template: str, *keys: str, scale: float = 1.0) -> Callable[[Figures]
 
 
 def milliseconds(value: float) -> str:
-    """A duration as a person reads it."""
+    """Return a duration with a unit."""
     if math.isnan(value):
         return "–"
     if value >= 10_000:
@@ -87,7 +87,7 @@ def _took(name: str) -> Callable[[Figures], str]:
 
 
 def stall_of(name: str) -> Callable[[Figures], str]:
-    """The longest stall, and how much of it at most was Python's collector."""
+    """Return a cell with the longest stall and, in brackets, the longest pause of the cycle collector."""
 
     def show(figures: Figures) -> str:
         stall, collecting = figure(figures, f"{name}_stall"), figure(figures, f"{name}_gc")
@@ -96,8 +96,8 @@ def stall_of(name: str) -> Callable[[Figures], str]:
     return show
 
 
-def _ratio_row(name: str, key: str, target: str, most: float) -> Row:
-    """A figure in units of its floor, held against the same of the smallest size."""
+def _ratio_row(name: str, key: str, target: str, maximum: float) -> Row:
+    """Return the row of a figure in units of its baseline, compared with the smallest size."""
 
     def show(figures: Figures) -> str:
         return f"{figure(figures, key):.2f}"
@@ -105,11 +105,11 @@ def _ratio_row(name: str, key: str, target: str, most: float) -> Row:
     def value(figures: Figures, smallest: Figures) -> float:
         return math.nan if figures is smallest else against_smallest(key)(figures, smallest)
 
-    return Row(name, show, value, target, most)
+    return Row(name, show, value, target, maximum)
 
 
 def groups() -> list[Group]:
-    """The table, top to bottom."""
+    """Return the rows of the table in order."""
     return [
         Group(
             "add_message, µs",
@@ -118,8 +118,8 @@ def groups() -> list[Group]:
                 Row("  counting its tokens alone", text_of("{:.1f}", "count_us")),
                 Row("  beyond counting", text_of("{:.1f}", "beyond_us"), value_of("beyond_us"), "≤ 60", 60),
                 Row("  of it the collector's pauses", text_of("{:.1f}", "add_gc_us")),
-                Row("  floor: JSON round trip, append", text_of("{:.1f}", "floor_us")),
-                _ratio_row("  less those pauses, × the floor", "beyond_floors", "≤ 1.5×", 1.5),
+                Row("  baseline: JSON round trip, append", text_of("{:.1f}", "baseline_us")),
+                _ratio_row("  less those pauses, × the baseline", "beyond_baselines", "≤ 1.5×", 1.5),
             ],
         ),
         Group(
@@ -127,8 +127,8 @@ def groups() -> list[Group]:
             [
                 Row("p50", text_of("{:.2f} ms", "request_p50"), value_of("request_p50"), "< 1 ms", 1.0),
                 Row("p99", text_of("{:.2f} ms", "request_p99")),
-                Row("floor: a copy of the view, p50", text_of("{:.2f} ms", "copy_p50")),
-                _ratio_row("p50, × the floor", "request_floors", "≤ 1.3×", 1.3),
+                Row("baseline: a copy of the view, p50", text_of("{:.2f} ms", "copy_p50")),
+                _ratio_row("p50, × the baseline", "request_baselines", "≤ 1.3×", 1.3),
             ],
         ),
         Group(
@@ -182,7 +182,7 @@ def groups() -> list[Group]:
 
 
 def large_group() -> Group:
-    """The rows of the one large message."""
+    """Return the rows of the single large message."""
     return Group(
         "A message of 5 MB, exact counter",
         [

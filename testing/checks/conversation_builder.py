@@ -13,7 +13,7 @@ from .message_shapes import Message
 Shape = Literal["openai", "kernel", "anthropic"]
 
 
-class Talk:
+class ConversationBuilder:
     """Messages in the making. Ids are handed out in order, so that building twice gives the same conversation.
 
     Attributes:
@@ -25,20 +25,20 @@ class Talk:
         self._shape: Shape = shape
         self._made = 0
 
-    def add(self, role: str, content: Any, **more: Any) -> Talk:
+    def add(self, role: str, content: Any, **more: Any) -> ConversationBuilder:
         """Any message, as it stands."""
         self.messages.append({"role": role, "content": content, **more})
         return self
 
-    def system(self, text: str, **more: Any) -> Talk:
+    def system(self, text: str, **more: Any) -> ConversationBuilder:
         """A system message."""
         return self.add("system", text, **more)
 
-    def user(self, content: Any, **more: Any) -> Talk:
+    def user(self, content: Any, **more: Any) -> ConversationBuilder:
         """A user message."""
         return self.add("user", content, **more)
 
-    def say(self, content: Any, **more: Any) -> Talk:
+    def say(self, content: Any, **more: Any) -> ConversationBuilder:
         """An assistant message without calls."""
         return self.add("assistant", content, **more)
 
@@ -56,19 +56,19 @@ class Talk:
         self.messages.append({**call_message(self._shape, list(zip(names, calls, strict=True)), text), **more})
         return names
 
-    def result(self, call_id: str, content: Any, **more: Any) -> Talk:
+    def result(self, call_id: str, content: Any, **more: Any) -> ConversationBuilder:
         """A result of a call, in a message of its own."""
         if self._shape == "anthropic":
             block = {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
             return self.add("user", [block])
         return self.add("tool", content, tool_call_id=call_id, **more)
 
-    def round(self, name: str, arguments: dict[str, Any], output: str, text: str | None = None) -> Talk:
+    def round(self, name: str, arguments: dict[str, Any], output: str, text: str | None = None) -> ConversationBuilder:
         """One call and its result."""
         (made,) = self.call((name, arguments), text=text)
         return self.result(made, output)
 
-    def work(self, rounds: int, topic: str) -> Talk:
+    def work(self, rounds: int, topic: str) -> ConversationBuilder:
         """Ordinary rounds about a topic: files read and searched, a line or two of output each."""
         for number in range(rounds):
             path = f"src/{topic}/part_{number}.py"

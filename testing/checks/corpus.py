@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .conversation_builder import Talk, image_block, image_url
+from .conversation_builder import ConversationBuilder, image_block, image_url
 from .message_shapes import Message
 
 HUGE = 500_000  # characters of the one huge output
@@ -45,7 +45,7 @@ def conversation(name: str) -> Conversation:
     raise KeyError(name)
 
 
-_Builder = Callable[[], Talk]
+_Builder = Callable[[], ConversationBuilder]
 _BUILDERS: list[tuple[_Builder, tuple[str, ...]]] = []
 
 
@@ -58,25 +58,25 @@ def _odd(*oddities: str) -> Callable[[_Builder], _Builder]:
 
 
 @_odd()
-def ordinary() -> Talk:
-    talk = Talk().system("You help with code.").user("Add a cache to the loader.")
+def ordinary() -> ConversationBuilder:
+    talk = ConversationBuilder().system("You help with code.").user("Add a cache to the loader.")
     talk.work(6, "loader").say("The loader is cached now.")
     talk.user("And the tests?").work(4, "tests").say("All pass.")
     return talk
 
 
 @_odd("parallel calls", "results in another order")
-def parallel_calls() -> Talk:
-    talk = Talk().user("Read all three files.")
+def parallel_calls() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Read all three files.")
     one, two, three = talk.call(("read", {"path": "a.py"}), ("read", {"path": "b.py"}), ("read", {"path": "c.py"}))
     talk.result(three, "C = 3").result(one, "A = 1").result(two, "B = 2").say("A, B and C are 1, 2 and 3.")
     return talk.user("Sum them.").work(5, "sums").say("6.")
 
 
 @_odd("reused call ids")
-def reused_call_ids() -> Talk:
+def reused_call_ids() -> ConversationBuilder:
     """Some models number their calls anew in every turn."""
-    talk = Talk().system("You book flights.")
+    talk = ConversationBuilder().system("You book flights.")
     for turn in range(5):
         talk.user(f"Is flight {turn} booked?")
         talk.call(("look_up", {"flight": turn}), ids=["call_1"])
@@ -85,15 +85,15 @@ def reused_call_ids() -> Talk:
 
 
 @_odd("orphan first result", "starts with a tool")
-def starts_with_a_tool() -> Talk:
+def starts_with_a_tool() -> ConversationBuilder:
     """The log was cut in the middle of a round."""
-    talk = Talk().result("call_lost", "the end of something").say("That was the last file.")
+    talk = ConversationBuilder().result("call_lost", "the end of something").say("That was the last file.")
     return talk.user("Go on.").work(4, "rest").say("Done.")
 
 
 @_odd("late results")
-def late_results() -> Talk:
-    talk = Talk().user("Run the build and tell me the time.")
+def late_results() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Run the build and tell me the time.")
     build, clock = talk.call(("build", {"target": "all"}), ("clock", {}))
     talk.result(clock, "12:00").user("Are you there?").say("The build still runs.")
     talk.result(build, "build finished: 0 errors")
@@ -104,8 +104,8 @@ def late_results() -> Talk:
 
 
 @_odd("missing results", "interrupted calls", "ends with open calls")
-def missing_results() -> Talk:
-    talk = Talk().user("Delete the old branches.")
+def missing_results() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Delete the old branches.")
     first, _ = talk.call(("list_branches", {}), ("list_tags", {}), text="First I look.")
     talk.result(first, "main, old-1, old-2").user("Stop! Only list them.").say("old-1 and old-2.")
     talk.call(("delete", {"branch": "old-1"}))
@@ -115,25 +115,25 @@ def missing_results() -> Talk:
 
 
 @_odd("duplicate results")
-def duplicate_results() -> Talk:
-    talk = Talk().user("What is the weather?")
+def duplicate_results() -> ConversationBuilder:
+    talk = ConversationBuilder().user("What is the weather?")
     (made,) = talk.call(("weather", {"city": "Paris"}))
     talk.result(made, "18 degrees").result(made, "18 degrees").say("18 degrees.").result(made, "19 degrees")
     return talk.user("And tomorrow?").work(3, "weather").say("The same.")
 
 
 @_odd("duplicate ids in one message")
-def duplicate_ids_in_one_message() -> Talk:
-    talk = Talk().user("Read both.")
+def duplicate_ids_in_one_message() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Read both.")
     talk.call(("read", {"path": "x.txt"}), ("read", {"path": "y.txt"}), ids=["call_x", "call_x"])
     talk.result("call_x", "the x file").result("call_x", "the y file").say("Both read.")
     return talk.user("Again.").work(3, "reads").say("Done.")
 
 
 @_odd("calls on a user message")
-def calls_on_a_user_message() -> Talk:
+def calls_on_a_user_message() -> ConversationBuilder:
     """Simulated users have tools of their own in some benchmarks."""
-    talk = Talk().user("Help me with my phone.").say("Please turn on airplane mode.")
+    talk = ConversationBuilder().user("Help me with my phone.").say("Please turn on airplane mode.")
     talk.call(("toggle_airplane_mode", {"on": True}), ids=["user_1"])
     talk.messages[-1]["role"] = "user"
     talk.result("user_1", "airplane mode is on").user("It is on now.").say("Now turn it off again.")
@@ -141,8 +141,8 @@ def calls_on_a_user_message() -> Talk:
 
 
 @_odd("null contents", "absent content")
-def null_contents() -> Talk:
-    talk = Talk().user("Find the bug.").work(3, "bugs")
+def null_contents() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Find the bug.").work(3, "bugs")
     (made,) = talk.call(("read", {"path": "empty.txt"}))
     talk.result(made, None)
     talk.say(None).user(None).user("Well?")
@@ -151,8 +151,8 @@ def null_contents() -> Talk:
 
 
 @_odd("empty assistant messages", "white space only", "empty text blocks", "empty lists")
-def empty_assistants() -> Talk:
-    talk = Talk().user("Say something.").say("").user("Please.").say("  \n").user("Anything!")
+def empty_assistants() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Say something.").say("").user("Please.").say("  \n").user("Anything!")
     talk.say([]).user("Hello?").say([{"type": "text", "text": ""}]).user("Last chance.")
     (made,) = talk.call(("think", {}), text="\n\n")
     talk.result(made, "").say([{"type": "text", "text": " "}, {"type": "text", "text": "Something."}])
@@ -160,9 +160,9 @@ def empty_assistants() -> Talk:
 
 
 @_odd("consecutive assistants", "starts with an assistant")
-def assistants_in_a_row() -> Talk:
+def assistants_in_a_row() -> ConversationBuilder:
     """Several agents talk to each other; the log knows them by name only."""
-    talk = Talk()
+    talk = ConversationBuilder()
     for number in range(8):
         talk.say(
             f"Expert {number % 3} finds that step {number} follows from step {number - 1}.", name=f"expert_{number % 3}"
@@ -172,31 +172,37 @@ def assistants_in_a_row() -> Talk:
 
 
 @_odd("consecutive users")
-def users_in_a_row() -> Talk:
-    talk = Talk().user("First thought.").user("Second thought.").user("Third: do all of it.")
+def users_in_a_row() -> ConversationBuilder:
+    talk = ConversationBuilder().user("First thought.").user("Second thought.").user("Third: do all of it.")
     talk.work(3, "thoughts").user("Faster.").user("Please.").say("Done.").user("One more.").user("Or two.")
     return talk.work(2, "more").say("Both done.")
 
 
 @_odd("images", "image in a tool result")
-def images_as_openai_sends_them() -> Talk:
-    talk = Talk().user([{"type": "text", "text": "What is this?"}, image_url(640, 480)]).say("A grey square.")
+def images_as_openai_sends_them() -> ConversationBuilder:
+    talk = (
+        ConversationBuilder()
+        .user([{"type": "text", "text": "What is this?"}, image_url(640, 480)])
+        .say("A grey square.")
+    )
     (made,) = talk.call(("screenshot", {"screen": 1}))
     talk.result(made, [{"type": "text", "text": "screen 1"}, image_url(1024, 768)]).say("Grey as well.")
     return talk.user([image_url()]).say("One pixel.").work(3, "pixels").say("Done.")
 
 
 @_odd("images", "image in a tool result")
-def images_as_the_kernel_has_them() -> Talk:
-    talk = Talk("anthropic").user([{"type": "text", "text": "Compare these."}, image_block(640, 480), image_block()])
+def images_as_the_kernel_has_them() -> ConversationBuilder:
+    talk = ConversationBuilder("anthropic").user(
+        [{"type": "text", "text": "Compare these."}, image_block(640, 480), image_block()]
+    )
     (made,) = talk.call(("screenshot", {"screen": 2}), text="One more.")
     talk.result(made, [{"type": "text", "text": "screen 2"}, image_block(320, 200)]).say("All grey.")
     return talk.user([image_block(64, 64)]).say("Grey again.").work(3, "colours")
 
 
 @_odd("signed thinking", "redacted thinking")
-def signed_thinking() -> Talk:
-    talk = Talk("kernel").user("Prove it.")
+def signed_thinking() -> ConversationBuilder:
+    talk = ConversationBuilder("kernel").user("Prove it.")
     for number in range(5):
         thoughts: list[dict[str, Any]] = [
             {"type": "thinking", "thinking": f"Lemma {number} needs care.", "signature": f"c2lnbmF0dXJl{number:04d}"}
@@ -213,9 +219,9 @@ def signed_thinking() -> Talk:
 
 
 @_odd("thinking of another provider", "unsigned thinking")
-def thinking_of_two_providers() -> Talk:
+def thinking_of_two_providers() -> ConversationBuilder:
     """The session moved from OpenAI, whose thinking is sealed, to Anthropic, whose thinking is signed."""
-    talk = Talk("kernel").user("Plan the trip.")
+    talk = ConversationBuilder("kernel").user("Plan the trip.")
     sealed = {"type": "thinking", "thinking": "A route.", "signature": None, "content": ["Z0FBQUFB", "rs_0001"]}
     (made,) = talk.call(("route", {"to": "Rome"}), text="Looking.", metadata={"openai:response_id": "resp_0001"})
     talk.messages[-1]["content"].insert(0, sealed)
@@ -229,8 +235,8 @@ def thinking_of_two_providers() -> Talk:
 
 
 @_odd("tool_use and tool_result blocks", "results in one message", "results in several", "text after results")
-def anthropic_blocks() -> Talk:
-    talk = Talk("anthropic").user([{"type": "text", "text": "Fix the tests."}]).work(3, "fixes")
+def anthropic_blocks() -> ConversationBuilder:
+    talk = ConversationBuilder("anthropic").user([{"type": "text", "text": "Fix the tests."}]).work(3, "fixes")
     one, two = talk.call(("read", {"path": "t1.py"}), ("read", {"path": "t2.py"}), text="Both.")
     both = [{"type": "tool_result", "tool_use_id": id, "content": f"assert {id!r}"} for id in (one, two)]
     talk.user([*both, {"type": "text", "text": "Look at the second first."}])
@@ -240,8 +246,8 @@ def anthropic_blocks() -> Talk:
 
 
 @_odd("unknown block types")
-def unknown_blocks() -> Talk:
-    talk = Talk().user(
+def unknown_blocks() -> ConversationBuilder:
+    talk = ConversationBuilder().user(
         [{"type": "text", "text": "See the file."}, {"type": "file", "path": "notes.md", "content": "# Notes\n- one"}]
     )
     talk.say([{"type": "text", "text": "Seen."}, {"type": "citation", "of": {"path": "notes.md", "lines": [1, 2]}}])
@@ -250,18 +256,22 @@ def unknown_blocks() -> Talk:
 
 
 @_odd("CJK", "emoji", "right-to-left text")
-def many_scripts() -> Talk:
-    talk = Talk().user("請把這個檔案翻譯成英文。").round("read", {"path": "資料/說明.txt"}, "你好,世界。\n" * 40)
+def many_scripts() -> ConversationBuilder:
+    talk = (
+        ConversationBuilder()
+        .user("請把這個檔案翻譯成英文。")
+        .round("read", {"path": "資料/說明.txt"}, "你好,世界。\n" * 40)
+    )
     talk.say("Hello, world.").user("もう一度、丁寧にお願いします。").say("Good day to the world. 👋🏽👩‍👩‍👧‍👦🇪🇺")
     talk.user("مرحبا بالعالم").say("שלום עולם").user("Z̸a̷l̴g̵o̶ é = é?").work(2, "greetings")
     return talk.say("한국어도 됩니다. " * 30).user("🎉" * 50).say("🎉")
 
 
 @_odd("lone surrogates")
-def lone_surrogates() -> Talk:
+def lone_surrogates() -> ConversationBuilder:
     """Text cut in the middle of a character by a program that counts UTF-16 units."""
     talk = (
-        Talk()
+        ConversationBuilder()
         .user("Show the log \ud83d")
         .round("read", {"path": "log"}, "line one \ude00\nline two", text="Reading \udfff.")
     )
@@ -269,8 +279,8 @@ def lone_surrogates() -> Talk:
 
 
 @_odd("500 kB output")
-def huge_output() -> Talk:
-    talk = Talk().user("Print the whole table.").work(2, "tables")
+def huge_output() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Print the whole table.").work(2, "tables")
     rows = "\n".join(
         f"{number:06d} | order_{number * 7919 % 100_003:06d} | {'paid' if number % 3 else 'open'}"
         for number in range(15_000)
@@ -280,9 +290,9 @@ def huge_output() -> Talk:
 
 
 @_odd("hook message between call and result", "repeated hook messages")
-def hook_between_call_and_result() -> Talk:
+def hook_between_call_and_result() -> ConversationBuilder:
     """loop-streaming stores what a hook injects on `tool:post` before it stores the results."""
-    talk = Talk("kernel").system("You are careful.").user("Edit two files.")
+    talk = ConversationBuilder("kernel").system("You are careful.").user("Edit two files.")
     for number in range(4):
         one, two = talk.call(("edit", {"path": f"m{number}.py"}), ("lint", {"path": f"m{number}.py"}))
         for which in ("lint", "todo") if number else ("lint",):
@@ -295,8 +305,8 @@ def hook_between_call_and_result() -> Talk:
 
 
 @_odd("ephemeral user messages", "injected user messages")
-def injected_user_messages() -> Talk:
-    talk = Talk().user("Write the report.").work(2, "report")
+def injected_user_messages() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Write the report.").work(2, "report")
     talk.user("<system-reminder>Three todos are open.</system-reminder>")
     talk.user("You have used half of your budget.", metadata={"source": "hook", "ephemeral": True})
     talk.say("Noted.").user("Older parts were compacted.", metadata={"source": "context-compaction", "ephemeral": True})
@@ -306,8 +316,8 @@ def injected_user_messages() -> Talk:
 
 
 @_odd("retired instruction rows", "pruned anchors")
-def retired_instructions() -> Talk:
-    talk = Talk().system("You follow instructions.")
+def retired_instructions() -> ConversationBuilder:
+    talk = ConversationBuilder().system("You follow instructions.")
 
     def instruct(text: str, disposition: str) -> None:
         record = {"id": f"i{len(talk.messages)}", "disposition": disposition}
@@ -322,17 +332,17 @@ def retired_instructions() -> Talk:
 
 
 @_odd("reference-only rows")
-def reference_only() -> Talk:
-    talk = Talk().user("Summarise the paper.")
+def reference_only() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Summarise the paper.")
     talk.user("[paper attached for reference]", metadata={"amplifier_public_reference_only": True})
     talk.work(3, "paper").say("[draft kept for reference]", metadata={"amplifier_public_reference_only": True})
     return talk.say("It is about caches.").user("Thanks.").say("Gladly.")
 
 
 @_odd("loaded-tool state", "response ids")
-def loaded_tools() -> Talk:
+def loaded_tools() -> ConversationBuilder:
     """OpenAI's tool search keeps the loaded tools in a message, and chains responses by their ids."""
-    talk = Talk("kernel").user("Send a mail.")
+    talk = ConversationBuilder("kernel").user("Send a mail.")
     state = {"openai:tool_search_items": [{"type": "tool_search_output", "tools": [{"name": "send_mail"}]}]}
     (made,) = talk.call(("tool_search", {"query": "mail"}), metadata={**state, "openai:response_id": "resp_1"})
     talk.result(made, "send_mail loaded")
@@ -346,8 +356,8 @@ def loaded_tools() -> Talk:
 
 
 @_odd("malformed argument JSON", "arguments that are no object", "call without a name")
-def malformed_arguments() -> Talk:
-    talk = Talk().user("Call it anyway.")
+def malformed_arguments() -> ConversationBuilder:
+    talk = ConversationBuilder().user("Call it anyway.")
     for place, arguments in enumerate(['{"path": "a.txt", ', "[1, 2]", "", "null"]):
         talk.call(("read", {}), ids=[f"bad_{place}"])
         talk.messages[-1]["tool_calls"][0]["function"]["arguments"] = arguments
@@ -358,9 +368,9 @@ def malformed_arguments() -> Talk:
 
 
 @_odd("kernel-shaped calls beside tool_call blocks", "timestamps")
-def kernel_loop() -> Talk:
+def kernel_loop() -> ConversationBuilder:
     """What Amplifier's own loops store."""
-    talk = Talk("kernel").system("You are an agent.").user("Explore.")
+    talk = ConversationBuilder("kernel").system("You are an agent.").user("Explore.")
     talk.work(6, "kernel").say([{"type": "text", "text": "Explored.", "visibility": None}])
     talk.user("Once more.").work(3, "again").say([{"type": "text", "text": "Nothing new.", "visibility": None}])
     for number, message in enumerate(talk.messages):
@@ -371,32 +381,36 @@ def kernel_loop() -> Talk:
 
 
 @_odd("several leading system messages", "developer message")
-def several_system_messages() -> Talk:
-    talk = Talk().system("You are an agent.").system("Rules: never delete.").add("developer", "Be terse.")
+def several_system_messages() -> ConversationBuilder:
+    talk = (
+        ConversationBuilder().system("You are an agent.").system("Rules: never delete.").add("developer", "Be terse.")
+    )
     talk.user("Start.").work(4, "start").say("Started.")
     return talk.system("The rules still hold.").user("Go on.").work(2, "going").say("Gone on.")
 
 
 @_odd("starts with an assistant")
-def starts_with_an_assistant() -> Talk:
-    talk = Talk().say("Welcome! How can I help?").user("Sort the list.").work(4, "sorting").say("Sorted.")
+def starts_with_an_assistant() -> ConversationBuilder:
+    talk = (
+        ConversationBuilder().say("Welcome! How can I help?").user("Sort the list.").work(4, "sorting").say("Sorted.")
+    )
     return talk.user("Reverse it.").say("Reversed.")
 
 
 @_odd("nothing at all")
-def nothing() -> Talk:
-    return Talk()
+def nothing() -> ConversationBuilder:
+    return ConversationBuilder()
 
 
 @_odd("system prompt only")
-def only_a_system_prompt() -> Talk:
-    return Talk().system("You wait.")
+def only_a_system_prompt() -> ConversationBuilder:
+    return ConversationBuilder().system("You wait.")
 
 
 @_odd("deprecated function results")
-def function_results() -> Talk:
+def function_results() -> ConversationBuilder:
     """Logs from before tools had ids."""
-    talk = Talk().user("Look it up.")
+    talk = ConversationBuilder().user("Look it up.")
     talk.say(None, function_call={"name": "look_up", "arguments": '{"word": "cache"}'})
     return (
         talk.add("function", "a hidden store", name="look_up").say("A hidden store.").user("Thanks.").work(2, "words")
@@ -404,9 +418,9 @@ def function_results() -> Talk:
 
 
 @_odd("cancelled turn", "closing message", "repeated prompt")
-def cancelled_turn() -> Talk:
+def cancelled_turn() -> ConversationBuilder:
     """Cancelled twice: first the calls, then, by a closing message of the loop, the turn."""
-    talk = Talk("kernel").user("Run everything.").work(2, "everything")
+    talk = ConversationBuilder("kernel").user("Run everything.").work(2, "everything")
     one, _ = talk.call(("run", {"suite": "fast"}), ("run", {"suite": "slow"}))
     talk.result(one, "fast: passed").say("The turn was cancelled.").user("Run everything.")
     talk.call(("run", {"suite": "slow"}))

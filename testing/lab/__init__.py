@@ -2,7 +2,7 @@
 
     report = await measure(read_sessions([path]), [manager("context-simple")], Size(fraction=0.25))
 
-What a user pays (`caches`), what the agent would have missed (`recall`, `sentences`, `words`, `evidence`), whether a
+What a user pays (`caches`), what the agent would have missed (`recall`, `sentences`, `words`, `questions`), whether a
 provider would take the requests (`validity`), how long it took (`timing`). Definitions: docs/evaluation.md. The lab
 reads identifiers, sentences and texts by code of its own, so that no measure depends on the code it measures.
 """

@@ -15,9 +15,9 @@ import click
 from .course import Size
 from .managers import Manager, manager
 from .run import Report, measure
-from .scale import Scale
 from .sessions import Part, Session, read_sessions
 from .table import markdown, title
+from .token_scale import TokenScale
 
 MODULE = "context-simple"
 LADDER = ("supersede", "fold", "condense", "clip", "clear", "drop")  # the default
@@ -56,7 +56,7 @@ def variants() -> list[Manager]:
 def _fitted(name: str, change: Change) -> Manager:
     """A manager whose rung `fit`, which needs a number of tokens, is set to half of each session's budget."""
 
-    async def open_fitted(scale: Scale, budget: int) -> Any:
+    async def open_fitted(scale: TokenScale, budget: int) -> Any:
         rungs = [{"fit": {"max_tokens": max(1, budget // 2)}} if rung == "fit" else rung for rung in change["ladder"]]
         return await manager(MODULE, config={**change, "ladder": rungs}).open(scale, budget)
 

@@ -21,7 +21,7 @@ from . import table
 from .course import Size
 from .figures_file import FiguresFile
 from .grid import grid
-from .managers import FLOORS, Manager, Unavailable, manager
+from .managers import BASELINES, Manager, Unavailable, manager
 from .peers import PEERS
 from .run import Extras, Report, Row, measure
 from .sessions import Session, distinct, read_sessions
@@ -45,7 +45,7 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
     multiple=True,
     metavar="MANAGER",
     help="A manager: module id, module id with config (context-simple:target_usage=0.4), package.module:factory, "
-    "a floor or a peer. May be given several times.",
+    "a baseline or a peer. May be given several times.",
 )
 @click.option("--budget", type=tokens, metavar="TOKENS", help="Tokens of each request, such as 32k.")
 @click.option(
@@ -68,7 +68,7 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
     show_default=True,
     help="Half of the sessions, by a hash of their ids: settings are chosen on one, figures reported of the other.",
 )
-@click.option("--floors/--no-floors", default=True, show_default=True, help="Also the three floors.")
+@click.option("--baselines/--no-baselines", default=True, show_default=True, help="Also the three baselines.")
 @click.option("--peers/--no-peers", default=False, show_default=True, help="Also other people's context managers.")
 @click.option(
     "--planted", type=click.IntRange(min=0), default=0, metavar="N", help="Also N rules, planted at random places."
@@ -93,7 +93,7 @@ def replay(
     first: int | None,
     min_messages: int,
     part: str,
-    floors: bool,
+    baselines: bool,
     peers: bool,
     planted: int,
     pauses: bool,
@@ -115,7 +115,7 @@ def replay(
     if not data and address is None:
         raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
     file = FiguresFile(json_file) if json_file is not None else None
-    managers, skipped = _managers(contexts or (DEFAULT,), floors=floors, peers=peers)
+    managers, skipped = _managers(contexts or (DEFAULT,), baselines=baselines, peers=peers)
     try:
         sessions = read_sessions(data, min_messages=min_messages, skipped=skipped)
     except ValueError as problem:
@@ -237,14 +237,14 @@ async def _measure(
         return await measure(sessions, managers, *sizes, extras=extras, progress=progress, replayed=replayed)
 
 
-def _managers(contexts: tuple[str, ...], *, floors: bool, peers: bool) -> tuple[list[Manager], list[str]]:
+def _managers(contexts: tuple[str, ...], *, baselines: bool, peers: bool) -> tuple[list[Manager], list[str]]:
     """The managers asked for, and why some of the peers are not among them."""
     try:
         chosen = [manager(spec) for spec in dict.fromkeys(contexts)]
     except (Unavailable, ValueError) as problem:
         raise click.ClickException(str(problem)) from problem
     skipped: list[str] = []
-    more = [*(FLOORS if floors else ()), *(PEERS if peers else ())]
+    more = [*(BASELINES if baselines else ()), *(PEERS if peers else ())]
     for name in more:
         if name in contexts:
             continue

@@ -14,9 +14,9 @@ from .caches import Bill, caches
 from .clock import stamped, times
 from .recall import FAR, References, Target
 from .request import Request
-from .scale import Scale
 from .sentences import Sentences
 from .sessions import Probe, Session
+from .token_scale import TokenScale
 from .validity import Faults
 from .words import Wanted, Words
 
@@ -70,7 +70,7 @@ class Recording:
     """
 
     def __init__(
-        self, session: Session, scale: Scale, *, pauses: str | None = None, planted: frozenset[str] = frozenset()
+        self, session: Session, scale: TokenScale, *, pauses: str | None = None, planted: frozenset[str] = frozenset()
     ) -> None:
         self.session = session
         self._scale = scale

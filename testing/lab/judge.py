@@ -10,11 +10,11 @@ from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .caches import Bill, caches
 from .course import Course
 from .figures import Figures
-from .recall import Seer, Sight, Target
+from .recall import RecallProbe, Sight, Target
 from .request import Request
-from .scale import Scale
 from .sentences import Kept
 from .shares import Share
+from .token_scale import TokenScale
 from .validity import holds_human, newest_human
 
 _EXAMPLES = 3  # violations kept of one session
@@ -69,25 +69,25 @@ class FullJudge:
         misses: where to keep what was missed, if anywhere.
     """
 
-    def __init__(self, course: Course, scale: Scale, misses: Misses | None = None) -> None:
+    def __init__(self, course: Course, scale: TokenScale, misses: Misses | None = None) -> None:
         self.figures = Figures(sessions=1, unlimited=course.recording.unlimited)
         self._course = course
         self._scale = scale
         self._misses = misses
         self._caches = caches()
         self._bills = dict.fromkeys(self._caches, Bill())
-        self._seer = Seer(scale)
-        self._learnt = 0  # messages the seer knows
+        self._probe = RecallProbe(scale)
+        self._learnt = 0  # messages the probe knows
         self._before: Request | None = None
 
     def take(self, index: int, view: Sequence[Message]) -> None:
         """Judge the view for the message at this index."""
         figures, course = self.figures, self._course
         for message in course.session.messages[self._learnt : index]:
-            self._seer.learn(message)
+            self._probe.learn(message)
         self._learnt = index
         request = Request.of(view, self._scale)
-        sight = self._seer.sight(request)
+        sight = self._probe.sight(request)
         figures.requests += 1
         figures.over += request.offsets[-1] > course.budget
         figures.chapters += sight.chapter_tokens
@@ -163,7 +163,7 @@ class PlantedJudge:
         scale: to weigh with.
     """
 
-    def __init__(self, course: Course, scale: Scale) -> None:
+    def __init__(self, course: Course, scale: TokenScale) -> None:
         self.figures = Figures()
         self._sentences = course.recording.sentences
         self._scale = scale

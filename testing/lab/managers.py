@@ -1,4 +1,4 @@
-"""Managers by name: as the kernel loads them, by dotted path, floors, and peers.
+"""Managers by name: as the kernel loads them, by dotted path, baselines, and peers.
 
 | written | what it is |
 | --- | --- |
@@ -6,7 +6,7 @@
 | `context-simple:target_usage=0.4,strict=true` | the same with config; values are JSON where they can be |
 | `context-simple:{"ladder": ["fold", "drop"]}` | the same with config as JSON |
 | `package.module:factory` | `factory(config)` returns a context manager, or is an Amplifier module's `mount` |
-| `newest`, `newest-checkpointed`, `unlimited` | floors |
+| `newest`, `newest-checkpointed`, `unlimited` | baselines |
 | `langchain-trim`, ... | peers, see the package `peers` |
 """
 
@@ -23,13 +23,13 @@ from typing import Any, cast
 
 from ..checks.message_shapes import as_mapping
 from ..replay.transcripts import Context
-from .floors import Newest, NewestCheckpointed, Unlimited
+from .baselines import Newest, NewestCheckpointed, Unlimited
 from .peers import PEERS
-from .scale import Scale
+from .token_scale import TokenScale
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
 
-FLOORS: Mapping[str, Callable[[Scale], Context]] = {
+BASELINES: Mapping[str, Callable[[TokenScale], Context]] = {
     "newest": Newest,
     "newest-checkpointed": NewestCheckpointed,
     "unlimited": Unlimited,
@@ -64,12 +64,12 @@ class Manager:
     Attributes:
         label: its name in tables.
         open: makes one, given what is weighed with and the budget (tokens).
-        kind: ours by the kernel's ways ("module"), "floor" or "peer".
+        kind: ours by the kernel's ways ("module"), "baseline" or "peer".
         note: how it is set up, for people.
     """
 
     label: str
-    open: Callable[[Scale, int], Awaitable[Opened]] = field(repr=False)
+    open: Callable[[TokenScale, int], Awaitable[Opened]] = field(repr=False)
     kind: str = "module"
     note: str = ""
 
@@ -89,9 +89,9 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
     name, given = _parsed(spec)
     given.update(config or {})
     label = label or spec
-    if name in FLOORS:
+    if name in BASELINES:
         _no_config(name, given)
-        return Manager(label, partial(_open_floor, FLOORS[name]), "floor", _first_line(FLOORS[name]))
+        return Manager(label, partial(_open_baseline, BASELINES[name]), "baseline", _first_line(BASELINES[name]))
     if name in PEERS:
         _no_config(name, given)
         return _peer(name, label)
@@ -102,7 +102,7 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
         known = sorted({point.name for point in entry_points(group=GROUP) if "context" in point.name})
         raise Unavailable(
             f"there is no context manager {name!r}: installed modules are {', '.join(known) or 'none'}; "
-            f"others are {', '.join([*FLOORS, *PEERS])}, or package.module:factory"
+            f"others are {', '.join([*BASELINES, *PEERS])}, or package.module:factory"
         )
     try:
         mount = found[0].load()
@@ -120,15 +120,15 @@ def _peer(name: str, label: str) -> Manager:
     return Manager(label, partial(_open_peer, module.open_peer), "peer", peer.note)
 
 
-async def _open_floor(make: Callable[[Scale], Context], scale: Scale, budget: int) -> Opened:
+async def _open_baseline(make: Callable[[TokenScale], Context], scale: TokenScale, budget: int) -> Opened:
     return Opened(make(scale))
 
 
-async def _open_peer(make: Callable[[Scale, int], Context], scale: Scale, budget: int) -> Opened:
+async def _open_peer(make: Callable[[TokenScale, int], Context], scale: TokenScale, budget: int) -> Opened:
     return Opened(make(scale, budget))
 
 
-async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale: Scale, budget: int) -> Opened:
+async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
     if make.__name__ == "mount":
         return await _open_module(make, config, scale, budget)
     made = make(dict(config))
@@ -136,7 +136,7 @@ async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale:
     return Opened(cast(Context, made))
 
 
-async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: Scale, budget: int) -> Opened:
+async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
     try:
         from amplifier_core.testing import MockCoordinator
     except ImportError as problem:

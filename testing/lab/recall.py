@@ -17,8 +17,8 @@ from typing import Any
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
 from .identifiers import identifiers
 from .request import Memo, Request
-from .scale import Scale
-from .text import decoded, leaves, said
+from .text import decoded, leaves, spoken
+from .token_scale import TokenScale
 
 FAR = 0.25  # of the budget: what was last mentioned before the newest so many tokens is far
 _FEW = 3  # messages, at least; else a fifth of the history
@@ -52,7 +52,7 @@ class References:
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self._names = [identifiers(said(message)) for message in messages]
+        self._names = [identifiers(spoken(message)) for message in messages]
         self._spoken = [message.get("role") not in SYSTEM_ROLES for message in messages]
         self._origins = list(_origins(messages))
 
@@ -115,14 +115,14 @@ class Sight:
         )
 
 
-class Seer:
+class RecallProbe:
     """Distinguishes chapters from recorded messages: a message that was never recorded is a chapter.
 
     Args:
         scale: gives the text of a message in a view.
     """
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenScale) -> None:
         self.scale = scale
         self._text = Memo(scale.text)
         self._starts: set[tuple[str, str]] = set()

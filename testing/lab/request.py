@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Generic, TypeVar
 
 from ..checks.message_shapes import Message
-from .scale import Scale
+from .token_scale import TokenScale
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Request:
         self.tokens = tokens
 
     @classmethod
-    def of(cls, view: Sequence[Message], scale: Scale) -> Request:
+    def of(cls, view: Sequence[Message], scale: TokenScale) -> Request:
         """Return a view as a request, weighed."""
         numbers = [scale.number(message) for message in view]
         return cls(view, numbers, [scale.tokens_of(number) for number in numbers])

@@ -15,15 +15,15 @@ from amplifier_context_core.view import shared_cache
 from ..checks.message_shapes import Message
 from ..replay.transcripts import Transcript, replay
 from .course import Course, Recording, Size
-from .evidence import in_search, in_view
 from .figures import Figures
 from .judge import FullJudge, Judge, Misses, PlantedJudge
 from .managers import Manager
 from .planted import plant
-from .scale import Scale
+from .questions import in_search, in_view
 from .sessions import Part, Session, folded
 from .shares import Share
 from .timing import peak_memory
+from .token_scale import TokenScale
 
 OnProgress = Callable[[Manager, Session, int], None]
 """Called as a manager has answered so many requests of a session."""
@@ -135,7 +135,7 @@ async def measure(
     sessions: Sequence[Session],
     managers: Sequence[Manager],
     *sizes: Size,
-    scale: Scale | None = None,
+    scale: TokenScale | None = None,
     extras: Extras = Extras(),
     progress: OnProgress | None = None,
     replayed: OnReplayed | None = None,
@@ -154,7 +154,7 @@ async def measure(
     Raises:
         ValueError: more rules are to be planted than there are different ones.
     """
-    scale = scale or Scale()
+    scale = scale or TokenScale()
     recordings = [Recording(session, scale, pauses=extras.pauses) for session in sessions]
     planted = [
         Recording(session, scale, pauses=extras.pauses, planted=rules)
@@ -210,7 +210,9 @@ def _notices(row: Row, session: Session) -> Generator[None]:
         root.removeHandler(keeper)
 
 
-async def _run(course: Course, manager: Manager, judge: Judge, scale: Scale, progress: OnProgress | None) -> Figures:
+async def _run(
+    course: Course, manager: Manager, judge: Judge, scale: TokenScale, progress: OnProgress | None
+) -> Figures:
     """One session through one manager."""
     session, messages = course.session, course.recording.messages
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
@@ -238,7 +240,7 @@ async def _run(course: Course, manager: Manager, judge: Judge, scale: Scale, pro
     return judge.figures
 
 
-async def _ask(figures: Figures, course: Course, context: _Timed, bare: object, scale: Scale) -> None:
+async def _ask(figures: Figures, course: Course, context: _Timed, bare: object, scale: TokenScale) -> None:
     """The questions at the end of a session."""
     if not course.session.questions:
         return
@@ -253,7 +255,7 @@ async def _ask(figures: Figures, course: Course, context: _Timed, bare: object, 
             figures.search += Share(found, 1)
 
 
-async def _memory(course: Course, manager: Manager, scale: Scale) -> int:
+async def _memory(course: Course, manager: Manager, scale: TokenScale) -> int:
     async def work() -> None:
         opened = await manager.open(scale, course.budget)
         transcript = Transcript(course.session.id, course.session.set, course.recording.messages)

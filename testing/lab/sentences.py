@@ -13,8 +13,8 @@ from typing import Any
 
 from ..checks.message_shapes import Message, blocks_of
 from .request import Memo, Request
-from .scale import Scale
 from .shares import NOTHING, Share
+from .token_scale import TokenScale
 
 SHORTEST = 25  # characters of a sentence
 PASTED = 4_000  # characters: a message from this length on is a paste, and states no rules
@@ -128,7 +128,7 @@ class Sentences:
     def __init__(
         self,
         messages: Sequence[Message],
-        scale: Scale,
+        scale: TokenScale,
         *,
         host: frozenset[int] = frozenset(),
         planted: Iterable[str] = (),

@@ -13,12 +13,12 @@ from typing import Any, cast
 from ..checks.message_shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
 
 
-def said(message: Mapping[str, Any]) -> str:
+def spoken(message: Mapping[str, Any]) -> str:
     """What a message says: its text, the results in it, the arguments of its calls. Neither thinking nor tool names."""
     return "\n".join([*_contents(message.get("content"), thinking=False), *_arguments(message)])
 
 
-def shown(message: Mapping[str, Any]) -> str:
+def visible(message: Mapping[str, Any]) -> str:
     """All a model can read in a message of a view: what it says, thinking, and the names of its tools."""
     names = [str(call.name) for call in calls_of(message) if call.name]
     return "\n".join([*_contents(message.get("content"), thinking=True), *names, *_arguments(message)])

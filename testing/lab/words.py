@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .request import Memo, Request
-from .scale import Scale
 from .sentences import written
-from .text import said
+from .text import spoken
+from .token_scale import TokenScale
 
 STEM = 7  # letters
 FEW = 3  # messages, at least; else a twentieth of the history
@@ -51,10 +51,10 @@ class Words:
         bits: the place of each word in a set of bits; the words the agent uses, others are not looked for.
     """
 
-    def __init__(self, messages: Sequence[Message], scale: Scale) -> None:
+    def __init__(self, messages: Sequence[Message], scale: TokenScale) -> None:
         self._scale = scale
         self._in_view = Memo(self._bits_of)
-        spoken = [stems(said(message)) for message in messages]
+        stems_of = [stems(spoken(message)) for message in messages]
         used = {i: stems(written(m)) for i, m in enumerate(messages) if m.get("role") == "assistant"}
         self.bits = {word: place for place, word in enumerate(sorted(frozenset[str]().union(*used.values())))}
         self._last: dict[int, dict[str, int]] = {}  # by assistant message: where each word of it was last used
@@ -67,7 +67,7 @@ class Words:
                 self._last[index] = {word: last[word] for word in used[index] if word in last and spread[word] <= few}
             if message.get("role") not in SYSTEM_ROLES:
                 before += 1
-                for word in spoken[index] & self.bits.keys():
+                for word in stems_of[index] & self.bits.keys():
                     last[word] = index
                     spread[word] = spread.get(word, 0) + 1
 

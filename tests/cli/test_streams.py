@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.demo.conftest import clone_at
 
 ODD = "café … → █ 日本 \x1b[2J"
@@ -33,7 +33,7 @@ def kept(tmp_path: Path) -> str:
         for name in ("one", "zwei-日本"):
             store = open_store(address, durability="flush")
             manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-            for message in Talk().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages:
+            for message in ConversationBuilder().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages:
                 await manager.add_message(message)
             await manager.close()
 
@@ -44,7 +44,10 @@ def kept(tmp_path: Path) -> str:
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "made.jsonl"
-    file.write_text(json.dumps({"id": "made-日本", "messages": Talk().user(ODD).work(6, "x").say("…").messages}) + "\n")
+    file.write_text(
+        json.dumps({"id": "made-日本", "messages": ConversationBuilder().user(ODD).work(6, "x").say("…").messages})
+        + "\n"
+    )
     return file
 
 
@@ -53,7 +56,7 @@ def commands(address: str, recording: Path, clone: Path) -> dict[str, list[str]]
     store = ["--store", address]
     return {
         "run": ["run", str(clone / "examples" / "explore.yaml"), "--path", str(clone), "--budget", "3000"],
-        "replay": ["replay", str(recording), "--no-floors"],
+        "replay": ["replay", str(recording), "--no-baselines"],
         "sessions": ["sessions", *store],
         "show": ["show", "one", *store],
         "show --full": ["show", "one", "--full", *store],

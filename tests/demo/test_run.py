@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
 from amplifier_context_testing import Conversation, conversations
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 
 from .conftest import PLAN, Run, clone_at, lines_with
 
@@ -176,7 +176,7 @@ def test_an_empty_session_id_is_an_error(run: Run, plan: Callable[..., Path]) ->
 
 
 def test_outputs_that_were_clipped_are_no_history_that_fitted(run: Run, tmp_path: Path) -> None:
-    talk = Talk().user("What is in the file?")
+    talk = ConversationBuilder().user("What is in the file?")
     talk.round("read_file", {"path": "large.txt"}, " ".join(f"value_{number * 7919}" for number in range(8_000)))
     talk.round("read_file", {"path": "small.txt"}, "nothing").say("Values.")
     (tmp_path / "recorded.jsonl").write_text(json.dumps({"id": "large", "messages": talk.messages}))

@@ -15,7 +15,7 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.durable.sessions import again, call, manager_on, turns, user
 from tests.manager.support import Message, ask, feed, rounds
 from tests.places import BACKENDS, Place
@@ -361,7 +361,7 @@ async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(pla
 
 async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(place: Place) -> None:
     """Its originals are many budgets, its view is not: nothing of it is distant history."""
-    talk = Talk().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
+    talk = ConversationBuilder().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
     for number in range(5):
         talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:

@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import ToolResult
 
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, prepare, session
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversations
 from amplifier_context_testing.replay.transcripts import Transcript
 from tests.kernel.mounted import CURRENT
@@ -341,7 +341,7 @@ async def test_explain_and_compact_work_through_the_coordinator_in_the_middle_of
 
 
 async def test_a_transcript_of_a_talk_with_thinking_survives_a_change_of_provider() -> None:
-    talk = Talk("kernel").user("Prove it.")
+    talk = ConversationBuilder("kernel").user("Prove it.")
     for number in range(3):
         (made,) = talk.call(("prove", {"lemma": number}), text="Next.")
         thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}

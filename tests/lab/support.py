@@ -8,14 +8,14 @@ from typing import Any
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.managers import Manager, Opened
-from amplifier_context_testing.lab.scale import Scale
+from amplifier_context_testing.lab.token_scale import TokenScale
 
 FRAMING = 4  # tokens a message costs beside its words
 
 
-def scale() -> Scale:
+def scale() -> TokenScale:
     """A scale that counts words."""
-    return Scale(WordCounter())
+    return TokenScale(WordCounter())
 
 
 def user(text: str) -> Message:
@@ -60,7 +60,7 @@ class Scripted:
 def scripted(viewing: Viewing, context: type[Scripted] = Scripted) -> Manager:
     """A manager of that kind."""
 
-    async def opening(scale: Scale, budget: int) -> Opened:
+    async def opening(scale: TokenScale, budget: int) -> Opened:
         return Opened(context(viewing))
 
     return Manager("scripted", opening)

@@ -18,13 +18,13 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.lab import read_sessions
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    talk = Talk().user("Mend src/loader.py, please.").work(8, "loader").say("src/loader.py is mended.")
+    talk = ConversationBuilder().user("Mend src/loader.py, please.").work(8, "loader").say("src/loader.py is mended.")
     file = tmp_path / "made.jsonl"
     file.write_text(json.dumps({"id": "made-1", "messages": talk.messages}) + "\n")
     return file
@@ -45,7 +45,7 @@ def test_it_prints_a_row_for_each_manager(data: Path) -> None:
 
 def test_all_figures_go_into_a_file(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    done = replay(data, "--no-floors", "--json", out, "--markdown")
+    done = replay(data, "--no-baselines", "--json", out, "--markdown")
     assert done.exit_code == 0, done.output
     assert "| context-simple |" in done.output
     figures = json.loads(out.read_text())
@@ -55,7 +55,7 @@ def test_all_figures_go_into_a_file(data: Path, tmp_path: Path) -> None:
 def test_budgets_planted_rules_pauses_and_halves_are_asked_for(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     several = ("--fraction", "0.3", "--fraction", "0.6", "--planted", "3", "--pauses", "--halves", "--misses")
-    done = replay(data, "--no-floors", "--json", out, "--markdown", *several)
+    done = replay(data, "--no-baselines", "--json", out, "--markdown", *several)
     assert done.exit_code == 0, done.output
     assert "| context-simple | 30% |" in done.output
     assert "| context-simple | 60% |" in done.output
@@ -77,7 +77,7 @@ def test_peers_that_are_not_installed_are_skipped_with_a_reason(data: Path, monk
         monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if ".lab.peers." in name]:
         monkeypatch.delitem(sys.modules, name)
-    done = replay(data, "--no-floors", "--peers")
+    done = replay(data, "--no-baselines", "--peers")
     assert done.exit_code == 0, done.output
     assert "skipped: langchain-trim: " in done.output
     assert "pip install 'amplifier-context-testing[peers]'" in done.output
@@ -163,7 +163,10 @@ def several(tmp_path: Path) -> Path:
     (tmp_path / "managers_of_test.py").write_text(SLOW)
     lines = [
         json.dumps(
-            {"id": f"made-{number}", "messages": Talk().user("Look.").work(6, f"n{number}").say("Done.").messages}
+            {
+                "id": f"made-{number}",
+                "messages": ConversationBuilder().user("Look.").work(6, f"n{number}").say("Done.").messages,
+            }
         )
         for number in range(10)
     ]
@@ -185,14 +188,14 @@ def test_what_was_measured_is_kept_when_a_later_manager_fails(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     out = tmp_path / "figures.json"
-    chosen = ("--context", "newest", "--context", "managers_of_test:broken", "--no-floors")
+    chosen = ("--context", "newest", "--context", "managers_of_test:broken", "--no-baselines")
     done = replay(several, *chosen, "--json", out)
     assert isinstance(done.exception, RuntimeError)
     figures = json.loads(out.read_text())
     assert figures["complete"] is False
     newest, broken = figures["managers"]
     assert (newest["name"], len(newest["by_session"]), broken["by_session"]) == ("newest", 10, {})
-    assert replay(several, *chosen[:2], "--no-floors", "--json", out).exit_code == 0
+    assert replay(several, *chosen[:2], "--no-baselines", "--json", out).exit_code == 0
     assert json.loads(out.read_text())["complete"] is True
 
 
@@ -201,7 +204,7 @@ def test_the_file_is_complete_json_at_every_moment_even_when_the_process_is_kill
 ) -> None:
     out = tmp_path / "figures.json"
     code = "from amplifier_context_core.cli import main; main()"
-    chosen = ["--context", "managers_of_test:slow", "--no-floors", "--json", str(out)]
+    chosen = ["--context", "managers_of_test:slow", "--no-baselines", "--json", str(out)]
     running = subprocess.Popen(
         [sys.executable, "-c", code, "replay", str(several), *chosen],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -231,7 +234,7 @@ async def keep(address: str, *names: str) -> None:
     for name in names:
         store = open_store(address, durability="flush")
         manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-        for message in Talk().user(f"Mend {name}.").work(5, name).say("Done.").messages:
+        for message in ConversationBuilder().user(f"Mend {name}.").work(5, name).say("Done.").messages:
             await manager.add_message(message)
         await manager.set_messages((await manager.get_messages())[:-1])  # something for the archive
         await manager.close()
@@ -240,7 +243,7 @@ async def keep(address: str, *names: str) -> None:
 def replayed(*arguments: object) -> dict[str, list[str]]:
     """The ids of the sessions that were replayed, and what was skipped."""
     out = Path(str(arguments[0])) / "figures.json"
-    done = replay(*arguments[1:], "--context", "newest", "--no-floors", "--json", out)
+    done = replay(*arguments[1:], "--context", "newest", "--no-baselines", "--json", out)
     assert done.exit_code == 0, done.output
     figures = json.loads(out.read_text())
     return {"sessions": [session["id"] for session in figures["sessions"]], "skipped": figures["skipped"]}
@@ -249,7 +252,9 @@ def replayed(*arguments: object) -> dict[str, list[str]]:
 def test_recordings_are_found_in_the_folders_of_kept_sessions(tmp_path: Path) -> None:
     folder = tmp_path / "projects" / "x" / "sessions"
     asyncio.run(keep(f"jsonl:{folder}", "one", "two"))
-    transcript = "".join(json.dumps(message) + "\n" for message in Talk().user("Hi.").work(3, "h").say("Ho.").messages)
+    transcript = "".join(
+        json.dumps(message) + "\n" for message in ConversationBuilder().user("Hi.").work(3, "h").say("Ho.").messages
+    )
     for name in ("two", "three"):  # a host keeps its own beside ours
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "transcript.jsonl").write_text(transcript)
@@ -264,7 +269,7 @@ def test_recordings_are_found_in_the_folders_of_kept_sessions(tmp_path: Path) ->
 
 
 def test_recordings_with_the_same_id_are_all_replayed(tmp_path: Path) -> None:
-    talk = Talk().user("Hi.").work(3, "h").say("Ho.")
+    talk = ConversationBuilder().user("Hi.").work(3, "h").say("Ho.")
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "same", "messages": talk.messages}))
     assert replayed(tmp_path, tmp_path)["sessions"] == ["same", "same (b)", "same (c)"]
@@ -288,12 +293,12 @@ def test_without_data_and_store_it_says_what_to_name() -> None:
 
 
 def test_notices_name_the_recording_and_the_manager(tmp_path: Path) -> None:
-    giant = Talk().user("word " * 4_000).work(4, "g").say("Done.").messages
-    small = Talk().user("Hi.").work(8, "s").say("Done.").messages
+    giant = ConversationBuilder().user("word " * 4_000).work(4, "g").say("Done.").messages
+    small = ConversationBuilder().user("Hi.").work(8, "s").say("Done.").messages
     lines = [json.dumps({"id": name, "messages": messages}) for name, messages in (("giant", giant), ("small", small))]
     (tmp_path / "both.jsonl").write_text("\n".join(lines))
     out = tmp_path / "figures.json"
-    done = replay(tmp_path / "both.jsonl", "--no-floors", "--budget", "1k", "--json", out)
+    done = replay(tmp_path / "both.jsonl", "--no-baselines", "--budget", "1k", "--json", out)
     assert done.exit_code == 0, done.output
     assert "test-session" not in done.output
     (line,) = [line for line in done.stderr.splitlines() if "what must be kept" in line]
@@ -303,6 +308,6 @@ def test_notices_name_the_recording_and_the_manager(tmp_path: Path) -> None:
 
 
 def test_a_notice_of_many_recordings_is_one_line(tmp_path: Path, several: Path) -> None:
-    done = replay(several, "--no-floors", "--context", "context-simple:max_tokns=3")
+    done = replay(several, "--no-baselines", "--context", "context-simple:max_tokns=3")
     (line,) = [line for line in done.stderr.splitlines() if "max_tokns" in line]
     assert line.startswith("context-simple:max_tokns=3, made-0, made-1, made-2 and 7 more: ")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab import Session, Size, manager, measure
 
@@ -41,7 +41,9 @@ def service(seed: int) -> list[Message]:
     code = lambda: "".join(rng.choice("ABCDEFGHJKLMNPQRSTUVWXYZ0123456789") for _ in range(6))  # noqa: E731
     customer = f"{rng.choice(['mia', 'noah', 'anya'])}_{rng.choice(['li', 'garcia'])}_{rng.randrange(1000, 9999)}"
     orders = [code() + "7" for _ in range(5)]
-    talk = Talk().system("You help customers of a shop. " + "Follow the policy of the shop word for word. " * 30)
+    talk = ConversationBuilder().system(
+        "You help customers of a shop. " + "Follow the policy of the shop word for word. " * 30
+    )
     talk.user(f"Hello, I am {customer} and something is wrong with my orders.")
     (made,) = talk.call(("get_customer", {"customer_id": customer}), ids=["call_1"])
     talk.result(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_context_testing.lab.identifiers import identifiers
-from amplifier_context_testing.lab.text import plain, said, shown
+from amplifier_context_testing.lab.text import plain, spoken, visible
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_escapes_in_arguments_do_not_glue_themselves_to_names() -> None:
     message = {
         "tool_calls": [{"id": "c", "function": {"name": "write", "arguments": '{"text": "a\\tfoo_bar\\nbaz_qux"}'}}]
     }
-    assert {"foo_bar", "baz_qux"} <= identifiers(said(message))
+    assert {"foo_bar", "baz_qux"} <= identifiers(spoken(message))
 
 
 def test_arguments_that_are_no_json_are_read_as_they_are() -> None:
     message = {"tool_calls": [{"id": "c", "function": {"name": "write", "arguments": '{"path": "half_a_pa'}}]}
-    assert "half_a_pa" in identifiers(said(message))
+    assert "half_a_pa" in identifiers(spoken(message))
 
 
 def test_thinking_and_tool_names_are_shown_but_not_said() -> None:
@@ -43,14 +43,14 @@ def test_thinking_and_tool_names_are_shown_but_not_said() -> None:
         "content": [{"type": "thinking", "thinking": "secret_plan"}, {"type": "text", "text": "spoken_word"}],
         "tool_calls": [{"id": "c", "tool": "read_file", "arguments": {"path": "one_path"}}],
     }
-    assert identifiers(said(message)) == {"spoken_word", "one_path"}
-    assert {"secret_plan", "read_file"} <= identifiers(shown(message))
+    assert identifiers(spoken(message)) == {"spoken_word", "one_path"}
+    assert {"secret_plan", "read_file"} <= identifiers(visible(message))
 
 
 def test_results_are_said_whatever_their_shape() -> None:
     anthropic = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "out_put_1"}]}
     kernel = {"role": "tool", "tool_call_id": "c", "content": [{"type": "tool_result", "output": "out_put_1"}]}
-    assert identifiers(said(anthropic)) == identifiers(said(kernel)) == {"out_put_1"}
+    assert identifiers(spoken(anthropic)) == identifiers(spoken(kernel)) == {"out_put_1"}
 
 
 def test_blocks_become_what_every_peer_can_read() -> None:

@@ -1,4 +1,4 @@
-"""Managers by name, floors, and peers that are not there."""
+"""Managers by name, baselines, and peers that are not there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from amplifier_context_testing import ListContext, check_request
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab import Unavailable, manager
-from amplifier_context_testing.lab.floors import Newest, NewestCheckpointed
+from amplifier_context_testing.lab.baselines import Newest, NewestCheckpointed
 from amplifier_context_testing.lab.managers import Opened
 from amplifier_context_testing.lab.peers import PEERS
 

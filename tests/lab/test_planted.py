@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.request_checker import check_request
 from amplifier_context_testing.lab.planted import plant
 from amplifier_context_testing.lab.sentences import is_rule, sentences
@@ -12,7 +12,7 @@ from amplifier_context_testing.lab.sessions import Session
 
 
 def recorded(name: str, rounds: int) -> Session:
-    talk = Talk().user("Repair src/loader.py.").work(rounds, "loader").say("src/loader.py works.")
+    talk = ConversationBuilder().user("Repair src/loader.py.").work(rounds, "loader").say("src/loader.py works.")
     return Session(name, "made", talk.messages, host=frozenset({3}))
 
 

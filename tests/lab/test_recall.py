@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_context_testing.lab.course import near
-from amplifier_context_testing.lab.recall import References, Seer
+from amplifier_context_testing.lab.recall import RecallProbe, References
 from amplifier_context_testing.lab.request import Request
 
 from .support import calls, chapter, result, says, scale, user
@@ -47,10 +47,10 @@ def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
 
 
 def seen(history: Messages, view: Messages) -> Any:
-    seer = Seer(scale())
+    probe = RecallProbe(scale())
     for message in history:
-        seer.learn(message)
-    return seer.sight(Request.of(view, seer.scale))
+        probe.learn(message)
+    return probe.sight(Request.of(view, probe.scale))
 
 
 HISTORY: Messages = [

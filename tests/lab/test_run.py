@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.lab import Extras, Figures, Manager, Session, Size, manager, measure, read_sessions
 from amplifier_context_testing.lab.caches import Bill
-from amplifier_context_testing.lab.scale import Scale
 from amplifier_context_testing.lab.sessions import Probe, Question
 from amplifier_context_testing.lab.shares import Share
 from amplifier_context_testing.lab.table import CELLS, markdown, rows, title
+from amplifier_context_testing.lab.token_scale import TokenScale
 
 from .support import Scripted, calls, result, says, scale, scripted, user
 
@@ -36,7 +36,7 @@ def session(**more: Any) -> Session:
     return Session("s", "made", MESSAGES, **more)
 
 
-async def run(one: Manager, recorded: Session, *, budget: int = 20, weigh: Scale | None = None) -> Figures:
+async def run(one: Manager, recorded: Session, *, budget: int = 20, weigh: TokenScale | None = None) -> Figures:
     """The figures of one manager over one session."""
     return (await measure([recorded], [one], Size(budget=budget), scale=weigh or scale())).rows[0].figures
 

@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_testing import checked, coding_session
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.places import Place
 
 Message = dict[str, Any]
@@ -98,7 +98,7 @@ def size(messages: Iterable[Message]) -> int:
 
 def rounds(number: int, *, start: int = 0, output: int = 400) -> list[Message]:
     """Tool rounds of about `output` characters each, all different, ids included."""
-    talk = Talk()
+    talk = ConversationBuilder()
     for place in range(start, start + number):
         call = f"call_{place}"
         talk.call(("read", {"path": f"src/file_{place}.py"}), ids=[call])

@@ -10,7 +10,7 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, text, work
 
 BUDGET = 4_000
@@ -33,7 +33,7 @@ async def mounted(on_interrupt: str) -> tuple[ContextManager, Emit]:
 
 def open_turn() -> list[Message]:
     """A turn with a finished round and one whose second call is still open."""
-    talk = Talk().user("Run everything.").round("run", {"suite": "fast"}, "fast: passed")
+    talk = ConversationBuilder().user("Run everything.").round("run", {"suite": "fast"}, "fast: passed")
     one, _ = talk.call(("run", {"suite": "slow"}), ("run", {"suite": "huge"}))
     return talk.result(one, "slow: passed").messages
 

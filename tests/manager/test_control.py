@@ -14,7 +14,7 @@ from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Strategy
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, session, size, text, work
 
 BUDGET = 4_000
@@ -190,7 +190,7 @@ async def test_without_a_compaction_every_round_is_kept_at_its_cost() -> None:
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
     manager = new_manager(ladder=["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"])
-    talk = Talk().user("Look.")
+    talk = ConversationBuilder().user("Look.")
     for number in range(30):
         talk.round("read", {"path": "same" if number % 3 == 0 else f"f{number}"}, f"{number} " * 300)
     await feed(manager, talk.messages)
@@ -225,7 +225,7 @@ async def test_the_floor_names_its_members_and_why() -> None:
 
 
 async def test_explain_says_what_was_mended() -> None:
-    talk = Talk().user("Look.")
+    talk = ConversationBuilder().user("Look.")
     talk.call(("look", {}))
     talk.user("Stop.").say("Stopped.").user("Go on.")
     _, told = await explained(talk.messages)
@@ -337,7 +337,7 @@ async def test_a_pin_is_refused_when_messages_that_ask_to_be_pinned_fill_the_sha
 
 
 async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:
-    talk = Talk().user("Read both.")
+    talk = ConversationBuilder().user("Read both.")
     small, large = talk.call(("read", {"path": "small"}), ("read", {"path": "large"}))
     talk.result(small, "a few words").result(large, "word " * 900)
     manager = await feed(new_manager(), [*talk.messages, *rounds(10)])

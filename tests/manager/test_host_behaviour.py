@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import (
     Counter,
     Message,
@@ -57,7 +57,7 @@ def as_saved(messages: Iterable[Message]) -> list[Message]:
 
 def kernel_session() -> list[Message]:
     """What Amplifier's streaming loop stores: thinking, blocks beside calls, a hook's message among the results."""
-    talk = Talk("kernel").system("You are an agent.").user("Explore.")
+    talk = ConversationBuilder("kernel").system("You are an agent.").user("Explore.")
     for number in range(4):
         (made,) = talk.call(("look", {"at": f"place_{number}"}), text=f"Looking at place {number}.")
         thought = {"type": "thinking", "thinking": f"Step {number}.", "signature": f"c2ln{number}", "visibility": None}
@@ -139,7 +139,7 @@ async def test_an_echo_of_a_saved_transcript_in_a_new_session_is_its_history() -
 
 
 async def test_a_result_put_in_by_a_repair_stands_in_the_middle_and_all_others_keep_their_marks() -> None:
-    talk = Talk().user("Look twice.")
+    talk = ConversationBuilder().user("Look twice.")
     talk.call(("look", {"at": "a"}), ids=["call_lost"])
     talk.user("Go on.").say("Gone on.")
     manager = await feed(new_manager(), talk.messages)
@@ -157,7 +157,7 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     manager = await feed(new_manager(), work(60))
     before = await ask(manager, BUDGET)
     compactions = (await manager.explain())["compactions"]
-    talk = Talk()
+    talk = ConversationBuilder()
     talk.call(("look", {"at": "a"}), ids=["call_lost"])
     await feed(manager, [*talk.messages, {"role": "user", "content": "Go on."}])
     await ask(manager, BUDGET)
@@ -337,7 +337,7 @@ def notice(content: str, hook: str = "lint") -> Message:
 
 
 async def test_a_hooks_message_between_calls_and_results_is_placed_after_the_results() -> None:
-    talk = Talk("kernel").user("Edit two files.")
+    talk = ConversationBuilder("kernel").user("Edit two files.")
     one, two = talk.call(("edit", {"path": "a"}), ("edit", {"path": "b"}))
     talk.messages.append(notice("lint: 2 notes"))
     talk.result(one, "edited a").result(two, "edited b").say("Done.")
@@ -588,7 +588,7 @@ async def test_text_beside_a_reminder_is_human() -> None:
 
 
 async def test_user_messages_that_only_carry_results_begin_no_turn() -> None:
-    talk = Talk("anthropic").user("Fix the tests.").work(3, "tests").say("Fixed.")
+    talk = ConversationBuilder("anthropic").user("Fix the tests.").work(3, "tests").say("Fixed.")
     manager = await feed(new_manager(), talk.messages)
     assert manager.turn_count == 1
 
@@ -608,7 +608,7 @@ async def test_a_result_above_max_tool_result_bytes_is_cut_in_the_view_only() ->
 
 
 async def test_max_tool_result_bytes_counts_bytes_not_characters() -> None:
-    talk = Talk().user("Read it.").round("read", {}, "資料" * 20_000)
+    talk = ConversationBuilder().user("Read it.").round("read", {}, "資料" * 20_000)
     view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), talk.messages), 1_000_000)
     assert len(view[-1]["content"].encode()) <= 10_000
 
@@ -658,7 +658,7 @@ async def edited(messages: list[Message], place: int, **changes: Any) -> Context
 
 
 async def test_arguments_a_host_changed_are_an_edit() -> None:
-    talk = Talk("kernel").user("Log in.").round("login", {"password": "hunter2"}, "ok")
+    talk = ConversationBuilder("kernel").user("Log in.").round("login", {"password": "hunter2"}, "ok")
     calls = [{"id": "call_0001", "tool": "login", "arguments": {"password": "[redacted]"}}]
     content = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": {"password": "[redacted]"}}]
     manager = await edited(talk.messages, 1, tool_calls=calls, content=content)

@@ -11,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import response_in
 from amplifier_context_testing import conversations
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import Message, ask, bare, digest, feed, new_manager, text, work
 
 BUDGET = 4_000
@@ -34,7 +34,7 @@ def vandalise(value: Any) -> None:
 
 def every_shape() -> list[Message]:
     """Blocks, calls of two spellings, nested results and metadata."""
-    talk = Talk("kernel").system("Prompt.", metadata={"source": "hook", "tags": ["a", {"b": ["c"]}]})
+    talk = ConversationBuilder("kernel").system("Prompt.", metadata={"source": "hook", "tags": ["a", {"b": ["c"]}]})
     talk.user([{"type": "text", "text": "Read.", "extra": {"deep": [1, [2]]}}])
     (made,) = talk.call(("read", {"paths": ["a", {"b": ["c"]}]}), text="Reading.", metadata={"items": [{"x": [1]}]})
     talk.result(made, [{"type": "text", "text": "out", "annotations": [{"k": ["v"]}]}])

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, size, work
 
 FIVE_MEGABYTES = "a line of some program's output, as it comes\n" * (5_000_000 // 45)
@@ -35,7 +35,7 @@ class Threads:
 
 
 def giant(kind: str) -> list[Message]:
-    talk = Talk("kernel").user("Read it.")
+    talk = ConversationBuilder("kernel").user("Read it.")
     match kind:
         case "human":
             return talk.user(FIVE_MEGABYTES).messages
@@ -138,7 +138,7 @@ async def test_a_giant_output_is_clipped_at_any_age(age: int) -> None:
 
 
 async def test_many_giant_outputs_in_one_round_fit_together() -> None:
-    talk = Talk().user("Read all.")
+    talk = ConversationBuilder().user("Read all.")
     ids = talk.call(*[("read", {"path": f"f{number}"}) for number in range(10)])
     for number, made in enumerate(ids):
         talk.result(made, f"{number} " * 50_000)
@@ -147,7 +147,7 @@ async def test_many_giant_outputs_in_one_round_fit_together() -> None:
 
 
 async def test_many_giant_outputs_of_a_round_still_open_fit_together() -> None:
-    talk = Talk().user("Read all.")
+    talk = ConversationBuilder().user("Read all.")
     ids = talk.call(*[("read", {"path": f"f{number}"}) for number in range(10)])
     for number, made in enumerate(ids[:-1]):
         talk.result(made, f"{number} " * 50_000)

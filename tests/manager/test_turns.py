@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import ask, bare, feed, marks, new_manager, rounds, work
 
 
@@ -13,7 +13,7 @@ def turns(manager: object) -> list[str]:
 
 
 async def test_turns_are_numbered_u1_a1_u2_a2() -> None:
-    talk = Talk().user("One.").say("Yes.").user("Two.").round("read", {}, "x").say("Yes.")
+    talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x").say("Yes.")
     manager = await feed(new_manager(), talk.messages)
     assert turns(manager) == ["u1", "a1", "u2", "a2", "a2", "a2"]
 
@@ -30,24 +30,24 @@ async def test_turn_count_counts_exchanges() -> None:
 
 
 async def test_what_comes_before_the_first_human_message_is_turn_zero() -> None:
-    talk = Talk().system("Prompt.").say("Welcome.").user("Hi.")
+    talk = ConversationBuilder().system("Prompt.").say("Welcome.").user("Hi.")
     assert turns(await feed(new_manager(), talk.messages)) == ["a0", "a0", "u1"]
 
 
 async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
-    manager = await feed(new_manager(), Talk().user("One.").user("Two.").say("Both.").messages)
+    manager = await feed(new_manager(), ConversationBuilder().user("One.").user("Two.").say("Both.").messages)
     assert turns(manager) == ["u1", "u2", "a2"]
 
 
 async def test_the_kernels_shape_of_one_exchange_is_one_turn() -> None:
-    talk = Talk("anthropic").user("Fix it.").work(3, "fix").say("Fixed.")
+    talk = ConversationBuilder("anthropic").user("Fix it.").work(3, "fix").say("Fixed.")
     manager = await feed(new_manager(), talk.messages)
     assert manager.turn_count == 1
     assert set(turns(manager)[1:]) == {"a1"}
 
 
 async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> None:
-    talk = Talk().user("One.")
+    talk = ConversationBuilder().user("One.")
     (made,) = talk.call(("read", {}))
     talk.user("Two.").say("Yes.")
     manager = await feed(new_manager(), talk.messages)
@@ -60,7 +60,7 @@ async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> No
 
 
 async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() -> None:
-    talk = Talk().system("Prompt.").user("One.").work(2, "one").say("Yes.").user("Two.").say("Yes.")
+    talk = ConversationBuilder().system("Prompt.").user("One.").work(2, "one").say("Yes.").user("Two.").say("Yes.")
     one_by_one = await feed(new_manager(), talk.messages)
     at_once = new_manager()
     await at_once.set_messages(talk.messages)
@@ -72,7 +72,7 @@ async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() 
 
 
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
-    talk = Talk().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
+    talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
     manager = await feed(new_manager(), talk.messages)
     told = await manager.interrupt()
     assert told == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
@@ -90,7 +90,7 @@ async def test_the_snapshot_taken_before_an_interrupt_still_shows_the_turn() -> 
 
 
 async def test_a_finished_turn_is_not_interrupted() -> None:
-    manager = await feed(new_manager(), Talk().user("One.").say("Yes.").messages)
+    manager = await feed(new_manager(), ConversationBuilder().user("One.").say("Yes.").messages)
     assert await manager.interrupt() == {"interrupted": False, "removed": []}
     assert len(await manager.get_messages()) == 2
 
@@ -103,7 +103,7 @@ async def test_an_interrupt_in_an_empty_session_does_nothing() -> None:
 
 
 async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:
-    manager = await feed(new_manager(), Talk().user("One.").say("Yes.").user("Two.").messages)
+    manager = await feed(new_manager(), ConversationBuilder().user("One.").say("Yes.").user("Two.").messages)
     await manager.interrupt()
     await feed(manager, [{"role": "user", "content": "Two, otherwise."}])
     assert marks(manager) == ["m1", "m2", "m4"]

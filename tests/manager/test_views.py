@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_context_core import ContextError, ContextOverflow
 from amplifier_context_testing import check_request, conversations
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import Conversation
 from tests.manager.support import (
     Message,
@@ -284,7 +284,7 @@ async def test_no_view_is_ever_over_its_budget(budget: int) -> None:
 
 
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
-    talk = Talk().user("Write it.")
+    talk = ConversationBuilder().user("Write it.")
     talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
     talk.user("Stop. Continue later.")
     view = await (await feed(new_manager(), talk.messages)).get_messages_for_request(700)
@@ -468,7 +468,7 @@ async def test_the_opening_line_comes_after_instructions_that_were_sent_before_i
 
 def logs(number: int) -> list[Message]:
     """Outputs of which each alone is above the budget; views show them clipped."""
-    talk = Talk().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
+    talk = ConversationBuilder().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
     for place in range(number):
         talk.round("read", {"path": f"{place}.log"}, f"line {place} of a log that is long\n" * 4_000)
     return talk.messages

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.replay.answer_policies import Answer, in_order, next_answer, policy_named
 
 
@@ -32,7 +32,7 @@ def test_an_object_may_hold_text_calls_and_thinking() -> None:
 
 @pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
 def test_a_recorded_message_is_read_in_any_spelling(shape: Any) -> None:
-    talk = Talk(shape)
+    talk = ConversationBuilder(shape)
     talk.call(("read", {"path": "a"}), ("read", {"path": "b"}), text="Both.")
     answer = Answer.of(talk.messages[0])
     assert answer.text == "Both."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amplifier_context_testing import WordCounter
-from amplifier_context_testing.checks.conversation_builder import Talk, image_block
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
 from amplifier_context_testing.counters import PER_IMAGE, PER_MESSAGE, quarter_counter, wire_tokens
 
 
@@ -19,7 +19,7 @@ def test_the_estimate_is_a_quarter_of_the_characters() -> None:
 
 
 def test_a_call_spelled_twice_is_counted_once() -> None:
-    once, twice = Talk("openai"), Talk("kernel")
+    once, twice = ConversationBuilder("openai"), ConversationBuilder("kernel")
     once.call(("read", {"path": "a"}))
     twice.call(("read", {"path": "a"}))
     counter = WordCounter()

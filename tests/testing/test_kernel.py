@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import EventRecorder, FolderResolver, Transcript, mount_plan, prepare, session
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.fakes import mount_list
 from amplifier_context_testing.kernel import own_mount
@@ -128,7 +128,7 @@ def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("style", ["basic", "streaming"])
 async def test_a_recording_becomes_the_session_it_was(style: str) -> None:
-    talk = Talk("kernel").system("You are careful.").user("Go.").work(4, "again").say("Done.")
+    talk = ConversationBuilder("kernel").system("You are careful.").user("Go.").work(4, "again").say("Done.")
     talk.user("More.").work(2, "more").say("All done.")
     prepared = prepare(Transcript("t", "s", talk.messages), check=True)
     plan = prepared.plan("context-list", window=1_000_000)

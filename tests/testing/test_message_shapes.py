@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing.checks.conversation_builder import Talk, image_block
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
 from amplifier_context_testing.checks.message_shapes import calls_of, is_human, results_of, text_of, well_formed
 
 
 @pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
 def test_calls_and_results_are_the_same_in_every_spelling(shape: Any) -> None:
-    talk = Talk(shape)
+    talk = ConversationBuilder(shape)
     one, two = talk.call(("read", {"path": "a"}), ("read", {"path": "b"}))
     talk.result(one, "1")
     assert [(call.id, call.name, call.input()) for call in calls_of(talk.messages[0])] == [

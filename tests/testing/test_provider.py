@@ -14,7 +14,7 @@ from amplifier_core.validation import ProviderValidator
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
 from amplifier_context_testing import EventRecorder, ReplayProvider, WordCounter
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.replay import provider as module
 
@@ -168,7 +168,7 @@ def test_a_missing_transcript_is_named() -> None:
 
 
 async def test_a_transcript_is_replayed_with_its_tools(tmp_path: Path) -> None:
-    talk = Talk("kernel").user("Go.")
+    talk = ConversationBuilder("kernel").user("Go.")
     one, two = talk.call(("read", {"path": "a"}), ("read", {"path": "b"}), metadata={"openai:response_id": "resp_1"})
     talk.result(two, "the b").result(one, "the a").say("Done.")
     file = tmp_path / "t.jsonl"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from amplifier_context_testing import Recording, Transcript, conversations, prepare
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.replay.answer_policies import MISSING
 from amplifier_context_testing.replay.recording import AT_THE_END, CUT_IN, GO_ON
 
 
 def test_an_ordinary_session_needs_no_bending() -> None:
-    talk = Talk("kernel").system("S.").user("Go.").work(3, "plain").say("Done.").user("More.").say("No.")
+    talk = ConversationBuilder("kernel").system("S.").user("Go.").work(3, "plain").say("Done.").user("More.").say("No.")
     recording = Recording.of(talk.messages)
     assert recording.notes == ()
     assert recording.prompts == ("Go.", "More.")
@@ -36,7 +36,7 @@ def test_late_results_are_found_and_missing_ones_marked() -> None:
 
 
 def test_a_user_who_cuts_in_ends_the_turn_before() -> None:
-    talk = Talk().user("Go.")
+    talk = ConversationBuilder().user("Go.")
     talk.call(("read", {"path": "a"}))
     recording = Recording.of(talk.user("Stop.").say("Stopped.").messages)
     assert [answer.text for answer in recording.answers] == ["", CUT_IN, "Stopped."]
@@ -44,12 +44,12 @@ def test_a_user_who_cuts_in_ends_the_turn_before() -> None:
 
 
 def test_an_assistant_who_speaks_unasked_is_told_to_go_on() -> None:
-    recording = Recording.of(Talk().user("Go.").say("One.").say("Two.").messages)
+    recording = Recording.of(ConversationBuilder().user("Go.").say("One.").say("Two.").messages)
     assert recording.prompts == ("Go.", GO_ON)
 
 
 def test_users_in_a_row_are_one_prompt_and_unanswered_ones_get_an_end() -> None:
-    recording = Recording.of(Talk().user("A.").user("B.").say("C.").user("D.").messages)
+    recording = Recording.of(ConversationBuilder().user("A.").user("B.").say("C.").user("D.").messages)
     assert recording.prompts == ("A.\n\nB.", "D.")
     assert recording.answers[-1].text == AT_THE_END
 
@@ -66,7 +66,7 @@ def test_the_whole_corpus_can_be_prepared() -> None:
 
 
 def test_the_plan_names_the_file_when_there_is_one_and_holds_the_messages_else(tmp_path: Path) -> None:
-    messages = Talk().user("Go.").say("Done.").messages
+    messages = ConversationBuilder().user("Go.").say("Done.").messages
     inline = prepare(Transcript("t", "s", messages), check=True).provider["config"]
     assert inline == {"messages": messages, "check": True}
     filed = prepare(Transcript("t", "s", messages, path=tmp_path / "x.jsonl"))

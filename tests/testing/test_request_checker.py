@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from amplifier_context_testing import check_request, checked
-from amplifier_context_testing.checks.conversation_builder import Talk, image_block, image_url, png
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block, image_url, png
 
 Messages = list[dict[str, Any]]
 
@@ -269,7 +269,7 @@ def test_checked_raises_with_every_violation() -> None:
 
 
 def test_results_of_a_long_conversation_pair_by_position() -> None:
-    talk = Talk("kernel").user("Go.").work(50, "pairs")
+    talk = ConversationBuilder("kernel").user("Go.").work(50, "pairs")
     assert check_request(talk.messages) == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import ListContext, Transcript, read_transcript, read_transcripts, replay
-from amplifier_context_testing.checks.conversation_builder import Talk
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 
 LINES = [
     {"id": "one", "source": "here", "messages": [{"role": "user", "content": "Hi."}], "meta": {"n": 1}},
@@ -76,7 +76,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
-    talk = Talk("kernel").system("S.").user("Go.").work(2, "views").say("Done.")
+    talk = ConversationBuilder("kernel").system("S.").user("Go.").work(2, "views").say("Done.")
     asked: list[tuple[int, int]] = []
     done = await replay(
         Transcript("t", "s", talk.messages), ListContext(), lambda index, view: asked.append((index, len(view)))
@@ -87,13 +87,13 @@ async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
 
 
 async def test_the_request_after_the_last_message_is_asked_for_too_unless_told_otherwise() -> None:
-    transcript = Transcript("t", "s", Talk().user("Go.").messages)
+    transcript = Transcript("t", "s", ConversationBuilder().user("Go.").messages)
     assert (await replay(transcript, ListContext())).requests == 1
     assert (await replay(transcript, ListContext(), closing=False)).requests == 0
 
 
 async def test_nothing_is_asked_before_anything_was_said() -> None:
-    transcript = Transcript("t", "s", Talk().system("S.").say("Hello.").messages)
+    transcript = Transcript("t", "s", ConversationBuilder().system("S.").say("Hello.").messages)
     assert (await replay(transcript, ListContext())).requests == 0
 
 
@@ -103,7 +103,9 @@ async def test_budget_and_coroutine_callbacks_are_passed_on() -> None:
     async def look(index: int, view: list[dict[str, Any]]) -> None:
         seen.append(index)
 
-    await replay(Transcript("t", "s", Talk().user("Go.").say("Done.").messages), context, look, token_budget=77)
+    await replay(
+        Transcript("t", "s", ConversationBuilder().user("Go.").say("Done.").messages), context, look, token_budget=77
+    )
     assert (seen, context.budgets) == ([1], [77])
 
 

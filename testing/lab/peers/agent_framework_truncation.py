@@ -11,8 +11,8 @@ from agent_framework import Content, TruncationStrategy, apply_compaction
 from agent_framework import Message as Theirs
 
 from ...checks.message_shapes import Message, calls_of
-from ..scale import Scale
 from ..text import plain
+from ..token_scale import TokenScale
 
 _TRIGGER, _TARGET = 0.8, 0.5  # of the budget: ContextWindowCompactionStrategy's defaults
 
@@ -20,7 +20,7 @@ _TRIGGER, _TARGET = 0.8, 0.5  # of the budget: ContextWindowCompactionStrategy's
 class Tokenizer:
     """Their tokenizer protocol, counting exactly."""
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenScale) -> None:
         self._scale = scale
 
     def count_tokens(self, text: str) -> int:
@@ -31,7 +31,7 @@ class Tokenizer:
 class Compacted:
     """A list of their messages, run through one of their strategies before each request."""
 
-    def __init__(self, scale: Scale, strategy: Any) -> None:
+    def __init__(self, scale: TokenScale, strategy: Any) -> None:
         self._strategy = strategy
         self._tokenizer = Tokenizer(scale)
         self._state: list[Theirs] = []
@@ -79,7 +79,7 @@ def ours(message: Theirs) -> Message:
     }
 
 
-def open_peer(scale: Scale, budget: int) -> Compacted:
+def open_peer(scale: TokenScale, budget: int) -> Compacted:
     """The adapter for one session."""
     strategy = TruncationStrategy(
         max_n=max(2, int(budget * _TRIGGER)), compact_to=max(1, int(budget * _TARGET)), tokenizer=Tokenizer(scale)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from agent_framework import ContextWindowCompactionStrategy
 
-from ..scale import Scale
+from ..token_scale import TokenScale
 from .agent_framework_truncation import Compacted, Tokenizer
 
 
-def open_peer(scale: Scale, budget: int) -> Compacted:
+def open_peer(scale: TokenScale, budget: int) -> Compacted:
     """The adapter for one session."""
     strategy = ContextWindowCompactionStrategy(
         max_context_window_tokens=budget, max_output_tokens=0, tokenizer=Tokenizer(scale)

@@ -15,8 +15,8 @@ from langchain.agents.middleware import ClearToolUsesEdit
 from langchain_core.messages import BaseMessage, trim_messages
 
 from ...checks.message_shapes import Message
-from ..scale import Scale
 from ..text import plain
+from ..token_scale import TokenScale
 from .langchain_messages import Turned
 
 _TRIGGER = 0.5  # of the budget: the default is 100,000 tokens, of a window of 200,000
@@ -25,7 +25,7 @@ _TRIGGER = 0.5  # of the budget: the default is 100,000 tokens, of a window of 2
 class Edited:
     """The edit on every request, and trimming where that is not enough."""
 
-    def __init__(self, scale: Scale, budget: int) -> None:
+    def __init__(self, scale: TokenScale, budget: int) -> None:
         self._turned = Turned(scale)
         self._budget = budget
         self._state: list[BaseMessage] = []
@@ -54,6 +54,6 @@ class Edited:
         return self._turned.back(edited)
 
 
-def open_peer(scale: Scale, budget: int) -> Edited:
+def open_peer(scale: TokenScale, budget: int) -> Edited:
     """The adapter for one session."""
     return Edited(scale, budget)

@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from ...checks.message_shapes import Message, calls_of
-from ..scale import Scale
+from ..token_scale import TokenScale
 
 
 def to_langchain(message: Message, number: int) -> BaseMessage:
@@ -36,7 +36,7 @@ def to_langchain(message: Message, number: int) -> BaseMessage:
 class Turned:
     """Keeps the recorded messages by number, and weighs LangChain's."""
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenScale) -> None:
         self._scale = scale
         self._recorded: list[Message] = []
         self._weights: list[int] = []

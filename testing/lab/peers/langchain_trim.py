@@ -10,15 +10,15 @@ from typing import Any
 from langchain_core.messages import BaseMessage, trim_messages
 
 from ...checks.message_shapes import Message
-from ..scale import Scale
 from ..text import plain
+from ..token_scale import TokenScale
 from .langchain_messages import Turned
 
 
 class Trimmed:
     """`trim_messages` when the budget is outgrown."""
 
-    def __init__(self, scale: Scale, budget: int) -> None:
+    def __init__(self, scale: TokenScale, budget: int) -> None:
         self._turned = Turned(scale)
         self._budget = budget
         self._state: list[BaseMessage] = []
@@ -49,6 +49,6 @@ def trimmed(messages: list[BaseMessage], room: int, turned: Turned) -> list[Base
     )
 
 
-def open_peer(scale: Scale, budget: int) -> Trimmed:
+def open_peer(scale: TokenScale, budget: int) -> Trimmed:
     """The adapter for one session."""
     return Trimmed(scale, budget)

@@ -12,8 +12,8 @@ from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import Memory
 
 from ...checks.message_shapes import Message
-from ..scale import Scale
 from ..text import plain
+from ..token_scale import TokenScale
 
 
 class Remembered:
@@ -22,7 +22,7 @@ class Remembered:
     The system prompt stays beside it, as in LlamaIndex's agents; what it takes of the budget the memory does not get.
     """
 
-    def __init__(self, scale: Scale, budget: int) -> None:
+    def __init__(self, scale: TokenScale, budget: int) -> None:
         self._scale = scale
         self._budget = budget
         self._system: list[Message] = []
@@ -65,6 +65,6 @@ def _plain(kept: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps({key: kept[key] for key in ("tool_calls", "tool_call_id") if key in kept}))
 
 
-def open_peer(scale: Scale, budget: int) -> Remembered:
+def open_peer(scale: TokenScale, budget: int) -> Remembered:
     """The adapter for one session."""
     return Remembered(scale, budget)

@@ -28,8 +28,8 @@ from pydantic_ai_harness.compaction import (
 )
 
 from ...checks.message_shapes import Message, calls_of
-from ..scale import Scale
 from ..text import plain
+from ..token_scale import TokenScale
 
 _TARGET = 0.8  # of the budget: the fraction in the harness's examples
 _KEPT = 0.5  # of the budget: what the sliding window keeps
@@ -38,7 +38,7 @@ _KEPT = 0.5  # of the budget: what the sliding window keeps
 class Tiered:
     """A history of pydantic-ai messages, compacted in place."""
 
-    def __init__(self, scale: Scale, budget: int) -> None:
+    def __init__(self, scale: TokenScale, budget: int) -> None:
         self._scale = scale
         self._model = TestModel()
         self._tools: dict[str, str] = {}  # tool names by call id
@@ -125,6 +125,6 @@ def _arguments(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments or {})
 
 
-def open_peer(scale: Scale, budget: int) -> Tiered:
+def open_peer(scale: TokenScale, budget: int) -> Tiered:
     """The adapter for one session."""
     return Tiered(scale, budget)

@@ -1,7 +1,7 @@
-"""Bare loops: what the disk, the driver or the server can do at most with the same messages, without a store.
+"""Baselines: bare loops that measure the limit of the disk, the driver or the server for the same messages.
 
-Each floor writes one message at a time and has it as durable as the store beside it promises. Those of databases are
-asynchronous, as their users are; the one of files is not: there is nothing barer than a write and an fsync.
+Each baseline writes one message at a time, as durably as the store that it is compared with. The baselines of databases
+are asynchronous, as their users are. The baseline of files is synchronous: a write and an fsync.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import psycopg
 from psycopg import sql
 from redis.asyncio import Redis
 
-SIXTEEN = 16  # appenders at the same time
+SIXTEEN = 16  # concurrent appenders
 
 
-class Floor(Protocol):
-    """A bare loop over lines; `many` lets sixteen tasks share them, where that is more than one after another."""
+class Baseline(Protocol):
+    """A bare loop over lines; `many` divides them among sixteen tasks if the driver can use that."""
 
     async def single(self, lines: Sequence[bytes]) -> None: ...
     async def many(self, lines: Sequence[bytes]) -> None: ...
     async def close(self) -> None: ...
 
 
-class FileFloor:
-    """One file, a write and an fsync for each line."""
+class FileBaseline:
+    """Writes to one file, with a write and an fsync per line."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"bare-{uuid.uuid4().hex[:8]}.jsonl"
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, line: bytes) -> None:
-        """One line, on disk."""
+        """Write one line durably."""
         os.write(self._file, line)
         os.fsync(self._file)
 
@@ -54,8 +54,8 @@ class FileFloor:
         self._path.unlink()
 
 
-class SqliteFloor:
-    """An insert and a commit for each line, in one thread, with the settings of the store."""
+class SqliteBaseline:
+    """Inserts and commits each line in one thread, with the settings of the store."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "bare.db"
@@ -86,8 +86,8 @@ class SqliteFloor:
         self._thread.shutdown()
 
 
-class PostgresFloor:
-    """An insert for each line, in autocommit, into a table with a key; sixteen tasks have a connection each."""
+class PostgresBaseline:
+    """Inserts each line in autocommit into a table with a key; each of sixteen tasks has its own connection."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -98,8 +98,8 @@ class PostgresFloor:
     def _of(self, text: str) -> bytes:
         return sql.SQL(text).format(sql.Identifier(self._table)).as_bytes(None)  # pyright: ignore[reportArgumentType]
 
-    async def open(self) -> PostgresFloor:
-        """Connect, and make the table.
+    async def open(self) -> PostgresBaseline:
+        """Connect and create the table.
 
         Raises:
             psycopg.Error: the server is not there, or refuses.
@@ -128,15 +128,15 @@ class PostgresFloor:
             await connection.close()
 
 
-class RedisFloor:
-    """An RPUSH for each line, by redis-py's own client."""
+class RedisBaseline:
+    """Sends an RPUSH per line with redis-py's client."""
 
     def __init__(self, address: str) -> None:
         self._client: Any = Redis.from_url(address)  # pyright: ignore[reportUnknownMemberType]
         self._key = f"bench-bare-{uuid.uuid4().hex[:8]}"
 
-    async def open(self) -> RedisFloor:
-        """Ask whether it is there.
+    async def open(self) -> RedisBaseline:
+        """Check that the server answers.
 
         Raises:
             redis.RedisError, OSError: it is not.
@@ -157,10 +157,10 @@ class RedisFloor:
 
 
 def portions(lines: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Lines dealt out to sixteen."""
+    """Return the lines divided into sixteen portions."""
     return [lines[number::SIXTEEN] for number in range(SIXTEEN)]
 
 
 async def shared(lines: Sequence[bytes], single: Any) -> None:
-    """Sixteen tasks, each with its portion."""
+    """Run sixteen tasks, each with one portion."""
     await asyncio.gather(*(single(portion) for portion in portions(lines)))

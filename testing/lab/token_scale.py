@@ -11,12 +11,12 @@ from typing import Any
 
 from amplifier_context_core import TokenCounter, count_message_tokens, exact_token_counter
 
-from .text import shown
+from .text import visible
 
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
-class Scale:
+class TokenScale:
     """Numbers, weights and texts of messages; each different message is weighed once.
 
     Args:
@@ -60,7 +60,7 @@ class Scale:
         number = self.number(message)
         known = self._texts[number]
         if known is None:
-            known = self._texts[number] = shown(message)
+            known = self._texts[number] = visible(message)
         return known
 
 

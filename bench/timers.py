@@ -1,4 +1,4 @@
-"""Taking times: of spans, of the event loop's longest stall, of the ladder's rungs; and the process's memory."""
+"""Measure time spans, stalls of the event loop, strategies of the ladder, and the memory of the process."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from amplifier_context_core.compaction.checkpoint import Draft
 
 T = TypeVar("T")
 
-_TICK = 0.001  # seconds between two looks of the ticking task
+_TICK = 0.001  # seconds between two wake-ups of the ticking task
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on a loop whose timers are exact. The usual one, epoll, waits in whole milliseconds, rounded up:
-    beside anything else that happens, a tick comes up to a millisecond late, and no shorter stall could be seen.
+    """Run a coroutine on an event loop with exact timers.
+
+    The default selector, epoll, waits in whole milliseconds, rounded up. A tick would be up to a millisecond late
+    without any stall, and shorter stalls could not be measured.
     """
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         return runner.run(work)
 
 
 class Collector:
-    """Python's cycle collector, which stops everything: its pauses are told apart from our own time.
+    """Measures the pauses of Python's cycle collector, which stops all threads.
 
     Attributes:
-        seconds: all its pauses so far.
-        longest: its longest pause since this was last set to 0.
+        seconds: sum of its pauses.
+        longest: its longest pause in seconds since this was set to 0.
     """
 
     def __init__(self) -> None:
@@ -55,14 +57,13 @@ collector = Collector()
 
 
 class Stall:
-    """``async with Stall() as stall:`` how long the span took, and how long at most the event loop stood still in it.
+    """Measure a span and the longest stall of the event loop in it: ``async with Stall() as stall:``.
 
     Attributes:
         seconds: the whole span.
-        longest: the longest stall in seconds: how late a tick came, be it for one callback or for many that were ready.
-        callback: the longest callback in seconds (a task's step, mostly): what blocks a loop, as asyncio's debug mode
-            understands it.
-        collecting: the longest pause of the collector in it; part of a stall, not of our making alone.
+        longest: the longest stall in seconds: the delay of a tick, caused by one callback or by many ready ones.
+        callback: the longest callback in seconds (usually a step of a task), as asyncio's debug mode measures it.
+        collecting: the longest pause of the cycle collector in seconds; it is part of a stall.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Stall:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds = perf_counter() - self._started
-        await asyncio.sleep(2 * _TICK)  # a stall at the very end is seen by the tick after it
+        await asyncio.sleep(2 * _TICK)  # the next tick measures a stall at the end
         self._ticking.cancel()
         asyncio.Handle._run = self._run
         self.collecting = collector.longest
@@ -105,38 +106,38 @@ class Stall:
 
 
 class TimedStrategy(Strategy):
-    """A rung of the ladder whose time is taken.
+    """Measures the time of a strategy.
 
     Attributes:
-        seconds: spent in it so far.
+        seconds: time spent in the strategy.
     """
 
-    def __init__(self, rung: Strategy) -> None:
-        self.name = rung.name  # pyright: ignore[reportAttributeAccessIssue] - of the class elsewhere, here of the object
+    def __init__(self, strategy: Strategy) -> None:
+        self.name = strategy.name  # pyright: ignore[reportAttributeAccessIssue] - of the class elsewhere, here of the object
         self.seconds = 0.0
-        self._rung = rung
+        self._strategy = strategy
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         started = perf_counter()
         try:
-            return await self._rung.apply(draft, goal)
+            return await self._strategy.apply(draft, goal)
         finally:
             self.seconds += perf_counter() - started
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of all values does not exceed; NaN of none."""
+    """Return the value that a share of all values does not exceed; NaN without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM, after the collector has run."""
+    """Return the resident memory of this process after a run of the cycle collector."""
     gc.collect()
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024
-    import resource  # macOS: only the peak is to be had, in bytes
+    import resource  # macOS reports only the peak, in bytes
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..checks.message_shapes import Message, as_list, as_mapping
-from .scale import Scale
 from .sessions import Question, Session, folded
+from .token_scale import TokenScale
 
 FIRST = 3  # results of a search that count
 
@@ -21,7 +21,7 @@ def in_view(question: Question, view_text: str) -> tuple[bool, bool]:
     )
 
 
-async def in_search(question: Question, session: Session, context: Any, scale: Scale) -> bool | None:
+async def in_search(question: Question, session: Session, context: Any, scale: TokenScale) -> bool | None:
     """Is a message with the evidence among the first results of the manager's `search`? None when it has none."""
     search = getattr(context, "search", None)
     if search is None:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..checks.message_shapes import SYSTEM_ROLES, Message, calls_of, is_human, results_of
-from .scale import Scale
+from .token_scale import TokenScale
 
 
 class Unlimited:
     """The whole history, whatever the budget: the price of never forgetting."""
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenScale) -> None:
         self.scale = scale
         self.messages: list[Message] = []
 
@@ -57,7 +57,7 @@ class NewestCheckpointed(Unlimited):
         return list(self.messages)
 
 
-def newest_rounds(messages: Sequence[Message], room: int, scale: Scale) -> list[Message]:
+def newest_rounds(messages: Sequence[Message], room: int, scale: TokenScale) -> list[Message]:
     """System messages, the newest human message, and as many of the newest rounds as fit; the newest always."""
     system = [message for message in messages if message.get("role") in SYSTEM_ROLES]
     rounds = rounds_of([message for message in messages if message.get("role") not in SYSTEM_ROLES])
