@@ -17,6 +17,7 @@ from amplifier_context_persistent import PersistentConfig
 from docs.config_table import TABLES
 from tests.pages import PATHS, ROOT, between, blocks, files, module, read
 
+CORE = ROOT / "amplifier_context_core"
 README = read("README.md")
 PAGES = [path.read_text(encoding="utf-8") for path in PATHS]
 BLOCKS = [
@@ -83,7 +84,22 @@ def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
     assert re.search(r"all \S* ?valid|valid", shown)
 
 
+def named(page: str) -> set[str]:
+    """Return the files and folders that a page names."""
+    return set(re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", page))
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_files_and_folders_that_a_page_names_exist(name: str) -> None:
-    for path in set(re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", read(name))):
-        assert any((root / path).exists() for root in (ROOT / "amplifier_context_core", ROOT)), path
+    stores = {path.name for path in CORE.glob("stores/*/*.py")}
+    for path in named(read(name)):
+        assert path in stores or any((root / path).exists() for root in (CORE, ROOT)), path
+
+
+def test_the_architecture_page_names_every_file_of_core() -> None:
+    page = named(read("docs/architecture.md"))
+    files = [path.relative_to(CORE) for path in CORE.rglob("*.py") if path.name not in ("__init__.py", "setup.py")]
+    described = [path for path in files if path.parts[0] not in ("build", "cli", "compat")]
+    assert len(described) > 80
+    missing = [path for path in described if not {path.as_posix(), path.name if len(path.parts) == 3 else ""} & page]
+    assert missing == []
