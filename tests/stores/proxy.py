@@ -1,9 +1,9 @@
 """A TCP proxy that cuts connections at chosen moments.
 
-It recognises the request to be cut by bytes that stand in it (a mark in a message). The moments:
+It recognises the request to be cut by a mark: bytes in a message. The moments are:
 
 - ``before``: the request never reaches the server.
-- ``after``: the server has answered, that is, it has committed; the answer never reaches the client.
+- ``after``: the server has answered, so it has committed; the answer never reaches the client.
 - ``middle``: the server gets the first half of what came with the mark, and no more.
 - ``late``: the client is cut off at once; the server gets the request a moment later and carries it out.
 """
@@ -25,10 +25,10 @@ LATE = 0.25  # seconds
 
 @dataclass
 class Cut:
-    """A cut that is waiting for its request.
+    """A cut that waits for its request.
 
     Attributes:
-        mark: bytes that stand in the request.
+        mark: bytes in the request.
         moment: see the module.
         then_refuse: refuse connections from then on, until `Proxy.accept`.
     """
@@ -39,7 +39,7 @@ class Cut:
 
 
 class Proxy:
-    """Listens on a port of its own, and passes everything on to another."""
+    """Listens on a port of its own, and forwards everything to another."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -49,11 +49,11 @@ class Proxy:
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        self.made = 0  # cuts that were made
+        self.made = 0  # cuts so far
         threading.Thread(target=self._listen, daemon=True).start()
 
     def cut(self, mark: bytes, moment: Moment, *, then_refuse: bool = False) -> None:
-        """Cut the next request that holds these bytes."""
+        """Cut the connection of the next request that holds these bytes."""
         with self._lock:
             self._cuts.append(Cut(mark, moment, then_refuse))
 
@@ -71,7 +71,7 @@ class Proxy:
             self._refusing = False
 
     def close(self) -> None:
-        """End it, with all its connections."""
+        """Close the proxy and all its connections."""
         _close(self._listener)
         self.refuse()
 
@@ -95,9 +95,9 @@ class Proxy:
                     if server is not None:
                         _close(server)
                     continue
-            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
 
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):
             while True:
                 readable, _, _ = select.select([client, server], [], [])
@@ -107,7 +107,7 @@ class Proxy:
                         break
                     found = self._found(data)
                     if found is not None:
-                        self._make(found, data, client, server)
+                        self._cut_now(found, data, client, server)
                         break
                     server.sendall(data)
                 if server in readable:
@@ -129,7 +129,7 @@ class Proxy:
                     return cut
         return None
 
-    def _make(self, cut: Cut, data: bytes, client: socket.socket, server: socket.socket) -> None:
+    def _cut_now(self, cut: Cut, data: bytes, client: socket.socket, server: socket.socket) -> None:
         if cut.moment == "after":
             server.sendall(data)
             self._await_answer(client, server)
@@ -145,7 +145,7 @@ class Proxy:
             self._await_answer(None, server)
 
     def _await_answer(self, client: socket.socket | None, server: socket.socket) -> None:
-        """Wait until the server has answered the request, of which more may still be coming."""
+        """Wait until the server has answered the request; more of the request may still arrive."""
         while True:
             watched = [server] if client is None else [client, server]
             readable, _, _ = select.select(watched, [], [], 10)
@@ -164,7 +164,7 @@ def _close(one: socket.socket) -> None:
 
 @contextlib.contextmanager
 def proxied(port: int) -> Generator[Proxy]:
-    """A proxy before a port."""
+    """Run a proxy in front of a port."""
     proxy = Proxy(port)
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""A relay that understands Redis' protocol and answers chosen commands itself, as a server of another kind would."""
+"""A relay for the protocol of Redis that answers chosen commands itself, as another version of the server would."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 @contextlib.contextmanager
 def relayed(port: int, answer: Answer) -> Generator[int]:
-    """The port of a relay before a Redis server."""
+    """Run a relay in front of a Redis server, and yield its port."""
     loop: asyncio.AbstractEventLoop
     ending: asyncio.Event
     ready = threading.Event()

@@ -157,9 +157,9 @@ class LeaseContract:
 class Writer:
     """A `writer_process` that takes commands."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "writer_process.py"), address],
+            [sys.executable, str(Path(__file__).parent / "writer_process.py"), url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -195,7 +195,7 @@ class WriterProcessContract:
     """Writers in processes of their own, which die at any moment, or stop and go on."""
 
     @pytest.fixture
-    def address(self) -> str:
+    def url(self) -> str:
         """The URL of a store, without `lease_ttl`."""
         raise NotImplementedError
 
@@ -205,14 +205,14 @@ class WriterProcessContract:
         return 0.5
 
     @pytest.fixture
-    def writer(self, address: str, ttl: float) -> Generator[Writer]:
-        writer = Writer(with_parameters(address, lease_ttl=ttl))
+    def writer(self, url: str, ttl: float) -> Generator[Writer]:
+        writer = Writer(with_parameters(url, lease_ttl=ttl))
         yield writer
         writer.end()
 
     @pytest.fixture
-    async def store(self, address: str, ttl: float) -> AsyncGenerator[LeasedStore]:
-        store = open_store(with_parameters(address, lease_ttl=ttl))
+    async def store(self, url: str, ttl: float) -> AsyncGenerator[LeasedStore]:
+        store = open_store(with_parameters(url, lease_ttl=ttl))
         assert isinstance(store, LeasedStore)
         yield store
         await store.close()

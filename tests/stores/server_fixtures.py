@@ -1,6 +1,6 @@
 """Fixtures of the tests that every store on a server inherits: stores on a shared server, or on a private one.
 
-A test file says which server in a `ServerKind`, and gives a fixture `name`: a schema or a prefix of keys that is empty.
+A test file names the server in a `ServerKind`, and has a fixture `name`: an empty schema or an unused prefix of keys.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class ServerKind:
     """One kind of server.
 
     Attributes:
-        store: makes a store of an address.
-        address: of the server that all tests share.
-        port: where such a server listens if its address names no port.
-        parameter: of an address; names the schema, or the prefix of keys.
+        store: opens the store of a URL.
+        url: of the server that all tests share.
+        port: default port of such a server.
+        parameter: of a URL; names the schema, or the prefix of keys.
         private: starts a server of the test's own.
-        private_address: its address; `{port}` stands for the port.
-        timeouts: of an address; `{seconds}` stands for the time after which the server counts as silent.
+        private_url: URL of that server; `{port}` is replaced by its port.
+        timeouts: parameters of a URL; `{seconds}` is replaced by the seconds until a server counts as silent.
     """
 
     store: Callable[[str], LeasedStore]
-    address: str
+    url: str
     port: int
     parameter: str
     private: type[PrivatePostgres | PrivateRedis]
-    private_address: str
+    private_url: str
     timeouts: str
 
 
@@ -49,27 +49,27 @@ class OnSharedServer:
     kind: ClassVar[ServerKind]
 
     @pytest.fixture
-    def address(self, name: str) -> str:
-        return with_parameters(self.kind.address, **{self.kind.parameter: name})
+    def url(self, name: str) -> str:
+        return with_parameters(self.kind.url, **{self.kind.parameter: name})
 
     @pytest.fixture
-    def make_store(self, address: str) -> MakeStore:
+    def make_store(self, url: str) -> MakeStore:
         async def make() -> Store:
-            return self.kind.store(address)
+            return self.kind.store(url)
 
         return make
 
     @pytest.fixture
-    def make(self, address: str) -> Callable[[float], LeasedStore]:
-        return lambda ttl: self.kind.store(with_parameters(address, lease_ttl=ttl))
+    def make(self, url: str) -> Callable[[float], LeasedStore]:
+        return lambda ttl: self.kind.store(with_parameters(url, lease_ttl=ttl))
 
     @pytest.fixture
     def port(self) -> int:
-        return urlsplit(self.kind.address).port or self.kind.port
+        return urlsplit(self.kind.url).port or self.kind.port
 
     @pytest.fixture
-    def at(self, address: str, port: int) -> MakeAt:
-        return lambda other: self.kind.store(address.replace(f":{port}", f":{other}", 1))
+    def at(self, url: str, port: int) -> MakeAt:
+        return lambda other: self.kind.store(url.replace(f":{port}", f":{other}", 1))
 
 
 class OnPrivateServer:
@@ -94,4 +94,4 @@ class OnPrivateServer:
     def _patient(self, seconds: int) -> MakeAt:
         kind = self.kind
         parameters = f"{kind.parameter}={own_name()}&{kind.timeouts.format(seconds=seconds)}"
-        return lambda port: kind.store(f"{kind.private_address.format(port=port)}?{parameters}")
+        return lambda port: kind.store(f"{kind.private_url.format(port=port)}?{parameters}")

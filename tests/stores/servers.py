@@ -1,4 +1,4 @@
-"""Where the tests find servers, and how they get servers of their own that they may stop, freeze and start again."""
+"""The servers that tests share, and private ones that a test may stop, freeze and start again."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
 
 
-def with_parameters(address: str, **parameters: object) -> str:
-    """An address with more parameters."""
+def with_parameters(url: str, **parameters: object) -> str:
+    """Return a URL with more parameters."""
     more = "&".join(f"{name}={value}" for name, value in parameters.items())
-    return f"{address}{'&' if '?' in address else '?'}{more}"
+    return f"{url}{'&' if '?' in url else '?'}{more}"
 
 
 def own_name() -> str:
-    """A name for a schema or a key prefix that no other test run has."""
+    """Return a name for a schema or a key prefix that no other test run uses."""
     return f"test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
 
 
 def absent(what: str, problem: object) -> None:
-    """Skip, for want of a server; fail where one is required."""
+    """Skip a test that has no server; fail in CI, which must have one."""
     reason = f"no {what} ({problem})"
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}; in CI it must be there")
+        pytest.fail(f"{reason}; CI must have it")
     pytest.skip(reason)
 
 
-SECOND = 10_000  # a node of a Redis cluster listens on a second port, so much above its own
+SECOND = 10_000  # a node of a Redis cluster listens on a second port, this far above its own
 
 
 def free_port() -> int:
-    """A port nobody listens on just now, nor on its second one.
+    """Return a port that is free, together with its second port.
 
-    Both are below those the system gives to clients (from 32,768 on Linux): there, any connection of the last minute
-    may keep a server from its port.
+    Both are below the ports that the system gives to clients (from 32,768 on Linux): there, any connection of the last
+    minute may keep a server from its port.
     """
     for port in random.sample(range(10_000, 20_000), 100):
         with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as second:
@@ -68,10 +68,10 @@ class PrivateServer(Protocol):
     port: int
 
     @property
-    def address(self) -> str: ...
+    def url(self) -> str: ...
     def start(self) -> None: ...
     def stop(self) -> None:
-        """As if the machine had lost power: nothing is said to anybody."""
+        """Stop at once, as if the machine had lost power: no client gets a message."""
         ...
 
     def freeze(self) -> None: ...
@@ -80,7 +80,7 @@ class PrivateServer(Protocol):
 
 
 class PrivatePostgres:
-    """A PostgreSQL cluster in a folder of its own."""
+    """A PostgreSQL server with its data in a folder of its own."""
 
     def __init__(self) -> None:
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
@@ -109,7 +109,7 @@ class PrivatePostgres:
         return str(self.folder / "data")
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -145,7 +145,7 @@ class PrivatePostgres:
 
 
 class PrivateRedis:
-    """A Redis server in a folder of its own, which keeps all it acknowledges."""
+    """A Redis server with its data in a folder of its own; it syncs every change before it acknowledges it."""
 
     def __init__(self, *options: str) -> None:
         self._program = shutil.which("redis-server") or ""
@@ -163,7 +163,7 @@ class PrivateRedis:
             raise
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
@@ -195,12 +195,12 @@ class PrivateRedis:
             self._process.send_signal(signal.SIGCONT)
 
     def await_cluster(self) -> None:
-        """Wait until this node says that its cluster is whole."""
+        """Wait until this node reports that its cluster is complete."""
         with redis.Redis(port=self.port) as client:
             deadline = time.monotonic() + 60
-            while b"cluster_state:ok" not in (told := client.execute_command("CLUSTER", "INFO")):
+            while b"cluster_state:ok" not in (info := client.execute_command("CLUSTER", "INFO")):
                 if time.monotonic() > deadline:
-                    pytest.fail(f"the cluster did not become whole:\n{told.decode()}")
+                    pytest.fail(f"the cluster did not become complete:\n{info.decode()}")
                 time.sleep(0.02)
 
     def remove(self) -> None:
@@ -210,7 +210,7 @@ class PrivateRedis:
 
 
 def postgres_is_there() -> None:
-    """Skip or fail unless the machine's own PostgreSQL answers."""
+    """Skip or fail unless the shared PostgreSQL answers."""
     try:
         psycopg.connect(POSTGRES, connect_timeout=5).close()
     except psycopg.Error as problem:
@@ -218,7 +218,7 @@ def postgres_is_there() -> None:
 
 
 def redis_is_there() -> None:
-    """Skip or fail unless the machine's own Redis answers."""
+    """Skip or fail unless the shared Redis answers."""
     try:
         with redis.Redis.from_url(REDIS) as client:
             client.ping()
@@ -226,23 +226,23 @@ def redis_is_there() -> None:
         absent("Redis", type(problem).__name__)
 
 
-def drop_prefix(prefix: str, address: str = REDIS) -> None:
+def drop_prefix(prefix: str, url: str = REDIS) -> None:
     """Delete all keys of a prefix."""
-    with redis.Redis.from_url(address) as client:
+    with redis.Redis.from_url(url) as client:
         keys = list(client.scan_iter(f"*{prefix}*", count=5_000))
         for first in range(0, len(keys), 1_000):
             client.delete(*keys[first : first + 1_000])
 
 
-def drop_schema(schema: str, address: str = POSTGRES) -> None:
-    """Drop a schema with all that is in it."""
-    with psycopg.connect(address, autocommit=True) as connection:
+def drop_schema(schema: str, url: str = POSTGRES) -> None:
+    """Drop a schema with all its tables."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(psycopg.sql.Identifier(schema)))
 
 
-def empty_schema(schema: str, address: str = POSTGRES) -> None:
-    """Delete all that is in a schema, if it is there."""
-    with psycopg.connect(address, autocommit=True) as connection:
+def empty_schema(schema: str, url: str = POSTGRES) -> None:
+    """Delete all rows of a schema, if it exists."""
+    with psycopg.connect(url, autocommit=True) as connection:
         if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", [schema]).fetchone():
             for name in ("sessions", "entries", "archive", "damaged"):
                 table = psycopg.sql.Identifier(schema, name)
@@ -251,7 +251,7 @@ def empty_schema(schema: str, address: str = POSTGRES) -> None:
 
 @contextlib.contextmanager
 def private(kind: type[PrivatePostgres | PrivateRedis]) -> Generator[PrivateServer]:
-    """A server of the test's own, gone afterwards."""
+    """Start a server of the test's own; remove it afterwards."""
     server = kind()
     try:
         yield server

@@ -1,4 +1,4 @@
-"""An entry written down and read back is the same entry, whatever it says."""
+"""The codec: any entry that is encoded and decoded is the same entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 
-# Any text JSON can hold: lone surrogates too, but no two that make a pair, for JSON reads those as one character.
+# Any text that JSON can hold: lone surrogates too, but no pair of them, which JSON reads as one character.
 SURROGATES = st.characters(categories=["Cs"])
 TEXTS = st.text(max_size=30) | st.lists(SURROGATES | st.characters(), max_size=6).map("".join).filter(
     lambda text: json.loads(json.dumps(text)) == text
@@ -52,7 +52,7 @@ RESPONSES = st.none() | st.builds(
 
 @st.composite
 def messages(draw: st.DrawFn) -> dict[str, Any]:
-    """Any message that history takes, with anything at its top, in its metadata and in its blocks."""
+    """Generate any message that a history takes, with any values at its top, in its metadata and in its blocks."""
     if draw(st.booleans()):
         message: dict[str, Any] = dict(draw(st.sampled_from(flat(draw(st.lists(ANY_STEPS, min_size=1, max_size=2))))))
     else:
@@ -73,7 +73,7 @@ OWN = {"role", "content", "metadata", "tool_calls", "tool_call_id"}
 
 @st.composite
 def any_entries(draw: st.DrawFn) -> Entry:
-    """Any entry of any message."""
+    """Generate any entry of any message."""
     made = entry(
         draw(st.integers(1, 2**62)),
         draw(messages()),
@@ -87,21 +87,21 @@ def any_entries(draw: st.DrawFn) -> Entry:
 
 
 def written_down(given: Entry, session_id: str = "s") -> Entry:
-    """The entry as a store of this session reads it back."""
+    """Return the entry as a store of this session decodes it."""
     extra = json.loads(json.dumps(encode_extra(given, session_id)))
     return decode_entry(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
 
 
 @LAW
 @given(any_entries())
-def test_an_entry_written_down_and_read_back_is_the_same(given: Entry) -> None:
+def test_an_encoded_entry_decodes_to_the_same_entry(given: Entry) -> None:
     assert not differing([written_down(given)], [given])
 
 
 @LAW
 @given(any_entries())
 def test_a_fork_reads_the_same_entry(given: Entry) -> None:
-    """Its rows are those of the session it came from, with that session's id beside them."""
+    """Its rows are those of the parent, with the parent's id in `extra`."""
     extra = {"session_id": "s", **encode_extra(given, "s")}
     read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
     assert not differing([read], [given])
@@ -110,7 +110,7 @@ def test_a_fork_reads_the_same_entry(given: Entry) -> None:
 
 @LAW
 @given(any_entries())
-def test_writing_down_what_was_read_back_writes_the_same(given: Entry) -> None:
+def test_encoding_a_decoded_entry_gives_the_same_row(given: Entry) -> None:
     again = written_down(given)
     assert message_json(again.message) == message_json(given.message)
     assert encode_extra(again, "s") == encode_extra(given, "s")
@@ -136,17 +136,17 @@ def test_loads_reads_what_json_reads(value: object) -> None:
 
 
 @pytest.mark.parametrize("name", odd_messages())
-def test_an_odd_message_comes_back_as_it_was(name: str) -> None:
+def test_an_odd_message_survives_a_round_trip(name: str) -> None:
     given = entry(1, odd_messages()[name])
     assert not differing([written_down(given)], [given])
 
 
-def test_all_an_entry_may_know_comes_back() -> None:
+def test_every_field_of_an_entry_survives_a_round_trip() -> None:
     every = [*odd_entries(), *knowing(1)]
     assert not differing(map(written_down, every), every)
 
 
-def test_an_ordinary_entry_has_nothing_beside_its_message() -> None:
+def test_an_ordinary_entry_has_no_extra() -> None:
     assert encode_extra(entry(1), "s") == {}
     assert encode_extra(entry(1), "other") == {"session_id": "s"}
 
@@ -191,7 +191,7 @@ def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: by
         {"unknown": {}},
     ],
 )
-def test_an_odd_extra_is_read_as_far_as_it_goes(extra: dict[str, Any]) -> None:
+def test_an_odd_extra_is_read_as_far_as_possible(extra: dict[str, Any]) -> None:
     read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert read.message == entry(7).message
     assert (read.session_id, read.created) == ("s", entry(7).created)
@@ -217,6 +217,6 @@ LONG = 123456789012345678901234567890
         f'["{LONG}","a{LONG}"]',
     ],
 )
-def test_integers_past_64_bits_are_read_as_they_are_wherever_they_stand(text: str) -> None:
+def test_integers_beyond_64_bits_are_exact_anywhere(text: str) -> None:
     assert loads(text) == json.loads(text)
     assert loads(text.encode()) == json.loads(text)

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.postgres
 
 KIND = ServerKind(
     store=PostgresStore.from_url,
-    address=POSTGRES,
+    url=POSTGRES,
     port=5432,
     parameter="schema",
     private=PrivatePostgres,
-    private_address="postgresql://postgres@127.0.0.1:{port}/postgres",
+    private_url="postgresql://postgres@127.0.0.1:{port}/postgres",
     timeouts="statement_timeout={seconds}&connect_timeout=2",
 )
 

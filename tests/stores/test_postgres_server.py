@@ -57,13 +57,13 @@ def schema(run: str) -> Generator[str]:
 
 
 @pytest.fixture
-def address(schema: str) -> str:
+def url(schema: str) -> str:
     return with_parameters(POSTGRES, schema=schema)
 
 
 @pytest.fixture
-async def store(address: str) -> Any:
-    store = PostgresStore.from_url(address)
+async def store(url: str) -> Any:
+    store = PostgresStore.from_url(url)
     yield store
     await store.close()
 
@@ -80,11 +80,11 @@ class TestInPieces(Appending, Replacing, Rewriting, Forking):
     """The contract again, with statements that take three rows each."""
 
     @pytest.fixture
-    def make_store(self, address: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+    def make_store(self, url: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
         monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
 
         async def make() -> Store:
-            return PostgresStore.from_url(address)
+            return PostgresStore.from_url(url)
 
         return make
 
@@ -98,16 +98,16 @@ class TestSchema:
         yield name
         drop_schema(name)
 
-    async def test_stores_that_start_at_once_make_one_schema(self, address: str, schema: str) -> None:
-        # Of different addresses, so that each has connections of its own, as another process would.
-        stores = [PostgresStore.from_url(with_parameters(address, pool_size=size)) for size in range(2, 8)]
+    async def test_stores_that_start_at_once_make_one_schema(self, url: str, schema: str) -> None:
+        # With different URLs, so that each has connections of its own, as another process would.
+        stores = [PostgresStore.from_url(with_parameters(url, pool_size=size)) for size in range(2, 8)]
         await asyncio.gather(*(store.append(f"s{index}", entries(1, 2)) for index, store in enumerate(stores)))
         assert len(await stores[0].sessions()) == 6
         for store in stores:
             await store.close()
         assert ask("SELECT version FROM migrations", schema) == [(len(MIGRATIONS),)]
 
-    async def test_a_schema_of_a_later_version_is_refused(self, store: Store, address: str, schema: str) -> None:
+    async def test_a_schema_of_a_later_version_is_refused(self, store: Store, url: str, schema: str) -> None:
         await store.append("s", entries(1, 1))
         await store.close()
         ask("INSERT INTO migrations (version) VALUES (%s)", schema, len(MIGRATIONS) + 1)
@@ -286,15 +286,15 @@ class TestErrors:
         await store.release("s")
         await store.close()
 
-    async def test_a_missing_database_is_reported_as_missing(self, address: str) -> None:
-        store = PostgresStore.from_url(urlsplit(address)._replace(path="/no_such_database").geturl())
+    async def test_a_missing_database_is_reported_as_missing(self, url: str) -> None:
+        store = PostgresStore.from_url(urlsplit(url)._replace(path="/no_such_database").geturl())
         with pytest.raises(StoreError, match="make the database"):
             await store.read("s")
         await store.close()
 
     @pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
-    def test_the_line_of_libpq_with_the_reason_is_quoted(self, address: str, text: str, quoted: str) -> None:
-        pool = PostgresPool(parse_store_url(address, "fsync")[0])
+    def test_the_line_of_libpq_with_the_reason_is_quoted(self, url: str, text: str, quoted: str) -> None:
+        pool = PostgresPool(parse_store_url(url, "fsync")[0])
         assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
 
     async def test_of_several_hosts_that_refuse_one_is_reported(self) -> None:
@@ -303,10 +303,10 @@ class TestErrors:
             await store.read("s")
         await store.close()
 
-    async def test_a_change_that_waits_too_long_is_not_made(self, store: Store, address: str, schema: str) -> None:
+    async def test_a_change_that_waits_too_long_is_not_made(self, store: Store, url: str, schema: str) -> None:
         await store.append("s", entries(1, 2))
         await store.close()
-        quick = PostgresStore.from_url(with_parameters(address, statement_timeout=2))
+        quick = PostgresStore.from_url(with_parameters(url, statement_timeout=2))
         await quick.open("s")
         with psycopg.connect(POSTGRES) as connection:
             name = sql.Identifier(schema, "sessions")
@@ -318,10 +318,10 @@ class TestErrors:
         assert_same(await quick.read("s"), entries(1, 3))
         await quick.close()
 
-    async def test_a_server_that_takes_no_writes_is_reported(self, store: Store, address: str) -> None:
+    async def test_a_server_that_takes_no_writes_is_reported(self, store: Store, url: str) -> None:
         await store.append("s", entries(1, 2))
         await store.close()
-        reader = PostgresStore.from_url(with_parameters(address, options=quote("-c default_transaction_read_only=on")))
+        reader = PostgresStore.from_url(with_parameters(url, options=quote("-c default_transaction_read_only=on")))
         assert_same(await reader.read("s"), entries(1, 2))
         with pytest.raises(StoreError, match="takes no writes"):
             await reader.append("s", entries(3, 3))
@@ -456,7 +456,7 @@ class TestAppendsFromTheCallersLoop:
         assert await store.verify("s") == []
 
     async def test_one_cut_off_while_its_store_closes_is_applied_and_leases_nothing(
-        self, store: PostgresStore, locked: psycopg.Connection, schema: str, address: str
+        self, store: PostgresStore, locked: psycopg.Connection, schema: str, url: str
     ) -> None:
         await store.append("s", entries(1, 2))
         locked.execute("SELECT * FROM sessions FOR UPDATE")
@@ -468,7 +468,7 @@ class TestAppendsFromTheCallersLoop:
         await self.blocked(schema, 1)
         locked.rollback()
         await asyncio.gather(appending, closing)
-        other = PostgresStore.from_url(address)
+        other = PostgresStore.from_url(url)
         await other.append("s", entries(4, 4))  # the lease was released
         assert_same(await other.read("s"), entries(1, 4))
         await other.close()
@@ -492,11 +492,11 @@ class TestAppendsFromTheCallersLoop:
         assert await asyncio.to_thread(returned.wait, 20)
 
     async def test_a_watchdog_that_ends_too_early_is_followed_by_another(
-        self, address: str, monkeypatch: pytest.MonkeyPatch
+        self, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disconnected = threading.Event()
         monkeypatch.setattr(pool_module, "_disconnect", lambda _: disconnected.set())
-        connections = PostgresPool(parse_store_url(with_parameters(address, statement_timeout=0.2), "fsync")[0])
+        connections = PostgresPool(parse_store_url(with_parameters(url, statement_timeout=0.2), "fsync")[0])
         connections._ready = True
 
         async def busy() -> None:
@@ -543,11 +543,9 @@ class TestPool:
         (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
         return int(found[0])
 
-    async def test_stores_of_one_address_share_a_few_connections_and_leave_none(
-        self, address: str, schema: str
-    ) -> None:
-        address = with_parameters(address, application_name=schema, pool_size=3)
-        stores = [PostgresStore.from_url(address) for _ in range(16)]
+    async def test_stores_of_one_url_share_a_few_connections_and_leave_none(self, url: str, schema: str) -> None:
+        url = with_parameters(url, application_name=schema, pool_size=3)
+        stores = [PostgresStore.from_url(url) for _ in range(16)]
         await asyncio.gather(
             *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
         )
@@ -563,16 +561,16 @@ class TestPool:
         pytest.fail("connections are left over")
 
     @pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
-    async def test_durability_is_set_on_the_server(self, address: str, durability: Any, setting: str) -> None:
-        store = PostgresStore.from_url(address, durability=durability)
+    async def test_durability_is_set_on_the_server(self, url: str, durability: Any, setting: str) -> None:
+        store = PostgresStore.from_url(url, durability=durability)
         pool = PostgresPool(store._key)
         await pool.loop_thread.run(pool.ask(b"SELECT 1", {}))
         assert await pool.loop_thread.run(pool.ask(b"SHOW synchronous_commit", {})) == [(setting,)]
         await pool.loop_thread.run(pool.stop())
         pool.loop_thread.stop()
 
-    async def test_work_without_timeout_restores_the_statement_timeout(self, address: str) -> None:
-        pool = PostgresPool(parse_store_url(with_parameters(address, statement_timeout=7), "fsync")[0])
+    async def test_work_without_timeout_restores_the_statement_timeout(self, url: str) -> None:
+        pool = PostgresPool(parse_store_url(with_parameters(url, statement_timeout=7), "fsync")[0])
 
         async def shown(connection: Any) -> Any:
             return await (await connection.execute("SHOW statement_timeout")).fetchone(), connection.info.backend_pid
@@ -592,8 +590,8 @@ class TestPool:
         await pool.loop_thread.run(pool.stop())
         pool.loop_thread.stop()
 
-    async def test_rewriting_keeps_its_connection(self, store: Store, schema: str, address: str) -> None:
-        own = PostgresStore.from_url(with_parameters(address, application_name=schema))
+    async def test_rewriting_keeps_its_connection(self, store: Store, schema: str, url: str) -> None:
+        own = PostgresStore.from_url(with_parameters(url, application_name=schema))
         pids = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = %s"
         await own.append("s", entries(1, 3))
         before = ask(pids, "public", schema)
@@ -602,9 +600,9 @@ class TestPool:
         await own.close()
 
     async def test_warnings_of_the_pool_are_not_logged_beside_the_error(
-        self, store: Store, schema: str, address: str, caplog: pytest.LogCaptureFixture
+        self, store: Store, schema: str, url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        own = PostgresStore.from_url(with_parameters(address, application_name=schema))
+        own = PostgresStore.from_url(with_parameters(url, application_name=schema))
         await own.append("s", entries(1, 3))
         ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", "public", schema)
         await own.append("s", entries(4, 4))
@@ -667,7 +665,7 @@ class TestDamage:
         assert await store.verify("s") == []  # type: ignore[attr-defined]
 
     async def test_a_reader_leaves_damage_where_it_is(
-        self, store: Store, address: str, schema: str, caplog: pytest.LogCaptureFixture
+        self, store: Store, url: str, schema: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         await store.append("s", entries(1, 4))
         await store.close()

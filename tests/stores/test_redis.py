@@ -18,11 +18,11 @@ pytestmark = pytest.mark.redis
 
 KIND = ServerKind(
     store=RedisStore.from_url,
-    address=REDIS,
+    url=REDIS,
     port=6379,
     parameter="prefix",
     private=PrivateRedis,
-    private_address="redis://127.0.0.1:{port}/0",
+    private_url="redis://127.0.0.1:{port}/0",
     timeouts="socket_timeout={seconds}&socket_connect_timeout=2",
 )
 

@@ -75,7 +75,7 @@ def own() -> Generator[PrivateRedis]:
 @pytest.fixture
 async def there(own: PrivateRedis) -> Any:
     """A store on it."""
-    store = RedisStore.from_url(own.address)
+    store = RedisStore.from_url(own.url)
     yield store
     await store.close()
 
@@ -205,7 +205,7 @@ class TestCluster:
             with redis.Redis(port=server.port) as client:
                 client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
             server.await_cluster()
-            await self.work_on(server.address)
+            await self.work_on(server.url)
         finally:
             server.remove()
 
@@ -224,12 +224,12 @@ class TestCluster:
             )
             for server in servers:
                 server.await_cluster()
-            await self.work_on(f"{servers[0].address}?cluster=true")
+            await self.work_on(f"{servers[0].url}?cluster=true")
             with pytest.raises(StoreError, match="MOVED"):
-                await self.work_on(servers[0].address)
+                await self.work_on(servers[0].url)
 
-    async def work_on(self, address: str) -> None:
-        store = RedisStore.from_url(address)
+    async def work_on(self, url: str) -> None:
+        store = RedisStore.from_url(url)
         try:
             for session_id in ("s", "{a}", "}{", "a b"):
                 await store.append(session_id, entries(1, 5))
@@ -256,9 +256,9 @@ class TestCluster:
 class TestDurabilityWarnings:
     """A server that is less durable than configured is reported once."""
 
-    async def warned(self, address: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
+    async def warned(self, url: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
         caplog.clear()
-        store = RedisStore.from_url(address, durability=durability)
+        store = RedisStore.from_url(url, durability=durability)
         with caplog.at_level(logging.WARNING):
             for number in range(3):
                 await store.append("s", entries(number + 1, number + 1))
@@ -270,33 +270,33 @@ class TestDurabilityWarnings:
     async def test_a_server_without_an_append_only_file(
         self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
     ) -> None:
-        assert "appendonly no" in await self.warned(own.address, caplog)
-        assert not await self.warned(own.address, caplog, "none")
-        assert not await self.warned(own.address, caplog, "flush")
+        assert "appendonly no" in await self.warned(own.url, caplog)
+        assert not await self.warned(own.url, caplog, "none")
+        assert not await self.warned(own.url, caplog, "flush")
 
     async def test_a_server_that_writes_every_second(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("appendonly", "yes")
-        said = await self.warned(own.address, caplog)
-        assert "appendfsync everysec" in said or not said  # from 7.2 on, each change waits for the file
+        text = await self.warned(own.url, caplog)
+        assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
 
     async def test_a_server_that_keeps_everything(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("appendonly", "yes")
             client.config_set("appendfsync", "always")
-        assert not await self.warned(own.address, caplog)
+        assert not await self.warned(own.url, caplog)
 
     async def test_a_server_that_evicts(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        assert "noeviction" in await self.warned(own.address, caplog, "none")
+        assert "noeviction" in await self.warned(own.url, caplog, "none")
 
     async def test_a_server_that_hides_its_settings(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
-        said = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
-        assert "unknown whether" in said or not said
-        assert "sesame" not in said
+        text = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
+        assert "unknown whether" in text or not text
+        assert "sesame" not in text
 
     async def test_a_server_that_can_be_asked_is_asked_for_each_change(self, own: PrivateRedis) -> None:
         """WAITAOF, of 7.2 and later."""
@@ -352,8 +352,8 @@ class TestErrors:
     async def test_a_wrong_password_is_reported_as_such(self, own: PrivateRedis) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("requirepass", "open sesame")
-        for address in (own.address, f"redis://:wrong@127.0.0.1:{own.port}/0"):
-            store = RedisStore.from_url(address)
+        for url in (own.url, f"redis://:wrong@127.0.0.1:{own.port}/0"):
+            store = RedisStore.from_url(url)
             with pytest.raises(StoreError, match="password in the URL"):
                 await store.read("s")
             await store.close()
@@ -384,7 +384,7 @@ class TestErrors:
     async def test_a_server_that_wants_a_password_is_reported(self, own: PrivateRedis) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("requirepass", "open sesame")
-        store = RedisStore.from_url(own.address)
+        store = RedisStore.from_url(own.url)
         with pytest.raises(StoreError, match=r"Authentication required\); give user and password"):
             await store.read("s")
         await store.close()
@@ -782,7 +782,7 @@ class TestErasing:
         secret = "hunter2 is the password"
         server = PrivateRedis()
         try:
-            store = RedisStore.from_url(server.address)
+            store = RedisStore.from_url(server.url)
             await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
             await store.replace("s", 3, [])
             await store.save_checkpoint("s", 2, secret.encode())

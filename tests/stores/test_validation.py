@@ -1,4 +1,4 @@
-"""What every store checks before it does anything."""
+"""The checks that every store makes before it does anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from amplifier_context_testing.contract.samples import HOSTILE_IDS, ODD_IDS
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 
 
-def test_an_odd_id_is_right() -> None:
+def test_an_odd_id_is_valid() -> None:
     for session_id in ODD_IDS:
         assert check_session_id(session_id) is session_id
 
@@ -29,7 +29,7 @@ def test_a_hostile_id_is_refused(session_id: str) -> None:
 
 
 @pytest.mark.parametrize("session_id", [None, 7, b"bytes", ["a"]])
-def test_what_is_no_text_is_refused(session_id: Any) -> None:
+def test_an_id_that_is_no_text_is_refused(session_id: Any) -> None:
     with pytest.raises(ConfigError, match="session_id: must be text"):
         check_session_id(session_id)
 
@@ -50,30 +50,30 @@ def test_a_long_id_is_not_repeated_in_the_error() -> None:
 
 @LAW
 @given(st.text(max_size=220))
-def test_any_id_that_is_right_names_one_file_and_prints_on_one_line(session_id: str) -> None:
+def test_any_valid_id_names_one_file_and_prints_on_one_line(session_id: str) -> None:
     try:
         check_session_id(session_id)
     except ConfigError as refused:
-        said = str(refused)
+        text = str(refused)
     else:
-        said = ""
+        text = ""
         assert len(f"{session_id}.checkpoint.tmp-12345".encode()) <= 255
         assert not set(session_id) & {"/", "\\", "\0"}
         assert session_id not in (".", "..")
         assert session_id.isprintable()
-    assert said == "" or said.isprintable()
-    assert len(said) < 3_000
+    assert text == "" or text.isprintable()
+    assert len(text) < 3_000
 
 
-@pytest.mark.parametrize(("place", "length"), [(0, 0), (0, 3), (3, 3), (2, 3)])
-def test_a_place_inside_the_history_is_right(place: int, length: int) -> None:
-    check_index("s", place, length)
+@pytest.mark.parametrize(("index", "length"), [(0, 0), (0, 3), (3, 3), (2, 3)])
+def test_an_index_inside_the_history_is_valid(index: int, length: int) -> None:
+    check_index("s", index, length)
 
 
-@pytest.mark.parametrize(("place", "length"), [(1, 0), (4, 3), (-1, 3), (-1, 0), (10**20, 3)])
-def test_a_place_outside_the_history_is_an_error_that_says_how_long_it_is(place: int, length: int) -> None:
-    with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {place:,}"):
-        check_index("s", place, length)
+@pytest.mark.parametrize(("index", "length"), [(1, 0), (4, 3), (-1, 3), (-1, 0), (10**20, 3)])
+def test_an_index_outside_the_history_is_an_error_that_names_its_length(index: int, length: int) -> None:
+    with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {index:,}"):
+        check_index("s", index, length)
 
 
 def test_errors_about_sessions_name_them() -> None:
@@ -83,7 +83,7 @@ def test_errors_about_sessions_name_them() -> None:
 
 @LAW
 @given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
-def test_places_are_those_of_a_slice(length: int, start: int, stop: int | None) -> None:
+def test_index_range_is_that_of_a_slice(length: int, start: int, stop: int | None) -> None:
     found = index_range(length, start, stop)
     assert list(found) == list(range(length))[start:stop]
     assert found.step == 1

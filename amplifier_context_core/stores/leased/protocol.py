@@ -34,7 +34,7 @@ from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
 from .loop_thread import LoopThread
 
-GONE = "nobody: it is gone from the server (deleted, or the server lost its data)"
+GONE = "no other writer: it is gone from the server (deleted, or the server lost its data)"
 YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter
 
 

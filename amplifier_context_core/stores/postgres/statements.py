@@ -1,7 +1,7 @@
 """The statements sent to PostgreSQL, but for migrations, with their tables in one schema.
 
 Each change carries the guard: the session's row is updated only if its fence and its last change are those that the
-writer knows (`{ours}`). Nothing else is touched unless that row was updated.
+writer knows (`{guard}`). Nothing else is touched unless that row was updated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TABLES = ("sessions", "entries", "archive", "damaged")
 
 # Parts of several statements.
 _PARTS: dict[str, LiteralString] = {
-    "ours": "key = %(key)s::bigint AND fence = %(fence)s::uuid AND change = %(last)s::bigint",
+    "guard": "key = %(key)s::bigint AND fence = %(fence)s::uuid AND change = %(last)s::bigint",
     "lease": "clock_timestamp() + %(ttl)s::float8 * interval '1 second'",
     "changed": """change = %(change)s::bigint, updated = clock_timestamp(),
         expires = clock_timestamp() + %(ttl)s::float8 * interval '1 second'""",
@@ -80,14 +80,14 @@ class Statements:
         """)
         self.state = self._of("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
         self.set_revision = self._of(
-            "UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {ours}"
+            "UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {guard}"
         )
         self.revert_append = self._of("""
             WITH s AS (
                 UPDATE {sessions}
                 SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
                     updated = CASE WHEN %(created)s::boolean THEN updated END
-                WHERE {ours} RETURNING key
+                WHERE {guard} RETURNING key
             ), gone AS (
                 DELETE FROM {entries} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
                 RETURNING octet_length(message) AS size
@@ -120,14 +120,14 @@ class Statements:
         # One message, mostly one without extra fields: as little as possible is sent.
         self.append_one = self._of("""
             WITH s AS (
-                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
+                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {guard} RETURNING key, length - 1 AS place
             )
             INSERT INTO {entries} (session, seq, turn, tokens, place, message)
             SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s FROM s
         """)
         self.append_one_with_extra = self._of("""
             WITH s AS (
-                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {ours} RETURNING key, length - 1 AS place
+                UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {guard} RETURNING key, length - 1 AS place
             )
             INSERT INTO {entries} ({columns})
             SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s,
@@ -135,7 +135,7 @@ class Statements:
             FROM s
         """)
         self.append = self._of("""
-            WITH s AS (UPDATE {sessions} SET {grown}, {changed} WHERE {ours} RETURNING key)
+            WITH s AS (UPDATE {sessions} SET {grown}, {changed} WHERE {guard} RETURNING key)
             INSERT INTO {entries} ({columns})
             SELECT {values}
             FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
@@ -147,14 +147,14 @@ class Statements:
         """)
 
     def _add_changes(self) -> None:
-        self.guard = self._of("UPDATE {sessions} SET {changed} WHERE {ours}")
+        self.guard = self._of("UPDATE {sessions} SET {changed} WHERE {guard}")
         self.replace = self._of("""
             UPDATE {sessions}
             SET length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
                 covered = CASE WHEN covered <= %(keep)s::bigint THEN covered END,
                 checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
                 {changed}
-            WHERE {ours}
+            WHERE {guard}
         """)
         self.archive = self._of("""
             INSERT INTO {archive} (session, {row})
@@ -164,7 +164,7 @@ class Statements:
         self.delete_tail = self._of("DELETE FROM {entries} WHERE {tail}")
         self.add_size = self._of("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
         self.save_checkpoint = self._of("""
-            UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {ours}
+            UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {guard}
         """)
         self.fork = self._of("""
             WITH p AS (

@@ -35,7 +35,7 @@ local micros = time[1] .. string.format('%06d', time[2])
 local millis = time[1] * 1000 + math.floor(time[2] / 1000)
 local CHUNK = 500  -- unpack has a limit
 
-local function ours(fence, last)
+local function guard_matches(fence, last)
     local found = redis.call('HMGET', meta, 'fence', 'change')
     return found[1] == fence and (found[2] or '0') == last
 end
@@ -105,8 +105,8 @@ local function has_duplicate(first, keep)
     each_chunk(first, function(rows)
         local seqs = {}
         for i, row in ipairs(rows) do seqs[i] = seq_of(row) end
-        for _, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
-            if place and tonumber(place) < keep then found = true end
+        for _, index in ipairs(redis.call('HMGET', places, unpack(seqs))) do
+            if index and tonumber(index) < keep then found = true end
         end
     end)
     return found
@@ -199,14 +199,14 @@ return {redis.call('EXISTS', meta), found[1] or '0', last or '0', found[3] or ''
 
 # ARGV: fence, last, change, ttl
 SET_REVISION = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSET', meta, 'change', ARGV[3], 'expires', string.format('%.0f', millis + ARGV[4]))
 return 1
 """)
 
 # ARGV: fence, last, change, length, last_seq, created
 REVERT_APPEND = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 local length, size = tonumber(ARGV[4]), 0
 each_of(entries, length, function(rows)
     local seqs = {}
@@ -225,7 +225,7 @@ return 1
 
 # ARGV: fence, last, change, ttl, last_seq, 'staged', count or 'here', rows
 APPEND = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 if not is_intact() then return 5 end
 local start = redis.call('LLEN', entries)
 if not is_complete(6) then return 4 end
@@ -239,7 +239,7 @@ return 1
 
 # ARGV: fence, last, change, ttl, last_seq, keep, archive, 'staged', count or 'here', rows
 REPLACE = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 if not is_intact() then return 5 end
 local keep, size, staying = tonumber(ARGV[6]), 0, {}
 if not is_complete(8) then return 4 end
@@ -274,23 +274,23 @@ return 1
 
 # ARGV: fence, last, change, ttl, 'staged', count or 'here', rows
 REWRITE = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 if not is_intact() then return 5 end
 if not is_complete(5) then return 4 end
 local other, size, new, known = false, 0, {}, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
-local function put(list, place, old, row)
-    redis.call('LSET', list, place, row)
+local function put(list, index, old, row)
+    redis.call('LSET', list, index, row)
     if message_of(old) ~= message_of(row) then other = true end
 end
 each_chunk(5, function(rows)
     for _, row in ipairs(rows) do
         local seq = seq_of(row)
-        local place = redis.call('HGET', places, seq)
+        local index = redis.call('HGET', places, seq)
         new[seq] = row
-        local old = place and redis.call('LINDEX', entries, place)
+        local old = index and redis.call('LINDEX', entries, index)
         if old then
-            put(entries, place, old, row)
+            put(entries, index, old, row)
             known[seq] = true
             size = size + #row - #old
         end
@@ -320,7 +320,7 @@ return other and 2 or 1
 
 # ARGV: fence, last, change, ttl, covered, crc, data
 SAVE_CHECKPOINT = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 redis.call('SET', checkpoint, ARGV[7])
 redis.call('HSET', meta, 'covered', ARGV[5], 'crc', ARGV[6])
 changed(ARGV[3], ARGV[4])
@@ -338,7 +338,7 @@ return {redis.call('GET', checkpoint), fields[1], fields[2]}
 # Makes a new session of the staged rows.
 # ARGV: fence, last, change, ttl, last_seq, length, covered or '', crc, checkpoint
 CREATE = _script("""
-if not ours(ARGV[1], ARGV[2]) or redis.call('HEXISTS', meta, 'updated') == 1 then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) or redis.call('HEXISTS', meta, 'updated') == 1 then return 0 end
 if redis.call('LLEN', staged) ~= tonumber(ARGV[6]) then return 0 end
 local size = 0
 redis.call('DEL', entries, places)
@@ -369,7 +369,7 @@ return 1
 # checkpoint if nothing else of the history is lost.
 # ARGV: fence, last, change, ttl, is the checkpoint damaged, 'here', damaged rows
 REPAIR = _script("""
-if not ours(ARGV[1], ARGV[2]) then return 0 end
+if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
 local fields = redis.call('HMGET', meta, 'length', 'last_seq', 'covered')
 local before, last, size = tonumber(fields[1] or redis.call('HLEN', places)), tonumber(fields[2] or 0), 0
 local bad, seen = {}, {}
@@ -414,10 +414,10 @@ local found = {}
 for at = 1, #ARGV, CHUNK do
     local seqs = {}
     for i = at, math.min(at + CHUNK - 1, #ARGV) do seqs[#seqs + 1] = ARGV[i] end
-    for i, place in ipairs(redis.call('HMGET', places, unpack(seqs))) do
-        local row = place and redis.call('LINDEX', entries, place)
+    for i, index in ipairs(redis.call('HMGET', places, unpack(seqs))) do
+        local row = index and redis.call('LINDEX', entries, index)
         if row and seq_of(row) == seqs[i] then
-            found[#found + 1] = place
+            found[#found + 1] = index
             found[#found + 1] = row
         end
     end
