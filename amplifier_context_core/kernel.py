@@ -1,6 +1,6 @@
 """Loading a module's folder, and mounting a manager into an Amplifier session: capabilities, events, cleanup.
 
-The three packages differ in what they mount; how they mount it is here, once. Nothing is opened: the kernel validates
+The packages differ in what they mount; how they mount it is here. Nothing is opened: the kernel validates
 a module by mounting it with the user's real config before the session's own mount (docs/kernel.md).
 """
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Cleanup = Callable[[], Awaitable[None]]
 
-OVERFLOW = "ContextLengthError"  # the kernel's error type (amplifier_core.llm_errors), as events name it
+OVERFLOW = "ContextLengthError"  # the kernel's error type in `amplifier_core.llm_errors`, as events name it
 
 
 def load_folder(name: str, file: str) -> None:
@@ -51,7 +51,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
 
     Args:
         coordinator: the kernel's coordinator.
-        manager: what to mount.
+        manager: of the session.
         module: module id, as contributor and handler name.
 
     Returns:
@@ -75,7 +75,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
 
 
 def providers_of(coordinator: Any) -> list[object]:
-    """The providers that are mounted now; they may come after the context, so this is asked when it matters."""
+    """Return the providers that are mounted now. They may be mounted after the context, so call this when needed."""
     mounted = coordinator.get("providers")
     return list(cast("Mapping[str, object]", mounted).values()) if isinstance(mounted, Mapping) else []
 
@@ -103,7 +103,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         async def handler(event: str, data: dict[str, Any]) -> Any:
             try:
                 await react(data or {})
-            except Exception as problem:  # noqa: BLE001 - our trouble must not become the session's
+            except Exception as problem:  # noqa: BLE001 - a fault here must not end the session
                 log.warning("reacting to %s failed (%s)", event, type(problem).__name__)
             return HookResult(action="continue")
 
@@ -138,10 +138,10 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
 
 
 def response_in(data: Mapping[str, Any]) -> Response:
-    """What an ``llm:response`` event tells of a response."""
+    """Return the response that an ``llm:response`` event reports."""
 
-    def said(name: str) -> str | None:
+    def text(name: str) -> str | None:
         value = data.get(name)
         return value if isinstance(value, str) and value else None
 
-    return Response(said("model"), said("provider"), usage_of(data.get("usage")), said("finish_reason"), said("error"))
+    return Response(text("model"), text("provider"), usage_of(data.get("usage")), text("finish_reason"), text("error"))

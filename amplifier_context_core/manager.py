@@ -1,6 +1,7 @@
-"""The context manager: the kernel's five methods, and what the people of this session can ask of it.
+"""The context manager: the kernel's five methods, and what else a host can ask of a session.
 
-Each method is one thing that a session can do. lifecycle.py opens, saves and closes it, and kernel.py mounts it.
+Each method is one thing that a session can do. `lifecycle.py` opens, saves and closes the session, and `kernel.py`
+mounts it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class ContextManager(SessionLifecycle):
-    """What the kernel and the people of one session can ask of its memory.
+    """The memory of one session: what the kernel and a host can ask of it.
 
     The first call of any method opens the store and resumes what it holds.
     """
@@ -45,31 +46,31 @@ class ContextManager(SessionLifecycle):
             StoreError: the store refused it; nothing was stored.
         """
         await self.ready()
-        heard: Response | None = None
-        asked: str | None = None
+        response: Response | None = None
+        requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
-            heard, asked = self._response_heard(), self._usage_reports.requested_at
+            response, requested_at = self._matching_response(), self._usage_reports.requested_at
         before = self._settled_state()
-        entry = await self.history.add(message, requested=asked, reported=heard)
-        if self._settled_state() != before:  # a cancelled turn was settled on the way
+        entry = await self.history.add(message, requested=requested_at, reported=response)
+        if self._settled_state() != before:  # adding applied the policy for a cancelled turn
             await self._save()
         if entry is None:
             return
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
             last = self.compactor.last_sent
-            if heard is not None and heard.usage and last:
-                self.meter.report(last.counted, heard.usage, last.key)
+            if response is not None and response.usage and last:
+                self.meter.report(last.counted, response.usage, last.key)
             self._usage_reports.end()
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """The messages to send now: valid for every provider and within the budget.
+        """Return the messages to send now: valid for every provider and within the budget.
 
         Args:
-            token_budget: tokens the request may hold; by default the provider's window, else `max_tokens`.
-            provider: the kernel's provider, asked for its window.
+            token_budget: tokens that the request may have; by default the provider's window, else `max_tokens`.
+            provider: the kernel's provider, if its window counts.
 
         Raises:
             ConfigError: the budget is not a whole number of at least 1 token.
@@ -78,7 +79,7 @@ class ContextManager(SessionLifecycle):
         return await self._request(token_budget, provider, frozenset())
 
     async def get_messages(self) -> list[dict[str, Any]]:
-        """The whole history as it was stored. The messages are the caller's to change."""
+        """Return the whole history as it was stored, in copies."""
         await self.load()
         history = self.history.snapshot()
         messages: list[dict[str, Any]] = []
@@ -89,7 +90,7 @@ class ContextManager(SessionLifecycle):
         return messages
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
-        """Make a list the history: an echo of it changes nothing, the rest is an edit.
+        """Make a list the history: what is stored already stays as it is, the rest is an edit.
 
         Raises:
             InvalidMessage: a message of the list cannot be stored; then nothing was changed.
@@ -100,7 +101,7 @@ class ContextManager(SessionLifecycle):
             await self._save()
 
     async def clear(self) -> None:
-        """Forget the history, its checkpoints, pins and registered summaries."""
+        """Drop the history, its checkpoints, pins and registered short forms."""
         await self.ready()
         await self.history.clear()
         self.compactor.reset()
@@ -108,13 +109,13 @@ class ContextManager(SessionLifecycle):
         await self._save()
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
-        """Let an async callable give the system prompt on every request, in place of stored system messages.
+        """Take the system prompt of every request from an async callable, in place of stored system messages.
 
-        Those a hook brought (``metadata.source`` is ``hook``) stay.
+        Messages that a hook added (``metadata.source`` is ``hook``) stay.
         """
         self._prompt.factory = factory
 
-    # -- what people can ask of it ----------------------------------------------------------------------------------
+    # -- the session's own capabilities ------------------------------------------------------------------------------
 
     async def compact(self, focus: str | None = None) -> dict[str, Any]:
         """Compact now.
@@ -141,14 +142,14 @@ class ContextManager(SessionLifecycle):
         return {"compacted": True, **report}
 
     async def explain(self) -> dict[str, Any]:
-        """Where every round stands, by which rule, and why the trigger stands where it stands. Plain JSON."""
+        """Report in plain JSON what became of every round, by which rule, and why the threshold is what it is."""
         await self.load()
         compactor = self.compactor
-        if compactor.last_sent is None:  # nothing was handed out yet: look, without compacting for it
+        if compactor.last_sent is None:  # nothing was handed out yet: take a view, but do not compact for it
             counter = await self.token_counter()
             budget = self._budget().tokens
             await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
-        async with compactor.lock:  # a view that another thread works on may be half way through a change
+        async with compactor.lock:  # a view that another thread works on may be in the middle of a change
             if compactor.last_sent is None:
                 raise ValueError("no view was handed out yet")
             figures = SessionFigures(
@@ -163,7 +164,7 @@ class ContextManager(SessionLifecycle):
             return explain(compactor.last_sent, history, figures, config=self.config, pins=compactor.pins, exact=exact)
 
     async def interrupt(self) -> dict[str, Any]:
-        """Take the unfinished current turn out of the history. Snapshots taken before still show it."""
+        """Remove the unfinished current turn from the history. Earlier snapshots still show it."""
         await self.ready()
         taken = await self.history.interrupt()
         if taken:
@@ -171,10 +172,10 @@ class ContextManager(SessionLifecycle):
         return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
 
     def snapshot(self) -> Snapshot:
-        """The history as it is now; it never changes, whatever the caller does to the messages it reads from it.
+        """Return the history as it is now. It never changes: messages read from it are copies.
 
-        Before the first call of another method it is empty. Of a resumed session it may hold the newest messages only:
-        reaching for the others raises `NotLoaded` until somebody called `load`.
+        It is empty before the first call of another method. Of a resumed session it may hold the newest messages only:
+        an access to the others raises `NotLoaded` until `load` was called.
         """
         return CopyingSnapshot(self.history.snapshot())
 
@@ -184,11 +185,11 @@ class ContextManager(SessionLifecycle):
         return self.history.turn_count
 
     async def pin(self, mark: str, pinned: bool = True) -> None:
-        """Keep a message (and its round) verbatim in every view, or let go of it again.
+        """Keep a message and its round verbatim in every view, or stop keeping it.
 
         Args:
-            mark: names it, e.g. ``m12``.
-            pinned: false unpins.
+            mark: of the message, e.g. ``m12``.
+            pinned: false to unpin it.
 
         Raises:
             PinRefused: there is no such message, or pins would outgrow their share (`pin_share`) of the budget.
@@ -219,12 +220,12 @@ class ContextManager(SessionLifecycle):
         await self._save()
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
-        """Register the short form of a tool result, used in place of a generic clip. `clear` drops it.
+        """Register the short form of a tool result, to be shown in place of a clipped one. `clear` drops it.
 
         A result that a view has shown already keeps its form there until the next compaction.
 
         Args:
-            call_id: the call whose newest result it stands for; if there is none yet, its next one.
+            call_id: of the call. The short form is for its newest result; if there is none yet, for its next one.
             summary: the short form.
         """
         if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -234,7 +235,7 @@ class ContextManager(SessionLifecycle):
         await self._save()
 
     async def _newest_result(self, call_id: str) -> int | None:
-        """Seq of the newest result of a call; None while it is still to come."""
+        """Return the seq of the newest result of a call; None while there is none."""
         history = self.history.snapshot()
         for index in range(len(history) - 1, -1, -1):
             if index in history.gap:
@@ -247,24 +248,25 @@ class ContextManager(SessionLifecycle):
         return None
 
     async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> list[str]:
-        """Erase what messages say from everything: history, archive, search index, chapters. For a pasted secret.
+        """Erase the content of messages from history, archive, search index and chapters, e.g. a pasted secret.
 
-        Their places stay, with the text ``(erased)``. All views are made anew from what is left, so nothing derived
-        from them is sent again. A host that still has one of them cannot bring it back; see docs/forgetting.md.
+        The messages stay, with the text ``(erased)``. All views are rebuilt from what is left, so nothing that derives
+        from the content is sent again. A host that sends one of the messages again cannot restore it; see
+        docs/forgetting.md.
 
         Args:
             marks: a list of marks such as ``m12``, or one mark.
             containing: a text; every message that holds it is erased, too.
-            trace: keep a hash of what each said, by which its echo is recognised where a host strips timestamps. A
-                short text can be guessed from it. Without, the hashes of these messages go, kept ones included.
+            trace: keep a hash of each content. It recognises a message that a host sends again without its timestamp.
+                A short text can be guessed from its hash. False drops earlier hashes of these messages, too.
 
         Returns:
-            The marks of what is erased now; those the session does not know are left out.
+            The marks of the messages that are erased now; unknown marks are left out.
 
         Raises:
-            ValueError: this is no list of marks, or one is no mark.
+            ValueError: `marks` is no list, or one of them is no mark.
             StoreError: the store refused; nothing was erased.
-            NotErased: they read as erased, but a file still holds what they said; the same call again finishes it.
+            NotErased: they read as erased, but a file still holds their content; the same call again finishes it.
         """
         seqs = set(seqs_of(marks))
         forms = forms_of(containing) if containing else frozenset[str]()
@@ -276,7 +278,7 @@ class ContextManager(SessionLifecycle):
             left, problem = await self.history.redact(
                 lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
             )
-        finally:  # a store may have replaced them, and the answer was lost
+        finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
             self.compactor.focus = None
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
@@ -288,13 +290,13 @@ class ContextManager(SessionLifecycle):
         return [entry.mark for entry in left]
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
-        """The original of a message by its mark, ``m12``; None when the history has none."""
+        """Return the original of a message by its mark, e.g. ``m12``; None if there is no such message."""
         await self.ready()
         entry = await self.history.find(seq_of(mark))
         return copy_message(entry.message) if entry else None
 
     async def search(self, query: str, limit: int = 10) -> list[str]:
-        """Marks of messages that match words, best first."""
+        """Return the marks of messages that match words, best first."""
         await self.ready()
         if isinstance(self.store, Searchable) and self.config.search_index == "scan":
             return [f"m{seq}" for seq in await self.store.search(self.history.session_id, query, limit)]
@@ -310,13 +312,13 @@ class ContextManager(SessionLifecycle):
         token_budget: int | None = None,
         hard_fit: bool = False,
     ) -> list[dict[str, Any]]:
-        """A view in which certain texts stay verbatim (the kernel's newer orchestrators ask for it).
+        """Return a view in which certain texts stay verbatim, for the kernel's newer orchestrators.
 
         Args:
             retain_contents: texts; of each, the newest user message equal to it stays.
             provider: as for `get_messages_for_request`.
             token_budget: as for `get_messages_for_request`.
-            hard_fit: the view must fit this very budget (after a provider refused a request).
+            hard_fit: true after a provider refused a request. The view fits in any case.
 
         Raises:
             ValueError: a text is not in the history.
@@ -348,18 +350,18 @@ class ContextManager(SessionLifecycle):
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
     def on_response(self, response: Response) -> None:
-        """A provider reported a response. Taken for the next assistant message, if a view was handed out for it."""
+        """Note a response that a provider reported; it may be the answer to the view handed out last."""
         self._usage_reports.record(response)
 
     async def on_turn_complete(self) -> None:
-        """The turn is over: do to a cancelled one what the config says."""
+        """Apply the policy for a cancelled turn (`on_interrupt`) at the end of a turn."""
         before = self._settled_state()
         await self.history.on_turn_complete()
         if self._settled_state() != before:
             await self._save()
 
     def on_context_length_error(self) -> None:
-        """The provider answered that the request was too long: the next view is smaller."""
+        """Make the next view smaller, because the provider refused a request as too long."""
         last = self.compactor.last_sent
         if last is not None:
             window = self.meter.refused(last.counted, last.key)
@@ -386,7 +388,7 @@ class ContextManager(SessionLifecycle):
     def _settled_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision
 
-    def _response_heard(self) -> Response | None:
+    def _matching_response(self) -> Response | None:
         last = self.compactor.last_sent
         if last is None or self._usage_reports.requested_at is None:
             return None
