@@ -48,9 +48,9 @@ def main(sizes: list[int], quick: bool, sessions: bool, large: bool, stores: boo
         *(_stores(sizes, measured) if stores else ()),
     ]
     seconds = perf_counter() - started
-    told = _print(parts, seconds, with_stores=stores)
+    verdicts = _print(parts, seconds, with_stores=stores)
     if file:
-        document = {**measured, "verdicts": told, "seconds": round(seconds, 1)}
+        document = {**measured, "verdicts": verdicts, "seconds": round(seconds, 1)}
         file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -61,10 +61,12 @@ def _print(parts: list[Part], seconds: float, *, with_stores: bool) -> dict[str,
     console.print(notes(seconds), style="dim")
     if with_stores:
         console.print(NOTES, style="dim")
-    told = {name: verdict for part in parts for name, verdict in part.verdicts().items()}
-    missed = [name for name, verdict in told.items() if verdict == "miss"]
-    console.print(f"{len(told) - len(missed)} of {len(told)} targets met" + "".join(f"\n  missed: {m}" for m in missed))
-    return told
+    verdicts = {name: verdict for part in parts for name, verdict in part.verdicts().items()}
+    missed = [name for name, verdict in verdicts.items() if verdict == "miss"]
+    console.print(
+        f"{len(verdicts) - len(missed)} of {len(verdicts)} targets met" + "".join(f"\n  missed: {m}" for m in missed)
+    )
+    return verdicts
 
 
 def _console() -> Console:

@@ -110,10 +110,10 @@ async def measure_large() -> Figures:
             await session.add_message({"role": "tool", "tool_call_id": _CALL["id"], "content": records})
             await session.get_messages_for_request()
         taken["records"].append(stall)
-        said, _rungs = manager(counter)
+        context, _ = manager(counter)
         async with Stall() as stall:
-            await said.add_message({"role": "user", "content": text})
-            await said.get_messages_for_request()
+            await context.add_message({"role": "user", "content": text})
+            await context.get_messages_for_request()
         taken["human"].append(stall)
     for name, stalls in taken.items():
         _note(figures, name, *stalls)

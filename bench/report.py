@@ -47,12 +47,12 @@ class Part:
 
     def verdicts(self) -> dict[str, str]:
         """Return the verdict of every measured target: `"10k: p50 (< 1 ms)": "ok"`."""
-        told = {
+        verdicts = {
             f"{column}: {name} ({row.target})": row.verdict(figures, self._smallest)
             for column, figures in self.columns.items()
             for name, row in self._named()
         }
-        return {name: verdict for name, verdict in told.items() if verdict}
+        return {name: verdict for name, verdict in verdicts.items() if verdict}
 
     @property
     def _smallest(self) -> Figures:

@@ -193,12 +193,12 @@ async def _checkpoints(store: Store, ask: Asking) -> Figures:
 async def _updates(connection: psycopg.AsyncConnection[Any], ask: Asking) -> Figures:
     await asyncio.sleep(11)  # idle connections report their statistics after ten seconds
     await connection.execute(b"SELECT pg_stat_clear_snapshot()")
-    told = "FROM pg_stat_all_tables WHERE relid = 'SCHEMA.sessions'::regclass"
-    updates = await ask(f"SELECT n_tup_upd {told}")
+    statistics = "FROM pg_stat_all_tables WHERE relid = 'SCHEMA.sessions'::regclass"
+    updates = await ask(f"SELECT n_tup_upd {statistics}")
     return {
         "updates of session rows": updates,
-        "  of them HOT, %": await ask(f"SELECT n_tup_hot_upd {told}") / max(1, updates) * 100,
-        "  dead rows left": await ask(f"SELECT n_dead_tup {told}"),
+        "  of them HOT, %": await ask(f"SELECT n_tup_hot_upd {statistics}") / max(1, updates) * 100,
+        "  dead rows left": await ask(f"SELECT n_dead_tup {statistics}"),
     }
 
 

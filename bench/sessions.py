@@ -20,11 +20,11 @@ NAMES = {"k": 1_000, "m": 1_000_000}
 
 
 class Reports:
-    """Stands where the kernel's hook registry stands, and takes note of compactions.
+    """Replaces the kernel's hook registry and records compactions.
 
     Attributes:
         took: milliseconds of each, as it reports them.
-        own: milliseconds of the processor in each, the collector's pauses aside: what neither other programs on the
+        own: milliseconds of the processor in each, without the collector's pauses: what neither other programs on the
             machine nor the size of the process's memory can lengthen.
     """
 

@@ -244,9 +244,9 @@ class Reads:
         """Return the bytes read, without those of this measurement."""
         if self._file is None:
             return math.nan
-        told = os.pread(self._file, 4096, 0)
-        read = int(told.split(None, 2)[1]) - self._own
-        self._own += len(told)
+        content = os.pread(self._file, 4096, 0)
+        read = int(content.split(None, 2)[1]) - self._own
+        self._own += len(content)
         return read
 
 

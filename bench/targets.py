@@ -119,7 +119,7 @@ def groups() -> list[Group]:
                 Row("  beyond counting", text_of("{:.1f}", "beyond_us"), value_of("beyond_us"), "≤ 60", 60),
                 Row("  of it the collector's pauses", text_of("{:.1f}", "add_gc_us")),
                 Row("  baseline: JSON round trip, append", text_of("{:.1f}", "baseline_us")),
-                _ratio_row("  less those pauses, × the baseline", "beyond_baselines", "≤ 1.5×", 1.5),
+                _ratio_row("  without these pauses, × the baseline", "beyond_baselines", "≤ 1.5×", 1.5),
             ],
         ),
         Group(

@@ -16,7 +16,7 @@ PER_IMAGE = 600  # tokens; a flat figure, since base64 is not text
 
 
 class WordCounter:
-    """Counts words: runs of characters between white space. `calls` and `characters` tell how much was counted."""
+    """Counts words: runs of characters between white space. `calls` and `characters` are the amounts counted."""
 
     def __init__(self) -> None:
         self.calls = 0

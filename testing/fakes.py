@@ -13,7 +13,7 @@ from .checks.message_shapes import Message
 
 
 class ListContext:
-    """Keeps every message and hands out all of them; compacts nothing, mends nothing.
+    """Keeps every message and returns all of them, without compaction or repair.
 
     Attributes:
         messages: the history.

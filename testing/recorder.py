@@ -96,7 +96,7 @@ class EventRecorder:
 
 
 def kernel_events() -> list[str]:
-    """All event names the installed kernel declares, and those loops emit beside them."""
+    """Return all event names that the installed kernel declares, and the ones that loops emit in addition."""
     from amplifier_core import events
 
     declared = cast("list[str]", list(events.ALL_EVENTS))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

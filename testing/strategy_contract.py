@@ -1,4 +1,4 @@
-"""What every strategy must do, as tests to inherit: `StrategyContract`.
+"""The contract of strategies as tests to inherit: `StrategyContract`.
 
 The test file of a strategy gives the contract a way to make it::
 
@@ -127,7 +127,7 @@ class StrategyContract:
 
 
 def _drafts() -> Iterator[tuple[str, Draft]]:
-    """Drafts with their floor marked, each with its name."""
+    """Yield drafts with protected segments, each with its name."""
     histories: dict[str, list[Message]] = {one.name: one.messages for one in conversations()}
     histories["a coding session"] = list(coding_session(120, seed=2))
     for name, messages in histories.items():

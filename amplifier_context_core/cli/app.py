@@ -1,4 +1,4 @@
-"""The group of commands: core's own, and those that other packages register.
+"""The group of commands: core's own, and commands that other packages register.
 
 A command of core is a module with a click command, and a line here. Another package registers a click command under
 the entry point group `amplifier_context.commands`. Only the commands that are needed are loaded.
@@ -30,7 +30,7 @@ class Commands(click.Group):
             return super().main(*args, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: those of other packages first."""
+        """Return the names of all commands: the ones of other packages first."""
         return [*(name for name in _registered() if name not in self.commands), *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -53,7 +53,7 @@ _FILES = 160
 def coding_session(messages: int, seed: int = 0, *, shape: Literal["openai", "kernel"] = "openai") -> Iterator[Message]:
     """Exactly `messages` messages of a coding session, one after the other; the same for the same seed.
 
-    Every call is answered directly after it, in order; the history is valid as it stands, except that in OpenAI's shape
+    Every call is answered directly after it, in order; the history is valid, except that in OpenAI's shape
     the content of an answer without words is null.
 
     Args:
@@ -114,23 +114,23 @@ class _Project:
 
     def words(self, size: int) -> str:
         """About `size` characters of talk that names files and functions, now and then from the very beginning."""
-        rng, said, length = self._rng, list[str](), 0
+        rng, sentences, length = self._rng, list[str](), 0
         while length < size:
             early = self._touched[: max(1, len(self._touched) // 20)] if rng.random() < 0.2 else self._touched[-12:]
             path = self._paths[rng.choice(early)] if early else self._paths[0]
-            said.append(
+            sentences.append(
                 f"{rng.choice(self._names)} in {path} should {rng.choice(_VERBS)} the {rng.choice(_NOUNS)} first."
             )
-            length += len(said[-1]) + 1
-        return " ".join(said)
+            length += len(sentences[-1]) + 1
+        return " ".join(sentences)
 
     def _round(self) -> list[Message]:
         rng = self._rng
         pick = rng.random()
         calls, outputs = next(make for share, make in self._kinds if pick < share)()
         ids = [self._id() for _ in calls]
-        said = self.words(self._size(_SAID)) if rng.random() < 0.5 else None
-        answer = call_message(self._shape, list(zip(ids, calls, strict=True)), said)
+        text = self.words(self._size(_SAID)) if rng.random() < 0.5 else None
+        answer = call_message(self._shape, list(zip(ids, calls, strict=True)), text)
         results: list[Message] = [
             {"role": "tool", "tool_call_id": call_id, "content": output}
             for call_id, output in zip(ids, outputs, strict=True)

@@ -17,7 +17,7 @@ class ConversationBuilder:
     """Messages in the making. Ids are handed out in order, so that building twice gives the same conversation.
 
     Attributes:
-        messages: what was said so far.
+        messages: the messages so far.
     """
 
     def __init__(self, shape: Shape = "openai") -> None:
@@ -26,7 +26,7 @@ class ConversationBuilder:
         self._made = 0
 
     def add(self, role: str, content: Any, **more: Any) -> ConversationBuilder:
-        """Any message, as it stands."""
+        """Add any message unchanged."""
         self.messages.append({"role": role, "content": content, **more})
         return self
 
@@ -49,7 +49,7 @@ class ConversationBuilder:
 
         Args:
             calls: tool names and arguments; several are parallel calls.
-            text: what is said beside them; without it OpenAI's shape has null as content.
+            text: text beside the calls; without it OpenAI's shape has null as content.
             ids: the ids, where they matter.
         """
         names = ids or [self._new_id() for _ in calls]
@@ -92,18 +92,18 @@ def call_message(shape: Shape, calls: list[tuple[str, tuple[str, dict[str, Any]]
             for id, (name, arguments) in calls
         ]
         return {"role": "assistant", "content": text, "tool_calls": listed}
-    said: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    texts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     kind = "tool_use" if shape == "anthropic" else "tool_call"
     blocks = [{"type": kind, "id": id, "name": name, "input": arguments} for id, (name, arguments) in calls]
     if shape == "anthropic":
-        return {"role": "assistant", "content": [*said, *blocks]}
-    seen: list[dict[str, Any]] = [{**block, "visibility": None} for block in [*said, *blocks]]
+        return {"role": "assistant", "content": [*texts, *blocks]}
+    seen: list[dict[str, Any]] = [{**block, "visibility": None} for block in [*texts, *blocks]]
     listed = [{"id": id, "tool": name, "arguments": arguments} for id, (name, arguments) in calls]
     return {"role": "assistant", "content": seen, "tool_calls": listed}
 
 
 def png(width: int = 1, height: int = 1) -> str:
-    """A real grey PNG in base64; large ones compress to little, so that the header tells more than the length."""
+    """Return a real grey PNG in base64; large ones compress to little, so only the header shows the size."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

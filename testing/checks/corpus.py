@@ -2,7 +2,7 @@
 
 Each is what a host hands to a context manager, not what a provider may be sent: turning the one into the other is the
 context manager's work. The oddities were all met in recordings of real agents or in hosts' code; no recorded text is in
-here. Every call of `conversations` builds them anew, so a test may change what it gets.
+here. Every call of `conversations` builds new messages, so a test may change them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def parallel_calls() -> ConversationBuilder:
 
 @_odd("reused call ids")
 def reused_call_ids() -> ConversationBuilder:
-    """Some models number their calls anew in every turn."""
+    """Some models restart the numbers of their calls in every turn."""
     talk = ConversationBuilder().system("You book flights.")
     for turn in range(5):
         talk.user(f"Is flight {turn} booked?")

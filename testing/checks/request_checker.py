@@ -1,6 +1,6 @@
-"""Would a provider take this request? The judge every view in the test-suite is brought before.
+"""A checker of requests: would a provider accept it? Every view in the test suite is checked by it.
 
-`check_request` holds a list of messages against the kernel's own `Message` model and against those rules of OpenAI and
+`check_request` checks a list of messages against the kernel's own `Message` model and against the rules of OpenAI and
 Anthropic that are documented, or known from their error texts, and do not depend on the model. It imports nothing from
 the core: a judge does not ask the accused. Each rule is one small generator below, with its source.
 
@@ -184,7 +184,7 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _images(message: Mapping[str, Any]) -> Iterator[str]:
-    """Images have a source and stand where they may.
+    """Images have a source and are in permitted places.
 
     Anthropic, "Vision": a source is base64 data with its media type, a URL or a file. Roles: Anthropic, "`image` blocks
     are not permitted within assistant turns" (system prompts are text); OpenAI, "Image URLs are only allowed for
@@ -205,7 +205,7 @@ def _thinking(message: Mapping[str, Any]) -> Iterator[str]:
 
     Anthropic, "Extended thinking": "a final `assistant` message must start with a thinking block" (when thinking is on,
     which a signature shows); "The final block in an assistant message cannot be `thinking`" (calls in `tool_calls` come
-    after the content). Thinking may stand between calls (interleaved thinking), so only the start is asked for.
+    after the content). Thinking may occur between calls (interleaved thinking), so only the start is checked.
     """
     blocks = blocks_of(message.get("content"))
     thoughts = [(place, block) for place, block in blocks if block.get("type") in THINKING_BLOCKS]
@@ -294,7 +294,7 @@ def _is_tool_name(name: str) -> bool:
 
 
 def _results(message: Mapping[str, Any]) -> Iterator[str]:
-    """Results say which call they answer, stand with the user or a tool, and before anything else.
+    """Results name the call they answer, are in a message of the user or a tool, and come before other content.
 
     OpenAI: `tool_call_id` is required on tool messages. Anthropic, "Tool use": tool_result blocks are content of user
     messages and "must come first in the content array. Any text must come after all tool results".
@@ -353,7 +353,8 @@ def _pairing(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]
     'tool_call_id'"; "messages with role 'tool' must be a response to a preceding message with 'tool_calls'". Anthropic:
     "`tool_use` ids were found without `tool_result` blocks immediately after"; "unexpected `tool_use_id` found in
     `tool_result` blocks"; "each `tool_use` must have a single result"; "`tool_use` ids must be unique", over the whole
-    request. Results may be spread over consecutive messages: providers join them, as long as nothing stands between.
+    request. Results may be spread over consecutive messages: providers join them if no other
+    message is between them.
     """
     made_at: dict[str, int] = {}
     asking = -1  # index of the message whose calls may be answered now
@@ -373,7 +374,11 @@ def _pairing(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]
                 continue
             if result.id not in waiting:
                 made = made_at.get(result.id)
-                reason = "a call nobody made" if made is None else f"a call of message {made} that is not open any more"
+                reason = (
+                    "a call that was never made"
+                    if made is None
+                    else f"a call of message {made} that is not open any more"
+                )
                 yield index, f"{label} answers {result.id!r}, {reason}"
             elif waiting[result.id]:
                 yield index, f"{label} answers the call {result.id!r} a second time"
@@ -410,7 +415,7 @@ def _filled(value: object) -> bool:
 
 
 def _deep_blocks(content: object, path: str = "block ") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All blocks of a content with their places, those inside tool results as `block 2.0`."""
+    """Yield all blocks of a content with their positions; a block inside a tool result is `block 2.0`."""
     for place, block in blocks_of(content):
         yield f"{path}{place}", block
         if block.get("type") == "tool_result":

@@ -14,7 +14,7 @@ from .samples import entries, entry
 
 
 class Appending(StoreFixtures):
-    """Entries are added at the end, all or none."""
+    """Entries are added at the end, all of a batch or none."""
 
     async def test_an_unknown_session_is_empty(self, store: Store) -> None:
         await assert_unknown(store, "never seen")

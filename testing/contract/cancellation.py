@@ -18,7 +18,7 @@ from .samples import entries, entry
 
 
 async def cancelled(call: Awaitable[object], chance: random.Random) -> None:
-    """Begin a call and cancel it a moment later: before its first step, soon after, or when it may be done."""
+    """Start a call and cancel it: before its first step, soon after, or when it may be complete."""
     task = asyncio.ensure_future(call)
     for _ in range(chance.choice((0, 1, 1, 2, 3, 5, 8))):
         await asyncio.sleep(0)
@@ -29,7 +29,7 @@ async def cancelled(call: Awaitable[object], chance: random.Random) -> None:
         await task
 
 
-class Cancelled(StoreFixtures):
+class Cancellation(StoreFixtures):
     """A cancelled call is carried out or not, never half; the next call waits for it."""
 
     @pytest.mark.parametrize("seed", range(3))
@@ -56,7 +56,7 @@ class Cancelled(StoreFixtures):
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_what_follows_a_cancelled_append_at_once_comes_after_it(self, store: Store, seed: int) -> None:
-        """Nobody asks in between whether it was carried out."""
+        """No call in between asks whether the append was applied."""
         chance = random.Random(seed)
         await store.open("s")
         following: list[int] = []

@@ -23,7 +23,7 @@ CHECKPOINTS = {
 
 
 class Checkpoints(StoreFixtures):
-    """Opaque bytes that stand for a beginning of the history."""
+    """A checkpoint: opaque bytes that cover a prefix of the history."""
 
     @pytest.mark.parametrize("data", CHECKPOINTS.values(), ids=CHECKPOINTS)
     async def test_a_checkpoint_comes_back_byte_for_byte(self, store: Store, data: bytes) -> None:

@@ -20,7 +20,7 @@ async def on_own_loop(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
     await asyncio.to_thread(lambda: asyncio.run(work()))
 
 
-class AtTheSameTime(StoreFixtures):
+class Concurrency(StoreFixtures):
     """Different sessions are worked on at the same time; calls come from any event loop."""
 
     async def test_sixteen_sessions_are_appended_to_at_the_same_time(self, store: Store, further: MakeStore) -> None:
@@ -43,11 +43,11 @@ class AtTheSameTime(StoreFixtures):
             await store.save_checkpoint(name, 2, name.encode())
             await store.replace(name, 4, entries(7, 8))
             await store.fork(name, f"{name}, again")
-            await store.rewrite(name, [entry(1, "anew")])
+            await store.rewrite(name, [entry(1, "rewritten")])
             assert await store.load_checkpoint(name) is None
             assert await store.load_checkpoint(f"{name}, again") == name.encode()
             await store.release(name)
-            assert_same(await store.read(name), [entry(1, "anew"), *entries(2, 4), *entries(7, 8)])
+            assert_same(await store.read(name), [entry(1, "rewritten"), *entries(2, 4), *entries(7, 8)])
             assert_same(await store.read(f"{name}, again"), [*entries(1, 4), *entries(7, 8)])
             await store.delete(f"{name}, again")
 

@@ -1,4 +1,4 @@
-"""What the parts of the store contract share: the fixtures a backend gives, and how a session is looked at whole."""
+"""Shared by the claim groups of the store contract: the fixtures of a backend, and the whole content of a session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MakeStore = Callable[[], Awaitable[Store]]
 
 
 class StoreFixtures:
-    """The fixtures and settings of every part of the contract.
+    """The fixtures and settings of every claim group.
 
     Attributes:
         persistent: another store object on the same data shows the same sessions.
         archives: the store keeps what `replace` takes out of a history.
         examples: how many random histories are compared with the reference store's.
-        tick: seconds between two changes that `sessions` must be able to tell apart.
+        tick: seconds between two changes that `sessions` must order.
     """
 
     persistent: ClassVar[bool] = True
@@ -33,12 +33,12 @@ class StoreFixtures:
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        """Makes one more, independent store object on the data of this test. Every backend gives its own."""
+        """Return a function that makes a store object on the data of this test; each backend overrides it."""
         raise NotImplementedError("give a `make_store` fixture: an async callable that makes a store on the same data")
 
     @pytest.fixture
     async def further(self, make_store: MakeStore) -> AsyncGenerator[MakeStore]:
-        """`make_store`, with what it made closed after the test."""
+        """Yield `make_store`; close its stores after the test."""
         made: list[Store] = []
 
         async def make() -> Store:
@@ -57,7 +57,7 @@ class StoreFixtures:
 
 @dataclass(frozen=True)
 class Whole:
-    """All that a store says of a session. Two of them are compared by `differs`, for entries are equal too easily."""
+    """All data that a store returns for a session. Compare two with `differs`: `==` of entries ignores some fields."""
 
     extent: Extent
     history: list[Entry]
@@ -65,7 +65,7 @@ class Whole:
     checkpoint: bytes | None
 
     def differs(self, other: Whole) -> str:
-        """How this differs from another; empty if it does not."""
+        """Return the first difference from another; empty if there is none."""
         if self.extent != other.extent:
             return f"{self.extent}, not {other.extent}"
         if self.checkpoint != other.checkpoint:
@@ -77,7 +77,7 @@ class Whole:
 
 
 async def whole(store: Store, session_id: str = "s") -> Whole:
-    """All that a store says of a session."""
+    """Return all data that a store returns for a session."""
     return Whole(
         await store.extent(session_id),
         await store.read(session_id),
@@ -87,13 +87,13 @@ async def whole(store: Store, session_id: str = "s") -> Whole:
 
 
 def assert_same(found: Iterable[Entry], expected: Iterable[Entry]) -> None:
-    """Fail, naming the first difference, unless two lists of entries are alike in everything."""
+    """Fail with the first difference unless two lists of entries are equal in every field."""
     problem = differing(found, expected)
     assert not problem, problem
 
 
 async def assert_unknown(store: Store, session_id: str) -> None:
-    """Fail unless a store knows nothing of a session."""
+    """Fail unless a store has no data of a session."""
     found = await whole(store, session_id)
     assert not found.differs(Whole(Extent(), [], [], None)), found
     assert session_id not in [info.session_id for info in await store.sessions()]

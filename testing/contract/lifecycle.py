@@ -8,7 +8,7 @@ from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, who
 from .samples import entries, entry, odd_entries
 
 
-class Living(StoreFixtures):
+class Lifecycle(StoreFixtures):
     """Opening, releasing, closing, and coming back."""
 
     async def test_it_is_a_store(self, store: Store) -> None:
@@ -34,14 +34,14 @@ class Living(StoreFixtures):
         assert await store.open("s") == Extent(6, 6)
 
     async def test_a_sound_session_needs_no_repair(self, store: Store) -> None:
-        told: list[object] = []
-        await store.open("s", told.append)
+        repairs: list[object] = []
+        await store.open("s", repairs.append)
         await store.append("s", odd_entries())
         await store.save_checkpoint("s", 3, b"three")
         await store.close()
-        await store.open("s", told.append)
+        await store.open("s", repairs.append)
         await whole(store)
-        assert told == []
+        assert repairs == []
 
     async def test_releasing_what_is_not_open_is_a_no_op(self, store: Store) -> None:
         await store.release("never seen")
@@ -80,7 +80,9 @@ class Living(StoreFixtures):
         """For stores that persist; the memory store's other object is the same one."""
         await store.append("s", odd_entries())
         await store.replace("s", 9, [entry(900), *odd_entries()[12:20], entry(901)])
-        await store.rewrite("s", [entry(3, "anew"), entry(11, "anew in the archive"), entry(901, "anew at the end")])
+        await store.rewrite(
+            "s", [entry(3, "rewritten"), entry(11, "rewritten in the archive"), entry(901, "rewritten at the end")]
+        )
         await store.save_checkpoint("s", 7, bytes(range(256)))
         await store.append("s", entries(902, 905))
         await store.fork("s", "child", 8)

@@ -12,7 +12,7 @@ from .samples import entries, entry
 
 
 class Listing(StoreFixtures):
-    """All sessions, the last changed first; and how one is erased."""
+    """The list of sessions, the last changed first, and deleting a session."""
 
     async def test_an_empty_store_has_no_sessions(self, store: Store) -> None:
         assert await store.sessions() == []

@@ -31,7 +31,7 @@ RANGES = [
 
 
 class Reading(StoreFixtures):
-    """Ranges are places; seqs are identities."""
+    """Ranges are indices; seqs are identities."""
 
     async def test_a_range_is_read_as_python_slices(self, store: Store) -> None:
         await store.append("s", entries(1, 4))

@@ -1,4 +1,4 @@
-"""The store contract, part five: whatever is done in whatever order, a store says what the reference store says."""
+"""The store contract by random histories: after any sequence of calls a store returns what the reference store does."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ class _Comparing(StoreFixtures):
         await hold_for_any(hold, examples, derandomize=derandomize)
 
 
-class LikeTheReference(_Comparing):
+class MatchesReference(_Comparing):
     """Random calls, given to a store and to the reference store alike."""
 
     async def test_any_history_is_what_the_reference_store_makes_of_it(self, store: Store) -> None:
         await self.compare_histories(store, self.examples, derandomize=True)
 
 
-class LikeTheReferenceForLong(_Comparing):
+class MatchesReferenceForLong(_Comparing):
     """The same, for minutes, and with other histories each time."""
 
     async def test_very_many_histories_are_what_the_reference_store_makes_of_them(self, store: Store) -> None:

@@ -13,7 +13,7 @@ from .samples import BEYOND, entries, entry
 
 
 class Replacing(StoreFixtures):
-    """The history is kept up to a place and goes on differently from there."""
+    """A history is kept up to an index and continues with other entries."""
 
     async def test_what_comes_after_the_kept_makes_room_for_other_entries(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
@@ -129,14 +129,14 @@ class Replacing(StoreFixtures):
             await store.replace("s", 1, entries(1, 2))
         await assert_unknown(store, "s")
 
-    @pytest.mark.parametrize(("keep", "stands"), [(0, False), (2, False), (3, True), (5, True)])
+    @pytest.mark.parametrize(("keep", "valid"), [(0, False), (2, False), (3, True), (5, True)])
     async def test_a_checkpoint_stands_as_long_as_all_it_stands_for_is_kept(
-        self, store: Store, keep: int, stands: bool
+        self, store: Store, keep: int, valid: bool
     ) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 3, b"the first three")
         await store.replace("s", keep, entries(6, 9))
-        assert await store.load_checkpoint("s") == (b"the first three" if stands else None)
+        assert await store.load_checkpoint("s") == (b"the first three" if valid else None)
 
     async def test_a_checkpoint_that_is_gone_does_not_come_back(self, store: Store) -> None:
         await store.append("s", entries(1, 5))

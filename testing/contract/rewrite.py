@@ -11,16 +11,16 @@ from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, who
 from .samples import entries, entry
 
 
-def _said(seq: int, text: str, **more: Any) -> Entry:
+def _message(seq: int, text: str, **more: Any) -> Entry:
     return entry(seq, {"role": "assistant", "content": text}, **more)
 
 
 class Rewriting(StoreFixtures):
-    """Entries are put in place of those of the same seqs; the former messages are gone."""
+    """Entries replace the entries of the same seqs; the former messages are erased."""
 
     async def test_entries_are_rewritten_where_they_stand(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
-        new = [_said(2, "two, anew"), _said(4, "four, anew")]
+        new = [_message(2, "two, rewritten"), _message(4, "four, rewritten")]
         await store.rewrite("s", new[::-1])
         given = entries(1, 5)
         assert_same(await store.read("s"), [given[0], new[0], given[2], new[1], given[4]])
@@ -30,14 +30,14 @@ class Rewriting(StoreFixtures):
 
     async def test_all_of_an_entry_is_rewritten(self, store: Store) -> None:
         await store.append("s", entries(1, 2))
-        new = _said(2, "anew", turn=9, tokens=99, session_id="other", created="then", completed="later")
+        new = _message(2, "rewritten", turn=9, tokens=99, session_id="other", created="then", completed="later")
         await store.rewrite("s", [new])
         assert_same(await store.read("s", 1), [new])
 
     async def test_entries_are_rewritten_in_the_archive_too(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.replace("s", 2, entries(6, 6))
-        new = [_said(2, "two"), _said(3, "three"), _said(5, "five"), _said(6, "six")]
+        new = [_message(2, "two"), _message(3, "three"), _message(5, "five"), _message(6, "six")]
         await store.rewrite("s", new)
         assert_same(await store.read("s"), [*entries(1, 1), new[0], new[3]])
         archived = [new[1], *entries(4, 4), new[2]] if self.archives else []
@@ -46,35 +46,35 @@ class Rewriting(StoreFixtures):
     async def test_an_entry_that_stands_only_in_the_archive_is_rewritten(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.replace("s", 1, [])
-        await store.rewrite("s", [_said(3, "gone")])
-        assert_same(await store.archived("s"), [*entries(2, 2), _said(3, "gone")] if self.archives else [])
+        await store.rewrite("s", [_message(3, "gone")])
+        assert_same(await store.archived("s"), [*entries(2, 2), _message(3, "gone")] if self.archives else [])
         assert_same(await store.read("s"), entries(1, 1))
 
     async def test_an_entry_that_moved_is_rewritten_where_it_is_now(self, store: Store) -> None:
         given = entries(1, 4)
         await store.append("s", given)
         await store.replace("s", 1, [given[3], given[2], given[1]])
-        await store.rewrite("s", [_said(4, "four")])
-        assert_same(await store.read("s"), [given[0], _said(4, "four"), given[2], given[1]])
+        await store.rewrite("s", [_message(4, "four")])
+        assert_same(await store.read("s"), [given[0], _message(4, "four"), given[2], given[1]])
 
     async def test_a_rewritten_entry_is_archived_as_it_is_now(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
-        await store.rewrite("s", [_said(3, "anew")])
+        await store.rewrite("s", [_message(3, "rewritten")])
         await store.replace("s", 2, [])
-        assert_same(await store.archived("s"), [_said(3, "anew")] if self.archives else [])
+        assert_same(await store.archived("s"), [_message(3, "rewritten")] if self.archives else [])
 
     async def test_a_rewritten_entry_can_be_longer_or_shorter(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
         for text in ("x" * 300_000, "", "y" * 40):
-            await store.rewrite("s", [_said(2, text)])
-            assert_same(await store.read("s"), [*entries(1, 1), _said(2, text), *entries(3, 3)])
+            await store.rewrite("s", [_message(2, text)])
+            assert_same(await store.read("s"), [*entries(1, 1), _message(2, text), *entries(3, 3)])
             await store.append("s", entries(4, 4))
             await store.replace("s", 3, [])
 
     async def test_a_changed_message_drops_the_checkpoint(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 3, b"the first three")
-        await store.rewrite("s", [_said(2, "anew")])
+        await store.rewrite("s", [_message(2, "rewritten")])
         assert await store.load_checkpoint("s") is None
 
     async def test_a_message_changed_in_the_archive_drops_the_checkpoint(self, store: Store) -> None:
@@ -84,7 +84,7 @@ class Rewriting(StoreFixtures):
         await store.append("s", entries(1, 5))
         await store.replace("s", 4, [])
         await store.save_checkpoint("s", 3, b"the first three")
-        await store.rewrite("s", [_said(5, "anew")])
+        await store.rewrite("s", [_message(5, "rewritten")])
         assert await store.load_checkpoint("s") is None
 
     async def test_where_only_tokens_differ_the_checkpoint_stays(self, store: Store) -> None:
@@ -99,10 +99,10 @@ class Rewriting(StoreFixtures):
         await store.append("s", entries(1, 3))
         await store.save_checkpoint("s", 3, b"three")
         before = await whole(store)
-        await store.rewrite("s", [_said(4, "no"), _said(10**9, "no")])
+        await store.rewrite("s", [_message(4, "no"), _message(10**9, "no")])
         assert not (await whole(store)).differs(before)
-        await store.rewrite("s", [_said(4, "no"), _said(2, "yes")])
-        assert_same(await store.read("s"), [*entries(1, 1), _said(2, "yes"), *entries(3, 3)])
+        await store.rewrite("s", [_message(4, "no"), _message(2, "yes")])
+        assert_same(await store.read("s"), [*entries(1, 1), _message(2, "yes"), *entries(3, 3)])
         assert await store.extent("s") == Extent(3, 3)
 
     async def test_rewriting_an_unknown_session_creates_nothing(self, store: Store) -> None:

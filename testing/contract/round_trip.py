@@ -1,4 +1,4 @@
-"""The store contract, part three: whatever an entry is like, it comes back as it was."""
+"""The store contract, round trips: every entry comes back unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .fixtures import MakeStore, StoreFixtures, assert_same
 from .samples import entry, knowing, odd_entries
 
 
-class Faithful(StoreFixtures):
+class RoundTrips(StoreFixtures):
     """Entries of every shape come back alike: every type, every key's place, every character."""
 
     async def test_odd_messages_appended_one_by_one_come_back_as_they_were(

@@ -1,4 +1,4 @@
-"""Entries, messages and session ids to try a store with: ordinary ones, and the odd ones that break stores."""
+"""Entries, messages and session ids for tests of stores: ordinary ones, and odd ones that break stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOSTILE_IDS = {
     "300 characters": "x" * 300,
     "300 characters of many bytes": "読" * 300,
 }
-"""Ids that cannot be one, by what is wrong with them."""
+"""Invalid ids by their fault."""
 
 ODD_IDS = [
     "plain",
@@ -87,7 +87,7 @@ ODD_IDS = [
     "plain-archive",
     "context-messages.jsonl",
 ]
-"""Ids that are right, each a session of its own."""
+"""Valid ids, each of a session of its own."""
 
 BEYOND = [4, 5, 10**6, -1]
 """Indices outside a history of three entries."""
@@ -162,7 +162,7 @@ def _nested(depth: int) -> Any:
 
 
 def odd_messages() -> dict[str, Message]:
-    """One message of every shape that is known to break stores, by what is odd about it; built anew each time."""
+    """Return new messages of every shape that is known to break stores, by their oddity."""
     return {
         "newlines in text": _user("one\ntwo\r\nthree\rfour\n"),
         "what Unicode calls line ends": _user("one\u2028two\u2029three\u0085four\x0bfive\x0csix\x1cseven\x1eeight"),
@@ -233,7 +233,7 @@ def odd_entries(session_id: str = "s") -> list[Entry]:
 def knowing(first: int, session_id: str = "s") -> list[Entry]:
     """Entries that know something their message does not say: other times, another session, responses."""
     usage = Usage(12_345, 678, 11_000, 1_345)
-    said: Message = {"role": "assistant", "content": "Yes.", "metadata": {"timestamp": CREATED}}
+    message: Message = {"role": "assistant", "content": "Yes.", "metadata": {"timestamp": CREATED}}
     later = "2026-02-03T04:06:00.000+00:00"
     known: list[dict[str, Any]] = [
         {"created": later},
@@ -252,7 +252,7 @@ def knowing(first: int, session_id: str = "s") -> list[Entry]:
         {"response": Response("m", "p", Usage(2**63, 2**64)), "session_id": "x", "created": later, "tokens": 10**12},
     ]
     own: dict[str, Any] = {"session_id": session_id}
-    return [entry(seq, said, **(own | more)) for seq, more in enumerate(known, first)]
+    return [entry(seq, message, **(own | more)) for seq, more in enumerate(known, first)]
 
 
 def differing(found: Iterable[Entry], expected: Iterable[Entry]) -> str:

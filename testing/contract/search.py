@@ -61,23 +61,23 @@ class SearchFixtures(StoreFixtures):
 
 
 class Searching(SearchFixtures):
-    """Words are found in the history as it is now."""
+    """Search finds words in the current history."""
 
     async def test_an_unknown_session_holds_no_words(self, searching: SearchingStore) -> None:
         assert await searching.search("never seen", "word", 10) == []
         assert await searching.sessions() == []
 
     async def test_a_word_is_found_in_the_messages_that_say_it(self, searching: SearchingStore) -> None:
-        said = ["the heron is grey", "a goose", "HERON, again", "herring", "nothing"]
-        await searching.append("s", [entry(seq, text) for seq, text in enumerate(said, 1)])
+        texts = ["the heron is grey", "a goose", "HERON, again", "herring", "nothing"]
+        await searching.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
         await searching.append("other", [entry(9, "a heron of another session", session_id="other")])
         assert sorted(await searching.search("s", "heron", 10)) == [1, 3]
         assert await searching.search("s", "goose", 10) == [2]
         assert await searching.search("s", "albatross", 10) == []
 
     async def test_what_holds_more_of_the_words_comes_first(self, searching: SearchingStore) -> None:
-        said = ["grey sky", "heron", "a grey heron", "nothing", "heron in the sky"]
-        await searching.append("s", [entry(seq, text) for seq, text in enumerate(said, 1)])
+        texts = ["grey sky", "heron", "a grey heron", "nothing", "heron in the sky"]
+        await searching.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
         assert (await searching.search("s", "grey heron", 10))[0] == 3
 
     async def test_no_more_are_found_than_asked_for(self, searching: SearchingStore) -> None:

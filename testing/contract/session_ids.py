@@ -32,8 +32,8 @@ ASKED: dict[str, Ask] = {
 }
 
 
-class Names(StoreFixtures):
-    """Session ids name folders and stand in logs and keys: some cannot be one, and all others are right."""
+class SessionIds(StoreFixtures):
+    """Session ids name folders and appear in logs and keys: some are refused, all others are valid."""
 
     async def test_an_id_that_cannot_be_one_is_refused_and_creates_nothing(self, store: Store) -> None:
         await store.append("s", entries(1, 2))

@@ -1,4 +1,4 @@
-"""The contract of two writers: a session has one, whoever came first, and everybody reads."""
+"""The contract of shared stores: a session has one writer, the first one, and any number of readers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ CHANGES: dict[str, Change] = {
     "append": lambda store: store.append("s", entries(8, 9)),
     "replace": lambda store: store.replace("s", 1, entries(8, 9)),
     "clear": lambda store: store.replace("s", 0, []),
-    "rewrite": lambda store: store.rewrite("s", [entry(1, "anew")]),
+    "rewrite": lambda store: store.rewrite("s", [entry(1, "rewritten")]),
     "save_checkpoint": lambda store: store.save_checkpoint("s", 1, b"one"),
     "delete": lambda store: store.delete("s"),
 }
 BEGUN = {name: change for name, change in CHANGES.items() if name not in ("open", "delete")}
 
 
-class OneWriter(StoreFixtures):
-    """Whoever opens or first changes a session claims it, until it is released."""
+class SingleWriter(StoreFixtures):
+    """The store object that opens or changes a session first is its writer until it releases the session."""
 
     @pytest.fixture
     async def other(self, further: MakeStore) -> Store:
@@ -74,9 +74,9 @@ class OneWriter(StoreFixtures):
         await store.append("s", entries(1, 3))
         with pytest.raises(SessionInUse) as caught:
             await other.open("s")
-        for said in (caught.value.holder, str(caught.value)):
-            assert str(os.getpid()) in said
-            assert socket.gethostname() in said
+        for text in (caught.value.holder, str(caught.value)):
+            assert str(os.getpid()) in text
+            assert socket.gethostname() in text
 
     async def test_reading_needs_no_claim_and_makes_none(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
@@ -99,7 +99,7 @@ class OneWriter(StoreFixtures):
             assert await other.extent("s") == Extent(number, number)
         await store.replace("s", 2, entries(6, 7))
         assert not (await whole(other)).differs(await whole(store))
-        await store.rewrite("s", [entry(1, "anew")])
+        await store.rewrite("s", [entry(1, "rewritten")])
         assert not (await whole(other)).differs(await whole(store))
         await store.delete("s")
         assert await other.read("s") == []
@@ -133,13 +133,15 @@ class OneWriter(StoreFixtures):
             await writer.release("s")
         assert_same(await store.read("s"), history)
         await other.replace("s", 4, [entry(20), history[-1]])
-        await other.rewrite("s", [entry(1, "anew")])
+        await other.rewrite("s", [entry(1, "rewritten")])
         await other.save_checkpoint("s", 3, b"three")
         await other.release("s")
         assert await store.open("s") == Extent(6, 20)
         assert not (await whole(store)).differs(await whole(other))
         await store.append("s", entries(21, 21))
-        assert_same(await store.read("s"), [entry(1, "anew"), *history[1:4], entry(20), history[-1], *entries(21, 21)])
+        assert_same(
+            await store.read("s"), [entry(1, "rewritten"), *history[1:4], entry(20), history[-1], *entries(21, 21)]
+        )
 
     async def test_a_session_deleted_elsewhere_begins_anew(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 5))
@@ -234,7 +236,7 @@ class OneWriter(StoreFixtures):
         await other.open("s")
 
     async def test_writers_who_take_turns_make_what_the_reference_store_makes(self, store: Store, other: Store) -> None:
-        """Whoever comes next has seen an older history; what it remembers of that must not be what it says."""
+        """The next writer has read an older history; it must not return what it remembers of that."""
 
         async def hold(drawn: list[Step], names: dict[str, str]) -> None:
             pair = Pair(store, names)

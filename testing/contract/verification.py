@@ -28,7 +28,7 @@ class CheckFixtures(StoreFixtures):
 
 
 class Checking(CheckFixtures):
-    """What is sound has nothing wrong with it, whatever was done to it."""
+    """An undamaged session has no problems after any change."""
 
     async def test_an_unknown_session_has_nothing_wrong_with_it(self, checking: CheckingStore) -> None:
         assert await checking.verify("never seen") == []
@@ -42,7 +42,7 @@ class Checking(CheckFixtures):
         assert await checking.verify("s") == []
         await checking.replace("s", 9, [entry(900), odd[20], odd[15], entry(901)])
         assert await checking.verify("s") == []
-        await checking.rewrite("s", [entry(3, "anew"), entry(12, "anew"), entry(901, "anew")])
+        await checking.rewrite("s", [entry(3, "rewritten"), entry(12, "rewritten"), entry(901, "rewritten")])
         assert await checking.verify("s") == []
         await checking.save_checkpoint("s", 7, bytes(range(256)))
         assert await checking.verify("s") == []

@@ -1,7 +1,7 @@
 """A folder that can be looked into and not left: listing, reading and searching, all read-only and bounded.
 
 Every path is resolved, links followed, and must then lie inside the folder; only regular files are opened, so that no
-pipe or device can block. Whoever asks gets text that fits a conversation: the limits are in `Limits`.
+pipe or device can block. Results fit a conversation: the limits are in `Limits`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SKIPPED_FOLDERS = frozenset(
 )
 """Not searched: large, generated, and never what was meant. They can still be listed and read."""
 
-_SNIFFED = 8_192  # bytes read to tell text from binary
+_SNIFFED = 8_192  # bytes read to distinguish text from binary
 _KINDS = (
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),

@@ -67,7 +67,7 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
             "search_files",
             "Finds the lines that hold a text, in all files below a folder or in one file. Case matters.",
             {
-                "text": {"type": "string", "description": "The text to find, as it stands; no pattern."},
+                "text": {"type": "string", "description": "The exact text to find; not a pattern."},
                 "path": _PATH,
                 "names": {"type": "string", "description": "Only files with such a name, like '*.py'."},
             },

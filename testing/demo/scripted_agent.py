@@ -230,7 +230,7 @@ class ExploreScript:
         else:
             self.seen.append(_Seen(path, names, self.step))
 
-    # --- what is said -------------------------------------------------------------------------------------------------
+    # --- texts --------------------------------------------------------------------------------------------------------
 
     def _thought(self, calls: list[Calling]) -> str:
         first = calls[0]

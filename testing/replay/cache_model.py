@@ -1,6 +1,6 @@
-"""What a request weighs, and how much of it the provider has seen before.
+"""A model of a provider's prompt cache: the tokens of a request, and how many of them the provider has cached.
 
-Providers cache a request's prefix: as long as the first messages are, byte for byte, those of the request before, they
+Providers cache a request's prefix: as long as the first messages are, byte for byte, the same as before, they
 are read from the cache. The meter plays that cache, so that a context manager that disturbs its prefix shows up as
 fewer cache reads.
 """
@@ -72,7 +72,7 @@ class RequestMeter:
                 known[mark] = wire_tokens(message, self._counter) if tokens is None else tokens
         tool_mark, tool_tokens = self._weigh_tools(tools)
         shared = 0
-        if tool_mark == before.tools[0]:  # tools stand before the messages: other tools, no shared prefix
+        if tool_mark == before.tools[0]:  # tools come before the messages: with other tools there is no shared prefix
             for mine, theirs in zip(marks, before.marks, strict=False):
                 if mine != theirs:
                     break

@@ -1,7 +1,7 @@
 """Amplifier module `loop-replay`: an orchestrator, small but honest.
 
 It does what Amplifier's own loops do to a context manager, in the same order and with the same message shapes, and
-nothing else: prompt → request → tools → request → … → answer. What those loops do differently from each other is the
+nothing else: prompt → request → tools → request → … → answer. What these loops do differently is the
 `style`. In a mount plan:
 
     session: {orchestrator: {module: loop-replay, config: {style: streaming}}}
@@ -95,7 +95,7 @@ class ReplayLoop:
         """Run one prompt.
 
         Returns:
-            The text of the final answer; what was said so far when cancelled; the reason when a hook denied.
+            The text of the final answer; the text so far when cancelled; the reason when a hook denied.
 
         Raises:
             RuntimeError: there is no provider, or not the one the config names.

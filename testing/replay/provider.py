@@ -263,7 +263,7 @@ class ReplayProvider:
 
 
 def dump(model: Any) -> dict[str, Any]:
-    """A kernel model as the dict it was made from: keys nobody set stay away."""
+    """Return a kernel model as the dict that it was made from, without unset keys."""
     return model.model_dump(exclude_unset=True)
 
 

@@ -1,8 +1,8 @@
 """Tools that return what a recording says they returned.
 
-A kernel tool is told its arguments but not the id of the call, and recordings use ids again. So the provider, when it
-gives an answer, lays down the recorded result of each call it makes, and the tool picks up the one for its arguments:
-right with any loop, parallel calls included.
+A kernel tool gets its arguments but not the id of the call, and recordings reuse ids. So the provider stores the
+recorded result of each call of an answer, and the tool takes the result for its arguments. This is correct with any
+loop, also for parallel calls.
 """
 
 from __future__ import annotations

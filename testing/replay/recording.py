@@ -122,7 +122,7 @@ def prepare(transcript: Transcript, **config: Any) -> Prepared:
     Args:
         config: more config for provider-replay, such as `context_window`.
 
-    The provider is told the file and id when the transcript came from a file, else given the messages themselves (with
+    The provider gets the file and id of a transcript from a file, otherwise the messages themselves (with
     lone surrogates replaced: the kernel takes no plan that holds one).
     """
     where: dict[str, Any] = (

@@ -54,7 +54,7 @@ class ToolRound:
         self.hook_results: list[Any] = []
 
     async def run(self) -> dict[str, str]:
-        """Run all calls; an immediate cancellation of the session stops those still running, a graceful one waits."""
+        """Run all calls; an immediate cancellation of the session stops the running ones, a graceful one waits."""
         tasks = [asyncio.create_task(self._one(place, call)) for place, call in enumerate(self._calls)]
         running = set(tasks)
         try:
@@ -117,5 +117,5 @@ class ToolRound:
 
 
 def _as_json(value: Any) -> Any:
-    """What is left of a value once it went through an event payload, so that a hook's change can be told from it."""
+    """Return a value as an event payload contains it, so that a hook's change can be recognised."""
     return json.loads(json.dumps(well_formed(value), default=str))

@@ -71,7 +71,7 @@ def read_transcript(path: str | Path, *, id: str | None = None, index: int = 0) 
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: no such transcript in it; names those there are.
+        ValueError: the file has no such transcript; names the existing ones.
     """
     seen: list[str] = []
     for place, transcript in enumerate(read_transcripts(path)):
@@ -134,9 +134,9 @@ async def replay(
         view = await context.get_messages_for_request(token_budget=token_budget, provider=provider)
         done.requests += 1
         if on_request is not None:
-            told = on_request(index, view)
-            if inspect.isawaitable(told):
-                await told
+            pending = on_request(index, view)
+            if inspect.isawaitable(pending):
+                await pending
 
     for index, message in enumerate(transcript.messages):
         if begun and message.get("role") == "assistant":

@@ -18,7 +18,7 @@ from tests.kernel.mounted import CURRENT
 
 pytestmark = pytest.mark.kernel
 
-# KERNEL.md: the keys of the modules we replace, with values their users have.
+# The config keys of the replaced modules, with values that their users have.
 REPLACED: dict[str, Any] = {
     "max_tokens": 200_000,
     "compact_threshold": 0.92,

@@ -28,7 +28,7 @@ from amplifier_context_core.stores.jsonl.journal import Operation, RedoJournal, 
 from amplifier_context_core.stores.jsonl.paths import SessionFiles
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import assert_same
-from amplifier_context_testing.contract.reference import LikeTheReference
+from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.replace import Replacing
 from amplifier_context_testing.contract.rewrite import Rewriting
 from amplifier_context_testing.contract.samples import entries, entry, odd_messages
@@ -130,7 +130,7 @@ async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_given_a
     await store.close()
 
 
-class TestWithoutAnArchive(Replacing, Rewriting, LikeTheReference):
+class TestWithoutAnArchive(Replacing, Rewriting, MatchesReference):
     archives = False
     examples = 10
 

@@ -18,7 +18,7 @@ from amplifier_context_core.stores import Checkable, Searchable, Store, open_sto
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Task
-from amplifier_context_testing.contract.reference import LikeTheReference
+from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.replace import Replacing
 from amplifier_context_testing.contract.rewrite import Rewriting
 from amplifier_context_testing.contract.samples import entries, entry
@@ -51,7 +51,7 @@ class TestSqliteStoreForLong(OnSqliteStore, SoakContract):
     pass
 
 
-class TestSqliteStoreWithoutArchive(Replacing, Rewriting, LikeTheReference):
+class TestSqliteStoreWithoutArchive(Replacing, Rewriting, MatchesReference):
     archives = False
     examples = 10
 

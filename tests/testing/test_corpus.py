@@ -25,7 +25,7 @@ def kinds(messages: Messages) -> set[Any]:
 
 ODDITIES: dict[str, Callable[[], bool]] = {
     "reused call ids": lambda: says("reused_call_ids", "again"),
-    "orphan first result": lambda: says("starts_with_a_tool", "a call nobody made"),
+    "orphan first result": lambda: says("starts_with_a_tool", "a call that was never made"),
     "late results": lambda: says("late_results", "not open any more"),
     "missing results": lambda: says("missing_results", "not answered directly"),
     "duplicate results": lambda: says("duplicate_results", "a second time"),

@@ -207,7 +207,7 @@ BROKEN: dict[str, tuple[Messages, str]] = {
         said(calling(openai_call()), {"role": "user", "content": "?"}, result()),
         "message 3 (tool) answers 'c1', a call of message 1 that is not open any more",
     ),
-    "an orphan result": (said(result("x")), "message 1 (tool) answers 'x', a call nobody made"),
+    "an orphan result": (said(result("x")), "message 1 (tool) answers 'x', a call that was never made"),
     "a second result": (said(calling(openai_call()), result(), result()), "a second time"),
     "a retired instruction": (
         [
