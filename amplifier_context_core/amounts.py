@@ -14,7 +14,7 @@ _LONGEST = 30  # characters: Python takes long to read very long numbers
 
 
 def amount_in(text: str) -> int | None:
-    """Return the whole number that a text names; None if it names none."""
+    """Return the whole number that a text states; None if it states none."""
     found = _AMOUNT.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if found is None:
         return None

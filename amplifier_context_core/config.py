@@ -1,8 +1,8 @@
-"""Configuration: the keys of the modules we replace, and ours beside them.
+"""Configuration: the keys of the replaced modules, and further ones.
 
-A failing context mount ends the host's session, so most things are forgiven: a key without meaning here is named once
-in the log, an unknown one is a warning that names the nearest known. Only a known key with an impossible value is an
-error, with key, value and range.
+A failing context mount ends the host's session, so most faults are tolerated. A key without effect here is named once
+in the log. An unknown key is a warning that names the nearest known one. Only a known key with an impossible value is an
+error, which names key, value and range.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# Read by the modules we replace or by hosts' configs, with nothing to do here (KERNEL.md).
+# Keys of the replaced modules and of hosts' configs that have no effect here (docs/kernel.md).
 WITHOUT_MEANING = frozenset(
     {
         "auto_save",
@@ -39,7 +39,7 @@ WITHOUT_MEANING = frozenset(
         "truncate_boundary",
     }
 )
-# Keys of context-persistent alone: in another module they would promise a durable history that it does not have.
+# Keys of context-persistent only. In another module they would promise a durable history that it does not keep.
 DURABLE = frozenset({"archive", "durability", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
@@ -47,7 +47,7 @@ SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spel
 
 
 class Config(BaseModel):
-    """Settings of a context manager. Shares are of the budget unless said otherwise."""
+    """Settings of a context manager. Shares are of the budget unless stated otherwise."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -131,7 +131,7 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
     """
     if raw is not None and not isinstance(raw, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("config", f"must be keys with values, got {type(raw).__name__}")
-    # YAML reads a bare `on:` or `5:` as no text at all: a key all the same, if an unknown one.
+    # YAML parses a bare `on:` or `5:` as a key that is no text; it is reported as an unknown key.
     written = {str(key): value for key, value in (raw or {}).items() if value is not None}
     given = {key: value for key, value in written.items() if key not in SPELLINGS}
     for spelling, key in SPELLINGS.items():
@@ -155,7 +155,7 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
 
 
 def _hint(key: str, module: str, model: type[Config]) -> str:
-    """Return what may be meant by a key that a module does not read; empty where no known key is near."""
+    """Return a hint about a key that a module does not read; empty if no known key is near."""
     if key in DURABLE:
         return f"; it is a key of context-persistent, and {module} keeps no history"
     near = difflib.get_close_matches(key, sorted({*model.model_fields, *WITHOUT_MEANING, *SPELLINGS}), n=1)
@@ -166,7 +166,7 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
     values = dict(given)
     threshold = given.get("compact_threshold")
     target: float = model.model_fields["target_usage"].default
-    # Who set the threshold alone, low, did not ask for a target above it.
+    # A low threshold without a target must not be below the default target.
     if "target_usage" not in values and isinstance(threshold, (int, float)) and 0 < threshold <= target:
         values["target_usage"] = threshold * target
     try:

@@ -1,4 +1,4 @@
-"""Where sessions of a project are kept: the same folder, and the same file name, as the module we replace uses."""
+"""Default paths of a project's sessions: the same folder and file name as those of the replaced module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sessions_folder(project: Path | None = None) -> Path:
-    """``~/.amplifier/projects/<name>-<first 8 of sha256 of the path>/sessions`` (KERNEL.md's default).
+    """``~/.amplifier/projects/<name>-<first 8 of sha256 of the path>/sessions`` (the default of docs/kernel.md).
 
     Args:
         project: folder of the project; the current one when not given.
@@ -18,12 +18,12 @@ def sessions_folder(project: Path | None = None) -> Path:
 
 
 def in_project(path: str, project: Path | None = None) -> str:
-    """Replace ``{project}`` in a path or an address by the name that Amplifier's hosts give a project's folder.
+    """Replace ``{project}`` in a path or a URL by the name that Amplifier's hosts give a project's folder.
 
     It is the folder's path with ``-`` for each separator, as in hooks-logging's `session_log_template`.
 
     Args:
-        path: what may hold ``{project}``.
+        path: a text that may contain ``{project}``.
         project: folder of the project; the current one when not given.
     """
     if "{project}" not in path:

@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose, drawn as a tree, with who should act.
+"""Every error that this project raises on purpose, as a tree, with the party that should act.
 
     ContextError                 catch this one to catch them all
     ├── InvalidMessage           the caller: a message is malformed; the field is named, nothing was stored
@@ -8,8 +8,8 @@
     ├── PluginError              the plug-in's author: a plug-in failed; it is named, history is untouched
     └── StoreError               the operator: history could not be written or read; nothing acknowledged was lost
 
-Messages name the session, setting or field and the next step. They never quote what a message says:
-transcripts hold secrets, and errors end up in logs.
+The text of an error names the session, setting or field and the next step. It never quotes a message: transcripts hold
+secrets, and errors end up in logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class InvalidMessage(ContextError, ValueError):
 
 
 class ConfigError(ContextError, ValueError):
-    """A configuration value, or an argument that stands for one, is impossible.
+    """A configuration value, or an argument in place of one, is impossible.
 
     Attributes:
         key: the config key or argument at fault.
@@ -44,11 +44,11 @@ class ConfigError(ContextError, ValueError):
 
 
 class ContextOverflow(ContextError):
-    """What no strategy may remove is larger than the budget (raised under ``strict: true`` only)."""
+    """The messages that no strategy may remove are larger than the budget (raised only with ``strict: true``)."""
 
 
 class PinRefused(ContextError, ValueError):
-    """A pin was refused: unknown mark, or pins would outgrow their share of the budget."""
+    """A pin was refused: the mark is unknown, or pins would exceed their share of the budget."""
 
 
 class PluginError(ContextError):
@@ -56,14 +56,14 @@ class PluginError(ContextError):
 
 
 class StoreError(ContextError):
-    """A store could not do what it was asked; the message says what to do about it."""
+    """A store could not complete an operation. The text names the next step."""
 
 
 class SessionInUse(StoreError):
     """Another writer has claimed the session.
 
     Attributes:
-        holder: who, e.g. ``pid 4711 on host-a``.
+        holder: the other writer, e.g. ``pid 4711 on host-a``.
     """
 
     def __init__(self, session_id: str, holder: str) -> None:
@@ -77,7 +77,7 @@ class SessionLost(StoreError):
     """The claim on a session went to another writer; nothing was written.
 
     Attributes:
-        holder: who has it now, e.g. ``pid 4711 on host-a``.
+        holder: the writer that has it now, e.g. ``pid 4711 on host-a``.
     """
 
     def __init__(self, session_id: str, holder: str) -> None:
@@ -89,17 +89,17 @@ class SessionLost(StoreError):
 
 
 class NotErased(StoreError):
-    """Messages were replaced, but what they said is not erased from every file yet.
+    """Messages were replaced, but their former text is not erased from every file yet.
 
-    They read as replaced from now on; the same call made again finishes it.
+    They read as replaced from now on. The same call, made again, finishes the erasure.
     """
 
 
 class NotLoaded(ContextError, LookupError):
-    """An entry is in the store only: the session was resumed, and nobody has asked for all of its history yet.
+    """An entry is only in the store, because the session was resumed and its whole history was not loaded yet.
 
     Attributes:
-        place: where it stands, from 0.
+        place: index of the entry, from 0.
     """
 
     def __init__(self, place: int) -> None:

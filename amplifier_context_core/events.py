@@ -1,7 +1,7 @@
-"""Telling the kernel's hooks what happens to the context.
+"""Events of the context, emitted to the kernel's hooks.
 
-Handlers are other people's code: one that raises, hangs or returns nonsense must not harm a request. So every
-emission has a timeout of its own, is made without holding any lock, and its failure is a log line.
+Handlers are code of other parties. One that raises, hangs or returns nonsense must not harm a request. So every
+emission has its own timeout and holds no lock, and a failure is only logged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COMPACTION = "context:compaction"
 WARNING = "context:warning"
 EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING)
 
-_SECONDS = 10.0  # longer than an approval hook needs to look up a policy, shorter than a user's patience
+_TIMEOUT = 10.0  # seconds; long enough for an approval hook to look up a policy
 
 
 @dataclass(slots=True)
 class _Emission:
-    """One call of `emit`, as its handlers see it. Tasks they leave behind outlive it; `over` tells them."""
+    """One call of `emit`. Tasks that a handler started may outlive it; `over` is then True."""
 
     owner: object
     over: bool = False
@@ -41,13 +41,13 @@ class Hooks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What handlers said.
+class HookDecision:
+    """The merged result of the handlers.
 
     Attributes:
-        denied: one said no, or wants a user to be asked first.
-        reason: why, for reports.
-        injected: text they want whoever folds to know.
+        denied: a handler denied, or wants a user to be asked first.
+        reason: the reason given, for reports.
+        injected: text that the strategies of the compaction are given.
     """
 
     denied: bool = False
@@ -55,27 +55,27 @@ class Answer:
     injected: str | None = None
 
 
-async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, Any]) -> Answer:
-    """Tell handlers; never raises.
+async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, Any]) -> HookDecision:
+    """Emit an event to the handlers. Never raises.
 
     Args:
         hooks: the kernel's hook registry.
-        owner: who tells; `inside_handler(owner)` is true in code that its handlers run.
+        owner: the emitter; `inside_handler(owner)` is True in code that its handlers run.
         event: name.
         data: plain JSON; the kernel turns anything else into text.
     """
     if hooks is None:
-        return Answer()
+        return HookDecision()
     emission = _Emission(owner)
     token = _emission.set(emission)
     try:
-        result = await asyncio.wait_for(hooks.emit(event, data), _SECONDS)
+        result = await asyncio.wait_for(hooks.emit(event, data), _TIMEOUT)
     except TimeoutError:
-        log.warning("handlers of %s took longer than %s s; going on without them", event, _SECONDS)
-        return Answer()
+        log.warning("handlers of %s took longer than %s s; going on without them", event, _TIMEOUT)
+        return HookDecision()
     except Exception as problem:  # noqa: BLE001 - handlers are other people's code
         log.warning("a handler of %s failed: %s", event, type(problem).__name__)
-        return Answer()
+        return HookDecision()
     finally:
         emission.over = True
         _emission.reset(token)
@@ -89,12 +89,12 @@ async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, A
     single = getattr(result, "context_injection", None)
     if not injected and action == "inject_context" and isinstance(single, str):
         injected = [single]
-    return Answer(
+    return HookDecision(
         action in ("deny", "ask_user"), reason if isinstance(reason, str) else None, "\n\n".join(injected) or None
     )
 
 
 def inside_handler(owner: object) -> bool:
-    """Is this code being run by a handler of an event that `owner` is emitting right now?"""
+    """True if the calling code runs in a handler of an event that `owner` is emitting right now."""
     emission = _emission.get()
     return emission is not None and emission.owner is owner and not emission.over

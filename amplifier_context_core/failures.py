@@ -1,4 +1,4 @@
-"""Failures of other people's code: strategies, observers, token counters, search indexes.
+"""Failures of plug-ins: strategies, observers, token counters, search indexes.
 
 The text of an exception may quote a message, and messages hold secrets. So a failure is described by the type of its
 exception and the line it came from; the traceback is for the log at level DEBUG.

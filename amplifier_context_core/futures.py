@@ -1,4 +1,4 @@
-"""Futures that are resolved whatever the work ended with, and the threads that do the work.
+"""Futures that are resolved whatever exception the work raised, and the threads that run the work.
 
 No other module puts an exception into a future.
 
@@ -42,7 +42,7 @@ def resolve(future: asyncio.Future[Any], result: object = None, problem: BaseExc
 async def in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Run a plain function in a thread and return what it returns, or raise what it raises.
 
-    `asyncio.to_thread` hangs for ever where the function raises `StopIteration`.
+    `asyncio.to_thread` hangs for ever if the function raises `StopIteration`.
     """
 
     def guarded() -> _T:
@@ -63,7 +63,7 @@ def start_thread(name: str, work: Callable[..., object], *args: object) -> threa
     """Start a daemon thread, for work that resolves futures.
 
     Raises:
-        StoreError: the system has no thread to give.
+        StoreError: the system cannot start a thread.
     """
     thread = threading.Thread(target=work, args=args, name=name, daemon=True)
     try:

@@ -1,8 +1,7 @@
 """Plug-in points (pluggy, project name and entry-point group `amplifier_context`).
 
-A package adds strategies, token counters, stores or search indexes by returning them by name, or watches what happens
-to a history. Observers are synchronous, should be fast, and may not veto: one that fails is named in the log and
-changes nothing.
+A package adds strategies, token counters, stores or search indexes by returning them by name, or observes a history.
+Observers are synchronous, should be fast, and cannot veto. One that fails is named in the log and changes nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class Specification:
 
     @hookspec
     def amplifier_context_strategies(self) -> Mapping[str, Callable[..., Strategy]]:  # pyright: ignore[reportReturnType]
-        """Strategies by the name a `ladder` calls them; each is called with the config's arguments."""
+        """Return strategies by their name in a `ladder`; each is called with the config's arguments."""
 
     @hookspec
     def amplifier_context_token_counters(self) -> Mapping[str, Callable[[], TokenCounter]]:  # pyright: ignore[reportReturnType]
-        """Token counters by the name `token_counter` calls them; each callable makes one."""
+        """Return factories of token counters by their name in `token_counter`."""
 
     @hookspec
     def amplifier_context_stores(self) -> Mapping[str, Callable[[str], Store]]:  # pyright: ignore[reportReturnType]
@@ -50,7 +49,7 @@ class Specification:
 
     @hookspec
     def amplifier_context_search_indexes(self) -> Mapping[str, Callable[[], SearchIndex]]:  # pyright: ignore[reportReturnType]
-        """Search indexes by the name `search_index` calls them; each callable makes one."""
+        """Return factories of search indexes by their name in `search_index`."""
 
     @hookspec
     def amplifier_context_appended(self, session_id: str, entry: Entry) -> None:
@@ -76,18 +75,18 @@ class Plugins:
         """Add a plug-in.
 
         Raises:
-            PluginError: it does not implement the points as specified.
+            PluginError: the plug-in does not implement the points as specified.
         """
         try:
             self._manager.register(plugin, name)
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as problem:
             if isinstance(problem, pluggy.PluginValidationError) and self._manager.is_registered(plugin):
-                self._manager.unregister(plugin)  # or its fault would be found again with every later plug-in
+                self._manager.unregister(plugin)  # its fault would otherwise be found again with every later plug-in
             raise PluginError(f"plug-in {name or plugin!r} cannot be registered: {problem}") from problem
 
     def load_installed(self) -> None:
-        """Add the plug-ins of installed packages; one that fails to load is named in the log and left out."""
+        """Add the plug-ins of installed packages. One that fails to load is named in the log and left out."""
         for entry_point in importlib.metadata.entry_points(group=PROJECT):
             if self._manager.has_plugin(entry_point.name):
                 continue
@@ -104,14 +103,14 @@ class Plugins:
                 )
 
     def find(self, point: str, name: str) -> tuple[str, Callable[..., Any]] | None:
-        """What a plug-in offers under a name at a point, and that plug-in's name; the last registered wins."""
+        """Return the name of a plug-in and its offer under a name at a point. The last registered plug-in wins."""
         for plugin, offers in self._offers(point):
             if name in offers:
                 return plugin, offers[name]
         return None
 
     def make(self, point: str, name: str, key: str, builtin: Mapping[str, Callable[..., Any]], **arguments: Any) -> Any:
-        """Build what config asks for by name: built in, or a plug-in's.
+        """Build the object that the config names: built in, or a plug-in's.
 
         Args:
             point: plug-in point, e.g. ``amplifier_context_strategies``.
@@ -132,7 +131,7 @@ class Plugins:
             raise ConfigError(key, f"{name!r}: {problem}") from problem
 
     def make_offered(self, point: str, name: str, key: str, known: Iterable[str], **arguments: Any) -> Any:
-        """Build what a plug-in offers under a name; `known` are the names that core answers to, for the error.
+        """Build the object that a plug-in offers under a name; `known` are the names of core, for the error.
 
         Raises:
             ConfigError: no plug-in offers that name.
@@ -151,7 +150,7 @@ class Plugins:
             raise PluginError(f"plug-in {plugin} failed to make {name!r}: {said}") from problem
 
     def implementations(self, point: str) -> list[tuple[str, Callable[..., None], tuple[str, ...]]]:
-        """Name, function and names of its arguments, of each plug-in that implements a point."""
+        """Return name, function and argument names of each plug-in that implements a point."""
         found = getattr(self._manager.hook, point).get_hookimpls()
         return [(one.plugin_name, one.function, tuple(one.argnames)) for one in found]
 
@@ -171,7 +170,7 @@ class Plugins:
 
 
 class Observers:
-    """The plug-ins that watch one session.
+    """The plug-ins that observe one session.
 
     Args:
         plugins: all plug-ins.
@@ -187,7 +186,7 @@ class Observers:
         return bool(self._plugins.implementations(point))
 
     def notify(self, point: str, **data: Any) -> None:
-        """Call each plug-in that implements a point; one that fails is reported and changes nothing."""
+        """Call each plug-in that implements a point. A failure is reported and changes nothing."""
         for name, function, arguments in self._plugins.implementations(point):
             try:
                 function(*(data[argument] for argument in arguments))
@@ -200,7 +199,7 @@ _loading = threading.Lock()
 
 
 def installed_plugins() -> Plugins:
-    """The plug-ins of installed packages, loaded once a process."""
+    """Return the plug-ins of installed packages, loaded once per process."""
     global _installed
     with _loading:
         if _installed is None:

@@ -1,4 +1,4 @@
-"""Messages: one message as a dict, read once: its calls and results, its tokens, its time."""
+"""Messages: one message as a dict, parsed once: its calls and results, its tokens, its time."""
 
 from .parsing import calls_of
 

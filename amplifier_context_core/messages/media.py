@@ -1,4 +1,4 @@
-"""What an image costs, by its size where its header tells it, never as the base64 text that carries it."""
+"""Tokens of an image by the size in its header, never by the length of its base64 text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_IMAGE_TOKENS = 1_600  # the same guide: what an image at the largest native
 
 
 def media_tokens(block: dict[str, Any], flat: int) -> int:
-    """Tokens of an image, audio, video or file block.
+    """Return the tokens of an image, audio, video or file block.
 
     Args:
         block: a content block of a type in MEDIA_BLOCKS.
@@ -33,7 +33,7 @@ def media_tokens(block: dict[str, Any], flat: int) -> int:
 
 
 def split_data_uri(uri: str) -> tuple[str, str] | None:
-    """Media type and base64 text of a ``data:`` URI; None when it is not one."""
+    """Return media type and base64 text of a ``data:`` URI; None if it is no such URI."""
     head, comma, data = uri.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None

@@ -1,10 +1,10 @@
 """Reading the kernel's message dicts without loss.
 
-A message arrives as any JSON object that hosts, loops and providers have been seen to store (KERNEL.md lists the
-shapes). `parse_message` takes it in once: an isolated copy, and a `MessageInfo` of what the rest of the core needs to
-know (role, calls made, calls answered, whether a human wrote it). History keeps what it was given; shapes that
-providers refuse are mended in the view. Only two code units that stand for one character become that character, for
-they do in every store.
+A message is any JSON object that hosts, loops and providers were observed to store (docs/kernel.md lists the shapes).
+`parse_message` reads it once. It returns an isolated copy and a `MessageInfo` with what the rest of the core needs
+(role, calls made, calls answered, whether a human wrote it). The history keeps the message as given; the view
+normalizes shapes that providers refuse. One change is made: a surrogate pair becomes the character that it encodes,
+because every store does the same.
 
 Pure: no I/O, no clock.
 """
@@ -27,21 +27,21 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool
 SYSTEM_ROLES = frozenset({"system", "developer"})
 CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
-INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # KERNEL.md: marks of text no human wrote
-LOADED_TOOLS = "openai:tool_search_items"  # KERNEL.md: dropping it makes tools vanish for the model
-MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion, not a message
-_ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add: calls stand a few levels deep
+INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # docs/kernel.md: marks of text no human wrote
+LOADED_TOOLS = "openai:tool_search_items"  # docs/kernel.md: without it the model loses tools
+MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion
+_ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add; calls are a few levels deep
 
 _LONG_NUMBER = re.compile(r"\d{20}")  # digits; 64 bits have at most 20
-_LARGEST = 10**4_300  # integers of more digits Python refuses to write as text (sys.set_int_max_str_digits)
+_LARGEST = 10**4_300  # Python does not write longer integers as text (sys.set_int_max_str_digits)
 _UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no copy and no check
 _REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 class Call(NamedTuple):
-    """One tool call as its message states it; `name` is empty where it has none.
+    """One tool call as its message states it. `name` is empty if the message states none.
 
-    `arguments` is what the message gives, any JSON value, untouched. `arguments_of` says what that means.
+    `arguments` is any JSON value, as given. `arguments_of` interprets it.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One tool result: the call it answers and its content (text, blocks or any JSON), untouched."""
+    """One tool result: the call that it answers and its content (text, blocks or any JSON), as given."""
 
     call_id: str
     content: Any
@@ -58,13 +58,13 @@ class Result(NamedTuple):
 
 
 class MessageInfo(NamedTuple):
-    """What a message says about itself.
+    """What was read from a message.
 
     Attributes:
         role: one of ROLES.
         call_ids: ids of the tool calls it makes, in order.
         answered_ids: ids of the tool calls that it answers, in order.
-        human: a human wrote it (KERNEL.md: not every ``role: user`` is).
+        human: a human wrote it (docs/kernel.md: not every ``role: user`` message is a human's).
     """
 
     role: str
@@ -77,11 +77,11 @@ ParsedMessage = tuple[Message, MessageInfo]
 
 
 def parse_message(raw: object) -> ParsedMessage:
-    """Check a message and copy it, so that nothing the caller does later reaches history.
+    """Check and copy a message, so that later changes by the caller do not reach the history.
 
     Raises:
-        InvalidMessage: not an object, no or unknown role, content that is neither text, null nor blocks, a call or
-            result without an id, or anything JSON cannot hold. The field is named.
+        InvalidMessage: the message is no object, has no or an unknown role, content that is neither text, null nor
+            blocks, a call or result without an id, or a value that JSON cannot hold. The field is named.
     """
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         raise InvalidMessage("message", f"must be an object, got {type(raw).__name__}")
@@ -101,13 +101,13 @@ def parse_message(raw: object) -> ParsedMessage:
     answers = tuple(result.call_id for result in results_of(message)) if in_blocks or role == "tool" else ()
     if role == "tool" and not answers:
         raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
-    # A call id may stand in a content block and in `tool_calls`: one call. Twice in one list: two calls.
+    # An id in a content block and in `tool_calls` is one call. An id twice in one list is two calls.
     calls = tuple(call.id for call in calls_of(message)) if in_blocks or message.get("tool_calls") else ()
     return message, MessageInfo(role, calls, answers, is_human(message))
 
 
 def calls_of(message: Message) -> Iterator[Call]:
-    """The tool calls of a message, whichever shape they have; a call stated twice (block and list) comes once."""
+    """Yield the tool calls of a message, in any shape. A call stated in a block and in the list is yielded once."""
     listed = message.get("tool_calls")
     ids: set[str] = set()
     if isinstance(listed, list):
@@ -120,7 +120,7 @@ def calls_of(message: Message) -> Iterator[Call]:
 
 
 def listed_call(item: Mapping[str, Any]) -> Call:
-    """The call that an item of `tool_calls` states, in OpenAI's shape (`function`) or the kernel's (`tool`)."""
+    """Return the call of an item of `tool_calls`, in OpenAI's shape (`function`) or the kernel's (`tool`)."""
     function = item.get("function")
     source = cast("dict[str, Any]", function) if isinstance(function, dict) else item
     name = source.get("name") or item.get("tool") or item.get("name")
@@ -128,15 +128,15 @@ def listed_call(item: Mapping[str, Any]) -> Call:
 
 
 def block_call(block: Mapping[str, Any]) -> Call:
-    """The call that a content block states."""
+    """Return the call of a content block."""
     return Call(block["id"], _name(block.get("name") or block.get("tool")), block.get("input", block.get("arguments")))
 
 
 def arguments_of(call: Call) -> dict[str, Any]:
-    """Return the object that the arguments of a call mean: the one reading of them, wherever they are shown.
+    """Return the arguments of a call as an object, the same wherever they are shown.
 
-    An object means itself, and so does the text of one. Another value is put under ``value``. Text that is no JSON (cut
-    off, malformed, nested too deep for a message) is put under ``unparsed_arguments``. Nothing means no arguments.
+    An object, or the text of one, is returned as it is. Another value is put under ``value``. Text that is no JSON
+    (truncated, malformed, nested too deep) is put under ``unparsed_arguments``. Null or empty text is no arguments.
     """
     given = call.arguments
     if given is None or (isinstance(given, str) and not given.strip()):
@@ -150,7 +150,7 @@ def arguments_of(call: Call) -> dict[str, Any]:
 
 
 def is_object_text(arguments: object) -> TypeGuard[str]:
-    """True if these arguments are the text of an object, as OpenAI's shape has them."""
+    """True if arguments are the JSON text of an object, as in OpenAI's shape."""
     try:
         return isinstance(arguments, str) and isinstance(_parsed_arguments(arguments), dict)
     except ValueError:
@@ -158,12 +158,12 @@ def is_object_text(arguments: object) -> TypeGuard[str]:
 
 
 def arguments_text(call: Call) -> str:
-    """The arguments of a call as text: the text that was given, or the JSON of the object they mean."""
+    """Return the arguments of a call as text: the text as given, or the JSON of their object."""
     return call.arguments if isinstance(call.arguments, str) else json_text(arguments_of(call))
 
 
 def results_of(message: Message) -> Iterator[Result]:
-    """The tool results of a message: a ``role: tool`` message, or ``tool_result`` blocks (Anthropic's and kernel's)."""
+    """Yield the tool results of a message: ``role: tool``, or ``tool_result`` blocks (Anthropic's and the kernel's)."""
     if message["role"] == "tool" and _is_id(message.get("tool_call_id")):
         name = message.get("name")
         yield Result(message["tool_call_id"], message.get("content"), name if isinstance(name, str) else None)
@@ -174,26 +174,26 @@ def results_of(message: Message) -> Iterator[Result]:
 
 
 def block_answers(block: Mapping[str, Any]) -> str:
-    """The call id a ``tool_result`` block answers: the kernel says `tool_call_id`, Anthropic `tool_use_id`."""
+    """Return the call id of a ``tool_result`` block: the kernel's `tool_call_id` or Anthropic's `tool_use_id`."""
     return cast(str, block.get("tool_call_id") or block.get("tool_use_id") or "")
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:
-    """The content blocks of a message; none when its content is text or null."""
+    """Return the content blocks of a message; none if its content is text or null."""
     content = message.get("content")
     return cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
 
 
 def metadata_of(message: Message) -> dict[str, Any]:
-    """The metadata of a message, empty when there is none. Do not mutate."""
+    """Return the metadata of a message, empty if it has none. Do not mutate it."""
     metadata = message.get("metadata")
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 
 def text_of(content: object) -> str:
-    """What a content says in words: text, or its text blocks joined by newlines; results nested in it included.
+    """Return the text of a content: a string, or its text blocks, those of nested results too, joined by newlines.
 
-    Thinking is left out: it is the model's own state, not something said.
+    Thinking is left out, because it is state of the model and not part of the conversation.
     """
     if isinstance(content, str):
         return content
@@ -213,7 +213,7 @@ def text_of(content: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON text of checked data, for counting and for showing; integers past 64 bits included."""
+    """Return checked data as JSON text, for counting and showing. Integers beyond 64 bits are supported."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except (orjson.JSONEncodeError, UnicodeError):
@@ -221,12 +221,12 @@ def json_text(value: object) -> str:
 
 
 def result_text(content: object) -> str:
-    """What a tool returned, in words: its text, or the JSON of an object."""
+    """Return the output of a tool as text: its text, or the JSON of an object."""
     return json_text(cast(object, content)) if isinstance(content, dict) else text_of(content)
 
 
 def is_human(message: Message) -> bool:
-    """Did a human write it? Not: injected by hooks, ephemeral, a bare reminder block, or only tool results or calls."""
+    """True if a human wrote it: not a hook's, not ephemeral, and not only reminders, tool results or calls."""
     if message["role"] != "user":
         return False
     metadata = metadata_of(message)
@@ -255,7 +255,7 @@ def _says_more_than_reminders(text: str) -> bool:
 
 
 def is_signed(message: Message) -> bool:
-    """Does it carry thinking that a provider signed or sealed? Then it is kept byte-exact or not at all."""
+    """True if it has thinking that a provider signed or sealed, which is kept byte for byte or not at all."""
     for block in blocks_of(message):
         kind = block.get("type")
         if kind == "redacted_thinking" or kind == "reasoning":
@@ -266,12 +266,12 @@ def is_signed(message: Message) -> bool:
 
 
 def copy_message(message: Message) -> Message:
-    """An isolated copy of a stored message, for handing out. Texts are shared (they cannot change)."""
+    """Return an isolated copy of a stored message for a caller. Strings are shared."""
     return copy_json(message)
 
 
 def copy_json(value: Any) -> Any:
-    """A deep copy of JSON data that was checked before."""
+    """Return a deep copy of JSON data that was checked before."""
     kind: type = value.__class__
     if kind is dict:
         return {
@@ -284,7 +284,7 @@ def copy_json(value: Any) -> Any:
 
 
 class _NotJson(Exception):
-    """Carries the path of the offending value up through the copy."""
+    """A value is not JSON. Collects the path of the value while it propagates."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -292,11 +292,11 @@ class _NotJson(Exception):
 
 
 def copy_checked(raw: object) -> Any:
-    """A deep copy of `raw` as plain JSON data.
+    """Return a deep copy of `raw` as plain JSON data.
 
     Raises:
-        InvalidMessage: something in it is not JSON (bytes, sets, objects, NaN, keys that are no strings) or nests
-            deeper than MAX_DEPTH levels.
+        InvalidMessage: a value is not JSON (bytes, sets, objects, NaN, keys that are no strings) or nests deeper than
+            MAX_DEPTH levels.
     """
     return _copy_within(raw, MAX_DEPTH)
 
@@ -362,7 +362,7 @@ def _copy_checked(value: Any, depth: int) -> Any:
 
 
 def _paired(text: str) -> str:
-    """Return a text with each pair of surrogates as the character it stands for, as every reader of JSON makes it."""
+    """Return a text with each surrogate pair as the character that it encodes, as every JSON parser decodes it."""
     if text.isascii():
         return text
     try:

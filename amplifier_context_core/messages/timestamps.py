@@ -1,4 +1,4 @@
-"""The time as messages carry it."""
+"""Timestamps of messages: ISO 8601, UTC, milliseconds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from .parsing import Message, metadata_of
 
-_second = (-1, "")  # the last one asked for, and how it is written: most often the next message comes within it
+_second = (-1, "")  # the last second formatted, and its text; the next message is usually of the same second
 
 
 def utc_now() -> str:
-    """ISO 8601, UTC, milliseconds: ``2026-02-03T04:05:06.789+00:00``."""
+    """Return the current time as ISO 8601, UTC, milliseconds: ``2026-02-03T04:05:06.789+00:00``."""
     global _second
     second, millisecond = divmod(time.time_ns() // 1_000_000, 1000)
     known, written = _second
@@ -22,7 +22,7 @@ def utc_now() -> str:
 
 
 def timestamp_of(message: Message) -> str | None:
-    """When it was made, as it says itself: in its metadata, or at the top (an older module's place)."""
+    """Return the timestamp of a message: in its metadata, or at the top level, where an older module wrote it."""
     stamp = metadata_of(message).get("timestamp")
     if not isinstance(stamp, str) or not stamp:
         stamp = message.get("timestamp")
@@ -30,14 +30,14 @@ def timestamp_of(message: Message) -> str | None:
 
 
 def with_timestamp(message: Message, now: str) -> Message:
-    """The message with a timestamp in its metadata, if it has none (KERNEL.md: hosts rely on it)."""
+    """Add a timestamp to the metadata of a message without one, in place (docs/kernel.md: hosts rely on it)."""
     if timestamp_of(message) is None and metadata_of(message).get("timestamp") in (None, ""):
         message["metadata"] = {**metadata_of(message), "timestamp": now}
     return message
 
 
 def with_top_level_timestamp(message: Message, now: str) -> Message:
-    """The same, and with a `timestamp` beside its role, as the `context-persistent` we replace writes it."""
+    """Add it to the metadata and beside the role, in place, as the replaced `context-persistent` writes it."""
     with_timestamp(message, now)
     if "timestamp" not in message:
         message["timestamp"] = timestamp_of(message) or now

@@ -1,9 +1,9 @@
-"""How many tokens a message costs, before a provider says so.
+"""Token counts of messages, before a provider reports them.
 
-A `TokenCounter` is any callable from text to tokens. Two are here: the heuristic, which needs nothing, and the exact
-one for OpenAI's vocabularies, which works on a closed network. `count_message_tokens` decides *what* of a message is
-counted: what is sent, each call once, media by size. What the provider reports afterwards corrects these figures (see
-meter.py).
+A `TokenCounter` is any callable from text to tokens. This module has two: the heuristic, which needs no data, and the
+exact one for OpenAI's vocabularies, which works without a network. `count_message_tokens` decides *what* of a message
+is counted: what is sent, each call once, media by size. The provider's reports later correct these figures
+(view/meter.py).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ TokenCounter = Callable[[str], int]
 log = logging.getLogger(__name__)
 
 PER_MESSAGE_OVERHEAD = 4  # tokens; role and delimiters (OpenAI's cookbook: 3 a message, and one for safety)
-TOKENS_PER_MEDIA = 600  # tokens; an image whose size is unknown
+TOKENS_PER_MEDIA = 600  # tokens of an image of unknown size
 
-_PIECE = 20_000  # characters counted in one go: at 8-20 MB/s, which hold the GIL, a millisecond or two
-_CUT_WITHIN = 200  # characters before a piece's end searched for white space, where a cut costs no token
-_OFF_LOOP = 60_000  # characters; more than that is counted, or rendered, in a thread
-_ITEM = 8  # characters of a number, or of a key and what joins it to its value, about
+_PIECE = 20_000  # characters counted in one call, which holds the GIL for one or two milliseconds (8-20 MB/s)
+_CUT_WITHIN = 200  # characters before a piece's end that are searched for white space, where a cut adds no token
+_OFF_LOOP = 60_000  # characters; a longer message is counted or rendered in a thread
+_ITEM = 8  # characters of a number, or of a key and its separators, about
 _SEALED_CHARS_PER_TOKEN = 5.5  # base64 of sealed reasoning: three bytes in four characters, about four bytes a token
-_VOCABULARY_SECONDS = 10.0  # how long tiktoken may try to download its vocabulary
+_VOCABULARY_SECONDS = 10.0  # time limit for tiktoken to download its vocabulary
 
 
 class HeuristicTokenCounter:
     """``ceil(length / chars_per_token)``, with the length in UTF-8 bytes.
 
-    For plain ASCII that is characters. Counting bytes keeps Chinese, Japanese and Korean text, three bytes a character
-    and nearly a token each, from being counted at a quarter of what it costs.
+    For plain ASCII that is characters. Chinese, Japanese and Korean characters take three bytes and nearly a token
+    each; counted as characters they would be estimated at a quarter of their cost.
 
     Args:
         chars_per_token: above 0; 4.0 is the usual average for English prose and code.
@@ -70,7 +70,7 @@ class _Encoding(Protocol):
 
 
 class VocabularyTokenCounter:
-    """Counts with a BPE vocabulary, in pieces, so that no text is too long and no other thread waits long."""
+    """Counts with a BPE vocabulary, in pieces, so that any length is accepted and other threads do not wait long."""
 
     exact = True
 
@@ -84,7 +84,7 @@ class VocabularyTokenCounter:
         total = 0
         for piece in _pieces(text):
             total += self._count(piece)
-            time.sleep(0)  # gives up the GIL at once: an event loop that waits for it need not ask for 5 ms
+            time.sleep(0)  # releases the GIL at once; a waiting event loop would otherwise wait 5 ms for it
         return total
 
     def _count(self, text: str) -> int:
@@ -98,7 +98,7 @@ class VocabularyTokenCounter:
 
 
 class GuardedTokenCounter:
-    """A counter of other people's: where it fails, or returns no count, the heuristic counts instead.
+    """A counter of a plug-in. Where it fails, or returns no count, the heuristic counts instead.
 
     Args:
         counter: text to tokens.
@@ -127,7 +127,7 @@ class GuardedTokenCounter:
 
 
 def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
-    """Return a counter that cannot fail: the counter itself if it is one of core's."""
+    """Return a counter that cannot fail: the same counter if it is one of core's."""
     return counter if type(counter) in _CORES else GuardedTokenCounter(counter, report)
 
 
@@ -137,11 +137,11 @@ _loading = threading.Lock()
 
 
 def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
-    """The exact counter of an OpenAI vocabulary, or the heuristic, with one warning, where none can be had.
+    """Return the exact counter of an OpenAI vocabulary, or the heuristic, with one warning, if it cannot be loaded.
 
-    ``bpe-openai`` (the extra `amplifier-context-core[exact]`) carries its vocabularies in the wheel; without it
-    tiktoken is asked, which downloads at first use and is given ten seconds for that. Blocking on the first call;
-    use `load_counter` on an event loop.
+    ``bpe-openai`` (the extra `amplifier-context-core[exact]`) has its vocabularies in the wheel. Without it, tiktoken
+    is used, which downloads the vocabulary at first use, within ten seconds. The first call blocks; use `load_counter`
+    on an event loop.
     """
     with _loading:
         counter = _loaded.get(encoding)
@@ -151,14 +151,14 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
 
 
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
-    """`exact_token_counter` off the event loop; immediate once loaded in this process."""
+    """Return `exact_token_counter` without blocking the event loop; at once if this process has loaded it."""
     return _loaded.get(encoding) or await in_thread(exact_token_counter, encoding)
 
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
     try:
         with warnings.catch_warnings():
-            # bpe-openai reads its data by a deprecated function; where warnings are errors that must cost no exactness.
+            # bpe-openai reads its data by a deprecated function, which must not fail where warnings are errors.
             warnings.simplefilter("ignore", DeprecationWarning)
             import bpe_openai
 
@@ -174,12 +174,12 @@ def _from_tiktoken(encoding: str) -> TokenCounter | None:
     found: list[Any] = []
 
     def load() -> None:
-        with contextlib.suppress(Exception):  # no network, no cache, no such encoding: all mean "not to be had"
+        with contextlib.suppress(Exception):  # no network, no cache or no such encoding: there is no vocabulary
             import tiktoken
 
             found.append(tiktoken.get_encoding(encoding))
 
-    # A daemon thread, because a download on a network that swallows packets cannot be cancelled.
+    # A daemon thread, because a download on a network that drops packets cannot be cancelled.
     thread = threading.Thread(target=load, name="tiktoken-vocabulary", daemon=True)
     thread.start()
     thread.join(_VOCABULARY_SECONDS)
@@ -213,13 +213,13 @@ def count_message_tokens(
     per_message_overhead: int = PER_MESSAGE_OVERHEAD,
     tokens_per_media: int = TOKENS_PER_MEDIA,
 ) -> int:
-    """Tokens one message contributes to a request: its text, its calls (each once), its media, its framing.
+    """Return the tokens of one message in a request: its text, its calls (each once), its media, its framing.
 
     Args:
-        message: a message of any shape KERNEL.md knows.
+        message: a message of any shape in docs/kernel.md.
         counter: text to tokens.
         per_message_overhead: tokens of framing added once.
-        tokens_per_media: tokens of an image, audio or file whose size its header does not tell.
+        tokens_per_media: tokens of an image, audio or file without a size in its header.
     """
     content = message.get("content")
     total = per_message_overhead
@@ -242,7 +242,7 @@ def count_tokens(
     per_message_overhead: int = PER_MESSAGE_OVERHEAD,
     tokens_per_media: int = TOKENS_PER_MEDIA,
 ) -> int:
-    """Tokens of a list of messages: the sum over its messages."""
+    """Return the tokens of a list of messages: the sum over its messages."""
     return sum(
         count_message_tokens(
             message, counter, per_message_overhead=per_message_overhead, tokens_per_media=tokens_per_media
@@ -252,19 +252,19 @@ def count_tokens(
 
 
 async def measure(message: Message, counter: TokenCounter) -> int:
-    """`count_message_tokens`, in a thread when the message is large, so that the event loop goes on breathing."""
+    """Return `count_message_tokens`, computed in a thread for a large message so that the event loop is not blocked."""
     long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
     return await in_thread_if(long, count_message_tokens, message, counter)
 
 
 def _is_plain(message: Message) -> bool:
-    """Is it nothing but a text in ASCII, of which the heuristic takes the length?"""
+    """True if the message is only an ASCII text, which the heuristic counts by its length."""
     content = message.get("content")
     return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
 
 
 def are_large(messages: Iterable[Message]) -> bool:
-    """True if to count or to render these messages would keep an event loop from its other tasks for long."""
+    """True if counting or rendering these messages would block an event loop for long."""
     left = _OFF_LOOP
     for message in messages:
         left -= size_of(message, left)
@@ -274,7 +274,7 @@ def are_large(messages: Iterable[Message]) -> bool:
 
 
 def size_of(value: object, enough: int) -> int:
-    """Characters of JSON data, about; stops adding up once there are `enough`."""
+    """Return the characters of JSON data, about. Stop counting at `enough`."""
     total = 0
     left: list[Any] = [(value,)]
     while left:
@@ -309,7 +309,7 @@ def _count_blocks(blocks: list[dict[str, Any]], counter: TokenCounter, tokens_pe
 
 
 def _count_texts(block: dict[str, Any], counter: TokenCounter) -> int:
-    """Text, thinking, reasoning and unknown blocks: all they hold, sealed parts by their size."""
+    """Count all values of a text, thinking, reasoning or unknown block, and its sealed parts by their size."""
     total = 0
     for key, value in block.items():
         if key in ("type", "visibility", "cache_control"):

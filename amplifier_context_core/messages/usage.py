@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Where an assistant message came from, as far as the message or the last ``llm:response`` tells."""
+    """Provenance of an assistant message, as far as the message or the last ``llm:response`` event states it."""
 
     model: str | None = None
     provider: str | None = None
@@ -37,12 +37,12 @@ class Response:
 
 
 def measured(usage: Usage) -> int:
-    """Tokens of the whole input: cache reads are inside the gross figure, Anthropic's cache writes are not."""
+    """Return the tokens of the whole input. `input_tokens` includes cache reads, but not Anthropic's cache writes."""
     return usage.input_tokens + usage.cache_write_tokens
 
 
 def usage_of(data: object) -> Usage | None:
-    """Usage out of an event's or message's dict; names of older providers are understood. None when there is none."""
+    """Return the usage in the dict of an event or a message; None if there is none. Older names are understood."""
     if not isinstance(data, dict):
         return None
     figures: dict[str, int] = {}

@@ -1,1 +1,1 @@
-"""The transcript: entries that are only appended, and what identifies them. Nothing here performs I/O."""
+"""The transcript: entries that are only appended, and how they are identified. Nothing here performs I/O."""

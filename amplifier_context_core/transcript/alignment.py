@@ -1,8 +1,8 @@
-"""Lining up a list of messages a host hands in with the history that is stored.
+"""Alignment of a list of messages from a host with the stored history.
 
-Hosts save transcripts, filter them (no system messages, no thinking, no null keys), mend them, and hand them back. What
-is ours already must not come twice, and what they changed must not be lost: a message keeps its entry, and with it its
-seq and its tokens, wherever it matches; the rest is an edit.
+Hosts save transcripts, filter them (no system messages, no thinking, no null keys), repair them, and pass them back. A
+stored message must not be added twice, and a change by the host must not be lost. A message that matches keeps its
+entry, and with it its seq and its tokens. Everything else is an edit.
 
 Pure: no I/O, no clock.
 """
@@ -32,7 +32,7 @@ from .transcript import Entry
 
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
-# Metadata that decides how a message is shown: a host that changes it means an edit.
+# Metadata that decides how a message is shown. A host that changes it edits the history.
 _SEMANTIC_METADATA = (
     "pinned",
     "ephemeral",
@@ -47,11 +47,11 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How a list that came in relates to what is stored.
+    """The result of `align`.
 
     Attributes:
-        order: the new history: stored entries that stay, and what is new.
-        changed: is it anything but what is stored?
+        order: the new history: stored entries that stay, and new messages.
+        changed: the new history differs from the stored one.
     """
 
     order: list[Entry | ParsedMessage]
@@ -59,10 +59,10 @@ class Alignment:
 
 
 def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
-    """Line up messages with entries by role, call ids and normalised content, in order.
+    """Match messages with entries by role, call ids and normalized content, in order.
 
-    Stored system and developer messages that a filter left out stay where they are, unless nothing else matches or,
-    for those that lead the history, the list brings its own.
+    Stored system and developer messages that a filter left out stay where they are, unless no other message matches.
+    Leading ones go if the list has leading instructions of its own.
     """
     if not stored:
         return Alignment(list(incoming), bool(incoming))
@@ -94,21 +94,21 @@ def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignme
 
 
 def same_message(entry: Entry, message: Message, info: MessageInfo) -> bool:
-    """Is it the same message, as far as a host's filters leave that visible?"""
+    """True if it is the same message, apart from what the filters of hosts remove."""
     if entry.message == message:
         return True
     return _key(entry.message, entry.role, entry.call_ids, entry.answered_ids) == _key_in((message, info))
 
 
 def normalized_content(message: Message, calls: tuple[str, ...]) -> bytes:
-    """Return what a message says, whatever a host's filters leave out: text, arguments of calls, other blocks.
+    """Return the content that the filters of hosts keep: text, arguments of calls, other blocks.
 
     Args:
         message: the message.
         calls: ids of the calls it makes.
 
     Returns:
-        JSON; empty if it says nothing.
+        JSON; empty if there is no such content.
     """
     parts = _content(message, calls)
     return json_text(parts).encode() if any(parts) else b""
@@ -154,7 +154,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[tuple[int, int]]:
-    """Pairs of the same message, rising on both sides: first those of the same time, between them those of any."""
+    """Return index pairs of equal messages, rising on both sides. Pairs of equal timestamps come first."""
     ours = [_key(entry.message, entry.role, entry.call_ids, entry.answered_ids) for entry in stored]
     theirs = [_key_in(item) for item in incoming]
     anchors = _matches(
@@ -172,7 +172,7 @@ def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[t
 
 
 def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
-    """Pairs of equal keys, rising on both sides."""
+    """Return index pairs of equal keys, rising on both sides."""
     start = 0
     while start < len(ours) and start < len(theirs) and ours[start] == theirs[start]:
         start += 1

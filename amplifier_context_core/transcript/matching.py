@@ -20,17 +20,17 @@ _AHEAD = 50  # messages a host may have left out when it replays a history
 
 
 async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
-    """How far a list is the history itself: entries passed, and messages passed.
+    """Return how many entries and how many messages the common prefix of a history and a list has.
 
-    Stored system and developer messages that a filter left out are passed over. Mostly comparing is all this does, so
-    that the echo a host sends every turn costs next to nothing; a message that a filter changed is read and dropped.
+    Stored system and developer messages that a filter left out are skipped. An equal message is only compared, so the
+    echo that a host sends every turn is cheap. A message that a filter changed is parsed as well.
     """
     place = heard = 0
     while place < len(stored) and heard < len(incoming):
         entry = stored[place]
         if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
             heard += 1
-        elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # an erased one may have an echo here
+        elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # a redacted one may have an echo here
             break
         place += 1
         if place % YIELD_EVERY == 0:
@@ -42,13 +42,13 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
 
 
 async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
-    """Line up a list with entries; a long one in a thread."""
+    """Return `align` of a list with entries, computed in a thread if they are many."""
     small = len(stored) + len(incoming) <= YIELD_EVERY
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
 def _is_filtered(entry: Entry, raw: object) -> bool:
-    """Is it this entry as a host's filter left it (no thinking, no null keys)? What cannot be read is not."""
+    """True if it is this entry after a host's filter (no thinking, no null keys). False if it cannot be parsed."""
     if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:
         return False
     try:
@@ -58,46 +58,46 @@ def _is_filtered(entry: Entry, raw: object) -> bool:
 
 
 class ReplayDetector:
-    """How far a host has come that gives a history again, message by message.
+    """Detects a host that replays a stored history, message by message.
 
-    That begins, if at all, before the first request: who asks has given what there was to give.
+    A replay begins before the first request, if at all. After a request no replay is expected.
 
     Args:
-        history: gives the history as it is now.
-        load: brings all of it into memory.
+        history: returns the current history.
+        load: loads all of it into memory.
     """
 
     def __init__(self, history: Callable[[], Snapshot], load: Callable[[], Awaitable[None]]) -> None:
         self._history, self._load = history, load
-        self._next: int | None = None  # place of the message that may come next; None: none of them is expected
-        self._begins = False  # a resumed history, of which nothing but its instructions was given again
+        self._next: int | None = None  # index of the message that may come next; None if no replay is expected
+        self._begins = False  # a resumed history of which only instructions were replayed so far
 
     @property
     def is_expected(self) -> bool:
-        """May messages of the history come once more?"""
+        """True if messages of the history may be added once more."""
         return self._next is not None
 
     def on_resume(self) -> None:
-        """A history was resumed: all of it may come once more."""
+        """Expect a replay of the whole history, because it was resumed."""
         self._next, self._begins = 0, True
 
     def on_set_messages(self) -> None:
-        """A list was made the history: its messages may come once more."""
+        """Expect a replay of the list that was made the history."""
         self._next = 0
 
     def on_human_message(self) -> None:
-        """A human spoke: from now on, instructions are meant."""
+        """Take instructions for new ones from now on, because a human message was added."""
         self._begins = False
 
     def stop(self) -> None:
-        """None is expected any more."""
+        """Expect no replay any more."""
         self._next, self._begins = None, False
 
     async def matches(self, message: Message, info: MessageInfo) -> bool:
-        """Is it one of the history's next messages?
+        """True if the message is one of the next messages of the history.
 
-        Only a message that carries the stored one's timestamp: a new "continue" must not pass for an old one. But for
-        the instructions a history begins with: whoever resumes it gives them again, as they were at first.
+        It must have the timestamp of the stored message, so that a new "continue" is not taken for an old one. Only the
+        leading instructions are recognised without: a host that resumes gives them again, as they were at first.
         """
         stamp = timestamp_of(message)
         history = self._history()
@@ -107,19 +107,19 @@ class ReplayDetector:
         for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
             if place in history.gap:
                 if not self._next:
-                    return False  # nothing was recognised yet: a new message must not make a session load everything
+                    return False  # no replay was recognised yet: a new message must not make a session load everything
                 await self._load()  # the host replays all of it, so all of it is needed
                 history = self._history()
             entry = history[place]
             if stamp == timestamp_of(entry.message) and same_message(entry, message, info):
-                if self._next is not None:  # or a request was made while the history was loaded
+                if self._next is not None:  # None if a request was made while the history was loaded
                     self._next = place + 1
                 return True
         return False
 
 
 def _begins_with(history: Snapshot, message: Message, info: MessageInfo) -> bool:
-    """Does a history begin with instructions that say this?"""
+    """True if this message is among the leading instructions of the history."""
     for place in range(history.gap.start if history.gap else len(history)):
         entry = history[place]
         if entry.role not in SYSTEM_ROLES:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from ..messages.parsing import Message, metadata_of
 from ..messages.usage import Response, usage_of
 
-# What a message may say of where it came from, whichever loop or provider wrote it.
+# Keys in which loops and providers state where a message came from.
 _MODEL, _PROVIDER = ("model", "model_id"), ("provider", "provider_id")
 _FINISH, _ERROR, _USAGE = ("finish_reason", "stop_reason"), ("error",), "usage"
 _PROVENANCE = frozenset((*_MODEL, *_PROVIDER, *_FINISH, *_ERROR, _USAGE))
 
 
 def response_of(message: Message, heard: Response | None) -> Response | None:
-    """Provenance of an assistant message: what it says itself, and what the last response event told."""
+    """Return the provenance of an assistant message: what it states, completed by the last response event."""
     metadata = metadata_of(message)
     if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
         return heard

@@ -1,7 +1,7 @@
-"""Erasing: what is left of a message whose text must go everywhere, a pasted secret for instance.
+"""Redaction of a message whose text must be removed everywhere, for example a pasted secret.
 
-Its place, its role and the ids that tie calls to results stay, so that the history around it stays valid; whatever it
-said, called with, or carried as metadata does not.
+Its index, its role and the ids of its calls and results stay, so that the history around it stays valid. Its text, the
+arguments of its calls and its other metadata are removed.
 
 Pure: no I/O, no clock.
 """
@@ -20,17 +20,17 @@ from .transcript import Entry
 
 REDACTED_TEXT = "(erased)"
 
-_KEPT_METADATA = ("source", "ephemeral")  # metadata that says whether a human wrote it
-_NOT_HUMAN = "hook"  # the source of what stood in the user's role without being written by one
+_KEPT_METADATA = ("source", "ephemeral")  # metadata that decides whether a human wrote it
+_NOT_HUMAN = "hook"  # the source of a message in the user's role that no human wrote
 
 
 def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
-    """The entry as it stays behind, with the same seq, turn and times.
+    """Return the redacted entry, with the same seq, turn and times.
 
     Args:
-        entry: what is erased.
-        counter: text to tokens, for what is left.
-        trace: what an echo of it is recognised by (see `history.redactions`); empty for none.
+        entry: the entry to redact.
+        counter: text to tokens.
+        trace: hash by which an echo of it is recognised (see `history.redactions`); empty for none.
     """
     message, info = parse_message(redacted_message(entry.message, human=entry.human))
     return entry._replace(
@@ -45,7 +45,7 @@ def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
 
 
 def is_redacted(message: Message) -> bool:
-    """True if a message says only that it was erased."""
+    """True if the only content of a message is the text of a redaction."""
     content = message.get("content")
     if isinstance(content, list):
         blocks = blocks_of(message)
@@ -54,7 +54,7 @@ def is_redacted(message: Message) -> bool:
 
 
 def redacted_message(message: Message, *, human: bool) -> Message:
-    """Return what stays behind of a message; `human` says that a human wrote it."""
+    """Return the redacted message; `human` is True if a human wrote it."""
     role = message["role"]
     left: dict[str, Any] = {"role": role}
     calls, results = list(calls_of(message)), list(results_of(message))
@@ -84,7 +84,7 @@ def redacted_message(message: Message, *, human: bool) -> Message:
 
 
 def forms_of(text: str) -> frozenset[str]:
-    """A text, and how it stands in JSON that was written into a text: once, or in JSON once more."""
+    """Return a text, and the text as escaped in JSON, once and twice."""
     forms = {text}
     for _ in range(2):
         forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
@@ -92,7 +92,7 @@ def forms_of(text: str) -> frozenset[str]:
 
 
 def holds(value: object, forms: Collection[str]) -> bool:
-    """True if any string in JSON data holds one of these."""
+    """True if a string in JSON data contains one of these texts."""
     if isinstance(value, str):
         return any(form in value for form in forms)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Searching a history for originals that were folded away."""
+"""Search in a history, for originals that were folded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..messages.parsing import arguments_text, calls_of, result_text, results_of
 from .transcript import CopyingSnapshot, Entry, Snapshot
 
 _WORD = re.compile(r"[\w./:@#-]+")
-_PUNCTUATION = ".:-"  # at the end of a word these belong to the sentence around it
+_PUNCTUATION = ".:-"  # punctuation of the sentence, at the end of a word
 
 
 @runtime_checkable
@@ -19,15 +19,15 @@ class SearchIndex(Protocol):
     """Finds entries by words."""
 
     def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        """At most `limit` entries that match `query`, best first."""
+        """Return at most `limit` entries that match `query`, best first."""
         ...
 
 
 class ScanIndex:
-    """Looks through the whole history on every search: no index to keep, right for one session in memory.
+    """Scans the whole history on every search. It keeps no index, which suits one session in memory.
 
-    An entry scores by how many of the query's words it holds, rarer words counting more; the query as a whole counts
-    most. Newer entries win ties.
+    The score of an entry is the number of query words in it, weighted by rarity. Entries that contain the whole query
+    come first. Newer entries win ties.
     """
 
     def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
@@ -52,7 +52,7 @@ class ScanIndex:
 
 
 class GuardedIndex:
-    """An index of other people's: where it fails, or returns no entries, the history is scanned instead.
+    """An index of a plug-in. Where it fails, or returns no entries, the history is scanned instead.
 
     Args:
         index: the index.
@@ -79,7 +79,7 @@ class GuardedIndex:
 
 
 def searchable_text(entry: Entry) -> str:
-    """All words of an entry: what it says, its calls and their arguments, what tools returned."""
+    """Return all text of an entry: its content, its calls and their arguments, outputs of tools."""
     parts = [text_of(entry.message.get("content"))]
     parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(entry.message))
     parts.extend(

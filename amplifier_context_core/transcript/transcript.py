@@ -1,12 +1,12 @@
 """History: entries are only ever appended.
 
-An `Entry` is one message with what was measured of it. Its identity is its `seq`, given once and never given again,
-whatever happens to the history around it; printed, it is the mark `m12`. Order is position in the list. What looks
-like a change (an interrupt, an edit by the host) makes a new list of the same immutable entries, so a `Snapshot`
-taken before still shows what it showed, and no mark ever points at another message than it did.
+An `Entry` is one message with its measurements. Its identity is its `seq`, which is given once and never reused,
+whatever happens to the history around it. It is printed as the mark `m12`. The order is the index in the list. A change
+(an interrupt, an edit by the host) makes a new list of the same immutable entries. So an older `Snapshot` does not
+change, and a mark never names another message.
 
-Pure: no I/O, no clock, no lock. Appending to one transcript from several threads needs the manager's lock; reading
-snapshots needs none.
+Pure: no I/O, no clock, no lock. Appending to one transcript from several threads needs the history's lock. Reading a
+snapshot needs none.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Entry(NamedTuple):
         human: a human wrote it, so it begins the exchange.
         call_ids: ids of the tool calls it makes.
         answered_ids: ids of the tool calls it answers.
-        tokens: what it costs in a request, counted once, when it came in.
+        tokens: its cost in a request, counted once, when it was added.
         session_id: the session it was first added to.
-        created: ISO 8601, UTC: when the message was made (for a response: when it was asked for, where known).
-        completed: ISO 8601, UTC: when it was whole.
+        created: ISO 8601, UTC: when the message was made; for a response, when it was requested, if known.
+        completed: ISO 8601, UTC: when it was complete.
         response: model, provider, usage and outcome of an assistant message.
         redaction_trace: of a redacted entry, the hash that its echoes are recognised by, empty if none is kept. None
             for any other entry.
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The identity of the message inside its session, as views, reports and commands write it: ``m12``."""
+        """Identity of the message inside its session, as views, reports and commands write it: ``m12``."""
         return f"m{self.seq}"
 
     @property
@@ -70,10 +70,10 @@ class Entry(NamedTuple):
 
 
 def seq_of(mark: str) -> int:
-    """The seq a mark such as ``m12`` names.
+    """Return the seq that a mark such as ``m12`` names.
 
     Raises:
-        ValueError: it is no mark.
+        ValueError: the text is no mark.
     """
     digits = mark[1:] if mark[:1] == "m" else ""
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
@@ -85,7 +85,7 @@ def seqs_of(marks: object) -> list[int]:
     """Return the seqs that marks name: a list of marks, or one mark as text.
 
     Raises:
-        ValueError: it is neither, or one of them is no mark.
+        ValueError: the value is neither, or one of them is no mark.
     """
     given: object = [marks] if isinstance(marks, str) else marks
     if isinstance(given, (list, tuple, set, frozenset)):
@@ -96,7 +96,7 @@ def seqs_of(marks: object) -> list[int]:
 
 
 def count_leading(entries: Sequence[Entry], length: int) -> int:
-    """How many instructions (system, developer) lead a list: the system prompt, which stands outside every view."""
+    """Return the number of leading instructions (system, developer): the system prompt, which is outside every view."""
     count = 0
     while count < length and entries[count].role in SYSTEM_ROLES:
         count += 1
@@ -104,16 +104,16 @@ def count_leading(entries: Sequence[Entry], length: int) -> int:
 
 
 class Snapshot(Sequence[Entry]):
-    """The history as it was at one moment. O(1) to take; never changes.
+    """The history at one moment. It takes O(1) to make and never changes.
 
-    Of a resumed session it may hold the newest entries only. Reaching for one of the others (`gap`, their places)
+    Of a resumed session it may hold only a part of the entries. Access to one of the others (`gap`, their indices)
     raises `NotLoaded`.
     """
 
     __slots__ = ("_count", "_entries", "_length", "gap", "revision")
 
     def __init__(self, entries: list[Entry], count: int, revision: int, gap: range = range(0)) -> None:
-        self._entries = entries  # without those of the gap
+        self._entries = entries  # without the entries of the gap
         self._count = count  # how many of them
         self._length = count + len(gap)
         self.revision = revision
@@ -152,7 +152,7 @@ class Snapshot(Sequence[Entry]):
             raise NotLoaded(self.gap.start)
 
     def find(self, seq: int) -> Entry | None:
-        """The entry with this seq, or None. A few comparisons: seqs rise except where a host inserted messages."""
+        """Return the entry with this seq, or None. A binary search: seqs rise except where a host inserted messages."""
         low, high = self.gap.start if self.gap else 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -169,7 +169,7 @@ class Snapshot(Sequence[Entry]):
 
     @property
     def leading_count(self) -> int:
-        """Instructions (system, developer) before the first other message."""
+        """Number of instructions (system, developer) before the first other message."""
         return count_leading(self._entries, self._count)
 
     @property
@@ -179,7 +179,7 @@ class Snapshot(Sequence[Entry]):
 
 
 class CopyingSnapshot(Snapshot):
-    """A snapshot of which every entry that is read holds a copy of its message."""
+    """A snapshot for callers, who may change what they get: each entry that is read has a copy of its message."""
 
     __slots__ = ()
 
@@ -215,11 +215,11 @@ class Transcript:
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
         self.turn_count = 0
-        # Entries, how many of them are the history, the revision, and the places that are in the store only (their
-        # entries are not in the list): one tuple, so that a reader in another thread never sees the one of before a
-        # change with the other of after it.
+        # Entries, the number of them that are the history, the revision, and the indices that are only in the store
+        # (their entries are not in the list). They are one tuple, so that a reader in another thread never sees a mix
+        # of the values before and after a change.
         self._state: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
-        self._is_shared = False  # the list belongs to the transcript this one was forked from
+        self._is_shared = False  # the list belongs to the transcript that this one was forked from
         self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
         self._turn = 0
@@ -235,13 +235,13 @@ class Transcript:
         last_seq: int,
         turns_before: int = 0,
     ) -> Transcript:
-        """A transcript of which the beginning and the end are loaded, and what lies between them is not.
+        """Return a transcript of which the beginning and the end are loaded, and the middle is not.
 
         Args:
             session_id: written into new entries.
-            head: its first entries; when anything is left out, at least the leading instructions and one more.
-            tail: its last ones.
-            length: entries of all of it.
+            head: its first entries; if some are not loaded, at least the leading instructions and one more.
+            tail: its last entries.
+            length: number of all its entries.
             last_seq: the highest seq ever given.
             turns_before: exchanges that begin before the tail.
         """
@@ -254,7 +254,7 @@ class Transcript:
         return made
 
     def fill_gap(self, entries: Sequence[Entry]) -> None:
-        """Put loaded entries into the gap, all of them; nothing else changes."""
+        """Put all loaded entries into the gap. The rest does not change."""
         loaded, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
@@ -267,7 +267,7 @@ class Transcript:
 
     @property
     def gap(self) -> range:
-        """Places whose entries are in the store only."""
+        """Indices of the entries that are only in the store."""
         return self._state[3]
 
     @property
@@ -306,11 +306,11 @@ class Transcript:
         response: Response | None = None,
         turn: int | None = None,
     ) -> Entry:
-        """A new entry with the next seq, not yet part of the history.
+        """Return a new entry with the next seq, not yet part of the history.
 
         Args:
-            message: a checked copy, from now on owned by the transcript.
-            info: what `parse_message` said of it.
+            message: a checked copy, owned by the transcript from now on.
+            info: what `parse_message` read from it.
             tokens: its cost in a request.
             created: ISO 8601, UTC.
             completed: ISO 8601, UTC; `created` when not given.
@@ -337,11 +337,11 @@ class Transcript:
         return entry
 
     def append(self, entry: Entry) -> None:
-        """Make a drafted entry the newest of the history."""
+        """Append a drafted entry to the history."""
         self.extend((entry,))
 
     def extend(self, added: Sequence[Entry]) -> None:
-        """Make drafted entries the newest of the history, in their order."""
+        """Append drafted entries to the history, in their order."""
         entries, length, revision, gap = self._state
         if self._is_shared:
             entries, self._is_shared = entries[:length], False
@@ -352,7 +352,7 @@ class Transcript:
         self._turn = max((self._turn, *turns))
 
     def fork(self, session_id: str = "") -> Transcript:
-        """A transcript that begins with this history and goes its own way; the prefix is shared, not copied."""
+        """Return a transcript that begins with this history and continues separately. The prefix is shared."""
         child = Transcript(session_id or self.session_id)
         child._state = self._state
         child._is_shared = True
@@ -362,12 +362,12 @@ class Transcript:
         return child
 
     def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
-        """Keep the first `keep` entries and go on with these (old ones and drafted ones).
+        """Keep the first `keep` entries, followed by these entries (old or drafted).
 
-        Snapshots keep showing the old history.
+        Snapshots still show the old history.
 
         Raises:
-            NotLoaded: what is replaced is in the store only.
+            NotLoaded: an entry that is replaced is only in the store.
         """
         before, length, revision, gap = self._state
         if gap and keep <= gap.stop:
@@ -388,9 +388,9 @@ class Transcript:
             self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
 
     def reload(self, entries: Sequence[Entry]) -> None:
-        """Make these the history, after it was compared with what the store holds.
+        """Make these entries the history, after it was compared with the store.
 
-        Entries that are in memory and stay where they are do not count as changed.
+        Entries in memory that keep their index do not count as changed.
         """
         before, length, revision, gap = self._state
         if (
@@ -411,7 +411,7 @@ class Transcript:
         self.turn_count = sum(1 for entry in entries if entry.human)
 
     def unchanged_since(self, revision: int) -> int:
-        """How many entries after the leading instructions are the same ones, in order, as they were at a revision."""
+        """Return how many entries after the leading instructions are the same, in order, as at a revision."""
         if revision == self.revision:
             return len(self)
         if not self._edits or revision < self._edits[0][0] - 1:
@@ -419,7 +419,7 @@ class Transcript:
         return min(same for edit, same in self._edits if edit > revision)
 
     def clear(self) -> None:
-        """Forget the history; seqs go on where they were."""
+        """Remove all entries. Seqs continue where they were."""
         revision = self.revision + 1
         self._edits = [*self._edits[-63:], (revision, 0)]
         self._state = ([], 0, revision, range(0))
@@ -427,9 +427,9 @@ class Transcript:
         self._turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
-        """The entries of the newest exchange: its human message and all that follows.
+        """Return the entries of the newest exchange: its human message and all that follow.
 
-        Before the first human message that is everything but the leading instructions (system, developer).
+        Before the first human message these are all but the leading instructions (system, developer).
         """
         history = self.snapshot()
         start = len(history)
@@ -442,12 +442,13 @@ class Transcript:
         return history[start:]
 
     def interrupt(self, *, finished_too: bool = False) -> list[Entry]:
-        """Take the current exchange out of the history if it is unfinished; returns what was taken.
+        """Remove the current exchange from the history if it is unfinished; return the removed entries.
 
-        It is finished when its newest message is an assistant's without tool calls.
+        It is finished if its newest message is an assistant's without tool calls.
 
         Args:
-            finished_too: take it also when finished (a cancelled loop may still add a closing answer, see KERNEL.md).
+            finished_too: remove a finished one as well (docs/kernel.md: a cancelled loop may still add a closing
+                answer).
         """
         turn = self.current_turn()
         if not turn or (is_finished(turn) and not finished_too):
@@ -457,12 +458,12 @@ class Transcript:
 
 
 def is_finished(turn: Sequence[Entry]) -> bool:
-    """Does an exchange end with an answer: an assistant's message that calls no tool?"""
+    """True if an exchange ends with an answer: an assistant's message without tool calls."""
     return turn[-1].role == "assistant" and not turn[-1].call_ids
 
 
 def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
-    """How many entries at the beginning of both are the same ones."""
+    """Return how many entries at the beginning of both are identical."""
     same = 0
     for old, new in zip(before, after, strict=False):
         if old is not new:

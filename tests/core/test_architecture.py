@@ -269,7 +269,7 @@ def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
 
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder: str) -> None:
-    """The kernel's loader puts a flat folder first on `sys.path` (KERNEL.md)."""
+    """The kernel's loader puts a flat folder first on `sys.path` (docs/kernel.md)."""
     taken = set(sys.stdlib_module_names) | set(importlib.metadata.packages_distributions()) | set(PACKAGES)
     names = {
         path.name.removesuffix(".py")

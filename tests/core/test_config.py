@@ -12,7 +12,7 @@ from amplifier_context_core.config import DURABLE, WITHOUT_MEANING, Config, load
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_persistent import PersistentConfig
 
-REPLACED = {  # KERNEL.md: the keys of the modules we replace, with their defaults, and keys of hosts' configs
+REPLACED = {  # docs/kernel.md: the keys of the modules we replace, with their defaults, and keys of hosts' configs
     "max_tokens": 200_000,
     "compact_threshold": 0.92,
     "target_usage": 0.50,

@@ -206,5 +206,5 @@ def test_a_meter_that_does_not_learn_still_heeds_a_refusal() -> None:
     ids=str,
 )
 def test_usage_is_read_in_every_spelling_and_text_is_none(data: Any, usage: Usage | None) -> None:
-    """The kernel turns a usage object on `provider:response` into text (KERNEL.md)."""
+    """The kernel turns a usage object on `provider:response` into text (docs/kernel.md)."""
     assert usage_of(data) == usage
