@@ -1,8 +1,8 @@
 """Configuration: the keys of the replaced modules, and further ones.
 
 A failing context mount ends the host's session, so most faults are tolerated. A key without effect here is named once
-in the log. An unknown key is a warning that names the nearest known one. Only a known key with an impossible value is an
-error, which names key, value and range.
+in the log. An unknown key is a warning that names the nearest known one. Only a known key with an impossible value is
+an error, which names key, value and range.
 """
 
 from __future__ import annotations

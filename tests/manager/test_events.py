@@ -256,7 +256,7 @@ async def test_a_handler_that_hangs_is_not_waited_for_for_ever(
         await asyncio.sleep(60)
         return HookResult(action="deny")
 
-    monkeypatch.setattr(events, "_SECONDS", 0.05)
+    monkeypatch.setattr(events, "_TIMEOUT", 0.05)
     manager = await feed(new_manager(hooks=hooks_with(hanging, event)), work(60))
     with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(5):
