@@ -89,8 +89,8 @@ class SqliteBaseline:
 class PostgresBaseline:
     """Inserts each line in autocommit into a table with a key; each of sixteen tasks has its own connection."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._lines: list[psycopg.AsyncConnection[Any]] = []
         self._table = f"bench_bare_{uuid.uuid4().hex[:8]}"
         self._insert = self._of("INSERT INTO {} (message) VALUES (%s)")
@@ -105,7 +105,7 @@ class PostgresBaseline:
             psycopg.Error: the server is not there, or refuses.
         """
         for _ in range(SIXTEEN):
-            self._lines.append(await psycopg.AsyncConnection.connect(self._address, autocommit=True, connect_timeout=3))
+            self._lines.append(await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3))
         await self._lines[0].execute(
             self._of("CREATE TABLE {} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message text NOT NULL)")
         )
@@ -131,8 +131,8 @@ class PostgresBaseline:
 class RedisBaseline:
     """Sends an RPUSH per line with redis-py's client."""
 
-    def __init__(self, address: str) -> None:
-        self._client: Any = Redis.from_url(address)  # pyright: ignore[reportUnknownMemberType]
+    def __init__(self, url: str) -> None:
+        self._client: Any = Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
         self._key = f"bench-bare-{uuid.uuid4().hex[:8]}"
 
     async def open(self) -> RedisBaseline:

@@ -46,32 +46,32 @@ _COPIED = 500_000  # messages from which a history is rebuilt in the first store
 
 def measure_resume(size: int, folder: Path) -> dict[str, Figures]:
     """Return all figures of one size for both stores, each from a process of its own."""
-    addresses = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
-    first, second = addresses.values()
-    figures = {store: Figures({"messages": size}) for store in addresses}
-    for store, address in addresses.items():
-        if size < _COPIED or address == first:
+    urls = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
+    first, second = urls.values()
+    figures = {store: Figures({"messages": size}) for store in urls}
+    for store, url in urls.items():
+        if size < _COPIED or url == first:
             say(f"filling {store}")
-            figures[store] |= _process("fill", address, str(size))
+            figures[store] |= _process("fill", url, str(size))
             say(f"rebuilding from {store}, without a checkpoint")
-            figures[store] |= _process("rebuild", address, str(size))
+            figures[store] |= _process("rebuild", url, str(size))
         else:
             say(f"copying to {store}")
             figures[store] |= _process("copy", first, second)
-    for store, address in addresses.items():
+    for store, url in urls.items():
         files = (file for file in (folder / store).rglob("*") if file.is_file())
         figures[store]["size_mb"] = sum(file.stat().st_size for file in files) / 1e6
-        figures[store] |= _worked_with(store, address, size)
+        figures[store] |= _worked_with(store, url, size)
     return figures
 
 
-def _worked_with(store: str, address: str, size: int) -> Figures:
+def _worked_with(store: str, url: str, size: int) -> Figures:
     taken: list[Figures] = []
     for number in range(_AGAIN):
         say(f"resuming from {store}, {number + 1} of {_AGAIN}")
-        taken.append(_process("resume", address, str(size)))
+        taken.append(_process("resume", url, str(size)))
     say(f"working with {store}")
-    return {name: median(one[name] for one in taken) for name in taken[0]} | _process("work", address, str(size))
+    return {name: median(one[name] for one in taken) for name in taken[0]} | _process("work", url, str(size))
 
 
 def _process(what: str, *arguments: str) -> Figures:
@@ -83,21 +83,21 @@ def _process(what: str, *arguments: str) -> Figures:
 
 
 def main() -> None:
-    """Do what the arguments name: ``fill|rebuild|resume|work ADDRESS SIZE`` or ``copy FROM TO``."""
+    """Do what the arguments name: ``fill|rebuild|resume|work URL SIZE`` or ``copy FROM TO``."""
     logging.basicConfig(level=logging.ERROR)
-    what, address, other = sys.argv[1:]
+    what, url, other = sys.argv[1:]
     if what == "copy":
-        print(json.dumps(run(_copy(address, other))))
+        print(json.dumps(run(_copy(url, other))))
         return
     work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume, "work": _work}[what]
-    print(json.dumps(run(work(address, int(other)))))
+    print(json.dumps(run(work(url, int(other)))))
 
 
 # -- the processes ----------------------------------------------------------------------------------------------------
 
 
-async def _fill(address: str, size: int) -> Figures:
-    store = open_store(address, durability="none")  # the data is not needed after the measurement
+async def _fill(url: str, size: int) -> Figures:
+    store = open_store(url, durability="none")  # the data is not needed after the measurement
     entries = entries_of(_SESSION, _said_again(size))
     appending = 0.0
     while batch := list(islice(entries, _BATCH)):
@@ -107,12 +107,12 @@ async def _fill(address: str, size: int) -> Figures:
     started = perf_counter()
     await store.close()
     appending += perf_counter() - started
-    _on_disk(Path(address.partition(":")[2]))
+    _on_disk(Path(url.partition(":")[2]))
     return {"fill_us": appending / size * 1e6}
 
 
-async def _copy(source_address: str, target_address: str) -> Figures:
-    source, target = open_store(source_address), open_store(target_address, durability="none")
+async def _copy(source_url: str, target_url: str) -> Figures:
+    source, target = open_store(source_url), open_store(target_url, durability="none")
     length = (await source.extent(_SESSION)).length
     appending = 0.0
     for place in range(0, length, _BATCH):
@@ -127,7 +127,7 @@ async def _copy(source_address: str, target_address: str) -> Figures:
     await target.save_checkpoint(_SESSION, saved.tail_start, data)
     await source.close()
     await target.close()
-    _on_disk(Path(target_address.partition(":")[2]))
+    _on_disk(Path(target_url.partition(":")[2]))
     return {"fill_us": appending / length * 1e6}
 
 
@@ -146,8 +146,8 @@ def _on_disk(path: Path) -> None:
             os.close(descriptor)
 
 
-async def _rebuild(address: str, size: int) -> Figures:
-    manager = _manager(address)
+async def _rebuild(url: str, size: int) -> Figures:
+    manager = _manager(url)
     async with Stall() as stall:
         await manager.get_messages_for_request()
     peak = resident_bytes()
@@ -165,14 +165,14 @@ async def _rebuild(address: str, size: int) -> Figures:
     }
 
 
-async def _resume(address: str, size: int) -> Figures:
-    manager, figures = await _resumed(address, size)
+async def _resume(url: str, size: int) -> Figures:
+    manager, figures = await _resumed(url, size)
     await manager.store.close()
     return figures
 
 
-async def _resumed(address: str, size: int) -> tuple[ContextManager, Figures]:
-    manager = _manager(address)
+async def _resumed(url: str, size: int) -> tuple[ContextManager, Figures]:
+    manager = _manager(url)
     async with Stall() as stall:
         own, started = process_time(), perf_counter()
         await manager.ready()
@@ -193,10 +193,10 @@ async def _resumed(address: str, size: int) -> tuple[ContextManager, Figures]:
     }
 
 
-async def _work(address: str, size: int) -> Figures:
+async def _work(url: str, size: int) -> Figures:
     groups = list(islice(rounds(messages(_ROUNDS * 6, seed=7)), _ROUNDS))
     before = resident_bytes()
-    manager, _ = await _resumed(address, size)
+    manager, _ = await _resumed(url, size)
     reads = Reads()
     asking: list[float] = []
     compacting: list[float] = []
@@ -223,11 +223,11 @@ async def _work(address: str, size: int) -> Figures:
     return figures
 
 
-def _manager(address: str) -> ContextManager:
+def _manager(url: str) -> ContextManager:
     return ContextManager(
         load_config({"max_tokens": BUDGET}),
         session_id=_SESSION,
-        store=open_store(address),
+        store=open_store(url),
         counter=HeuristicTokenCounter(),
     )
 

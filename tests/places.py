@@ -89,7 +89,7 @@ class Place:
         """A session id that no other test has: all of a run share what a server keeps."""
         return f"{name}-{self._name}" if self.backend in SERVERS else name
 
-    def address(self) -> str:
+    def url(self) -> str:
         """Where its stores are found."""
         if self.backend == "memory":
             return "memory:"
@@ -97,25 +97,25 @@ class Place:
             return f"jsonl:{self.folder / 'sessions'}"
         if self.backend == "sqlite":
             return f"sqlite:{self.folder / 'sessions.db'}"
-        address = server(self.backend)
+        url = server(self.backend)
         _used.add(self.backend)
-        joint = "&" if "?" in address else "?"
-        return f"{address}{joint}{'schema' if self.backend == 'postgresql' else 'prefix'}={OURS}"
+        joint = "&" if "?" in url else "?"
+        return f"{url}{joint}{'schema' if self.backend == 'postgresql' else 'prefix'}={OURS}"
 
     def store(self) -> Store:
         """A store of its own, as another process would open it."""
         if self.backend == "memory":
             return self._memory
-        return open_store(self.address(), durability=self.durability)
+        return open_store(self.url(), durability=self.durability)
 
 
 def server(backend: str) -> str:
-    """Address of a server; a test without it is skipped, which fails in CI."""
+    """URL of a server; a test without it is skipped, which fails in CI."""
     variable, default = SERVERS[backend]
-    address = os.environ.get(variable) or default
-    parts = urlsplit(address)
+    url = os.environ.get(variable) or default
+    parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=2).close()
     except OSError as problem:
         pytest.skip(f"no {backend} server at {parts.hostname}:{parts.port} ({problem}); {variable} names another one")
-    return address
+    return url

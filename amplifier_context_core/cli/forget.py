@@ -24,7 +24,7 @@ class Request:
 
     Attributes:
         store: the store.
-        address: address of the store as the user gave it.
+        url: URL of the store as the user gave it.
         secret: text whose messages are erased; empty if messages are named by marks only.
         trace: keep hashes of the erased messages, by which `set_messages` recognises them.
         texts: texts of the erased messages, as far as they are known.
@@ -32,7 +32,7 @@ class Request:
     """
 
     store: Store
-    address: str | None
+    url: str | None
     secret: str
     trace: bool
     texts: set[str] = field(default_factory=set[str])
@@ -58,7 +58,7 @@ def forget(
     forks: bool,
     no_trace: bool,
     yes: bool,
-    address: str | None,
+    url: str | None,
 ) -> None:
     """Erase the content of messages everywhere: history, archive, search index, chapters.
 
@@ -84,12 +84,12 @@ def forget(
         raise click.ClickException(str(problem)) from None
 
     async def work() -> bool:
-        async with store_at(address) as store:
-            request = Request(store, address, secret, not no_trace)
+        async with store_at(url) as store:
+            request = Request(store, url, secret, not no_trace)
             if name is None:
                 erased = await _everywhere(request, yes)
             else:
-                await require_session(store, name, address)
+                await require_session(store, name, url)
                 erased = await _in_session(request, name, set(marks), forks=forks, yes=yes)
             return erased and not request.failed
 
@@ -128,7 +128,7 @@ async def _in_session(request: Request, name: str, marks: set[str], *, forks: bo
             await _try(request, other, shared)
         else:
             named, options = ([], ["--containing"]) if request.secret else (_in_order(shared), [])
-            there = command("forget", other, *named, options=options, address=request.address)
+            there = command("forget", other, *named, options=options, url=request.url)
             click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
     origins = {entry.session_id for entry in entries}
     _name_host_files(request, {name, *origins, *(sharing if forks else ())})
@@ -154,7 +154,7 @@ async def _everywhere(request: Request, yes: bool) -> bool:
             click.echo(f"{shell_quoted(name)}: {', '.join(_in_order(marks)) or 'its checkpoint'}")
     if not found:
         click.echo(
-            f"none of {counted(len(names), 'session')} in {store_location(request.address)} contains the text", err=True
+            f"none of {counted(len(names), 'session')} in {store_location(request.url)} contains the text", err=True
         )
     elif not yes:
         click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
@@ -205,7 +205,7 @@ async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
         erased = await manager.forget(_in_order(marks), containing=request.secret, trace=request.trace)
     except NotErased as problem:  # by their marks: no message contains the text any more
         options = [] if request.trace else ["--no-trace"]
-        again = command("forget", name, *_in_order(marks), options=options, address=request.address)
+        again = command("forget", name, *_in_order(marks), options=options, url=request.url)
         raise click.ClickException(f"{problem}\nTo complete the erasure: {again}") from problem
     left = await _marks_containing(request, name)
     if left:

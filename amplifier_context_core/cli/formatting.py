@@ -15,7 +15,7 @@ PIPE_WIDTH = 110  # columns without a terminal, unless COLUMNS is set
 _WORDS = 0.7  # minimal share of the width that remains when a text is truncated between words
 _UNITS = ("kB", "MB", "GB", "TB")
 _COMMAND = "amplifier-context"
-_FILES = ("jsonl", "sqlite", "memory")  # schemes of addresses that cannot contain a password
+_FILES = ("jsonl", "sqlite", "memory")  # schemes of URLs that cannot contain a password
 
 
 def counted(number: int, noun: str) -> str:
@@ -47,29 +47,29 @@ def shell_quoted(text: str) -> str:
     return shlex.quote(text)
 
 
-def command(name: str, *arguments: str, options: Sequence[str] = (), address: str | None = None) -> str:
+def command(name: str, *arguments: str, options: Sequence[str] = (), url: str | None = None) -> str:
     """Return a command of this program, quoted for a shell, in backquotes.
 
     Args:
         name: name of the command.
         arguments: its arguments, such as session ids.
         options: its options.
-        address: address of the store as the user gave it; one that may contain a password is not repeated.
+        url: URL of the store as the user gave it; one that may contain a password is not repeated.
     """
     words = [_COMMAND, name, *options]
-    repeated = address is not None and address == without_credentials(address)
-    if address is not None and repeated:
-        words += ["--store", address]
+    repeated = url is not None and url == without_credentials(url)
+    if url is not None and repeated:
+        words += ["--store", url]
     if any(argument.startswith("-") for argument in arguments):
         words.append("--")
-    return f"`{shlex.join([*words, *arguments])}`{' with the same --store' if address and not repeated else ''}"
+    return f"`{shlex.join([*words, *arguments])}`{' with the same --store' if url and not repeated else ''}"
 
 
-def without_credentials(address: str) -> str:
-    """Return an address without credentials: a server's without user, password and options."""
-    scheme, _, rest = address.partition(":")
+def without_credentials(url: str) -> str:
+    """Return a URL without credentials: a server's without user, password and options."""
+    scheme, _, rest = url.partition(":")
     if scheme in _FILES:
-        return address
+        return url
     return f"{scheme}:{'//' * rest.startswith('//')}{rest.removeprefix('//').rpartition('@')[2].partition('?')[0]}"
 
 

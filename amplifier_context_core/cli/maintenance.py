@@ -38,7 +38,7 @@ _FORK_POINT = re.compile(r"([mua])(\d{1,18})")
 def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """Copy sessions with their archives from one store to another.
 
-    FROM and TO are addresses, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed. Sessions
+    FROM and TO are URLs, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed. Sessions
     are copied in the order of their last change, so that `sessions` lists them in the same order.
     """
 
@@ -113,7 +113,7 @@ async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
 @store_option
-def verify(names: tuple[str, ...], address: str | None) -> None:
+def verify(names: tuple[str, ...], url: str | None) -> None:
     """Look for damage without changing anything. The exit code is 1 if there is damage.
 
     Without a SESSION all sessions are checked.
@@ -123,23 +123,23 @@ def verify(names: tuple[str, ...], address: str | None) -> None:
 
     async def work() -> list[tuple[str, ...]]:
         damaged: list[tuple[str, ...]] = []
-        async with store_at(address) as store:
+        async with store_at(url) as store:
             # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
             if not names and isinstance(store, Checkable) and (problems := await store.verify(_ANY)):
-                _report(store_location(address), problems)
+                _report(store_location(url), problems)
                 return [()]
             chosen = names or [info.session_id for info in await store.sessions()]
             for name in chosen:
-                problems = await _problems(store, name, address)
+                problems = await _problems(store, name, url)
                 _report(shell_quoted(name), problems)
                 damaged += [(name,)] * bool(problems)
         if not chosen:
-            click.echo(f"no sessions in {store_location(address)}, nothing to verify; {other_store_hint(address)}")
+            click.echo(f"no sessions in {store_location(url)}, nothing to verify; {other_store_hint(url)}")
         return damaged
 
     damaged = run_command(work())
     for chosen in damaged:
-        click.echo(f"{command('repair', *chosen, address=address)} repairs what can be repaired")
+        click.echo(f"{command('repair', *chosen, url=url)} repairs what can be repaired")
     if damaged:
         raise SystemExit(1)
 
@@ -150,15 +150,15 @@ def _report(what: str, problems: Sequence[str]) -> None:
         click.echo(f"  {problem}")
 
 
-async def _problems(store: Store, name: str, address: str | None) -> list[str]:
+async def _problems(store: Store, name: str, url: str | None) -> list[str]:
     from ..stores import Checkable
 
     if isinstance(store, Checkable):
         problems = await store.verify(name)  # before any other call: other calls repair
         if not problems:
-            await require_session(store, name, address)
+            await require_session(store, name, url)
         return problems
-    length = await require_session(store, name, address)
+    length = await require_session(store, name, url)
     read = sum([len(entries) async for entries in read_in_batches(store, name)])
     return [] if read == length else [f"{length - read:,} of {length:,} messages cannot be read"]
 
@@ -166,7 +166,7 @@ async def _problems(store: Store, name: str, address: str | None) -> list[str]:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
 @store_option
-def repair(names: tuple[str, ...], address: str | None) -> None:
+def repair(names: tuple[str, ...], url: str | None) -> None:
     """Repair damaged sessions; without a SESSION all of them. Unreadable bytes are kept in a quarantine.
 
     What sessions share, such as a database file, is always repaired. The exit code is 1 if damage remains.
@@ -176,24 +176,24 @@ def repair(names: tuple[str, ...], address: str | None) -> None:
 
     async def work() -> bool:
         left = False
-        async with store_at(address) as store:
+        async with store_at(url) as store:
             if isinstance(store, Repairable):
                 shared = Repairs()
                 await store.repair(None, shared)
-                shared.show(store_location(address))
+                shared.show(store_location(url))
             chosen = names or [info.session_id for info in await store.sessions()]
             for name in chosen:
                 try:
-                    left |= await _repair(store, name, address)
+                    left |= await _repair(store, name, url)
                 except ContextError as problem:
                     if names:
                         raise
                     left = True
                     click.echo(f"{shell_quoted(name)}: {problem}", err=True)
         if not chosen:
-            click.echo(f"no sessions in {store_location(address)}, nothing to repair; {other_store_hint(address)}")
+            click.echo(f"no sessions in {store_location(url)}, nothing to repair; {other_store_hint(url)}")
         for name in filter(is_recovered, chosen):
-            again = command("fork", name, "ID", address=address)
+            again = command("fork", name, "ID", url=url)
             click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
         return left
 
@@ -201,23 +201,23 @@ def repair(names: tuple[str, ...], address: str | None) -> None:
         raise SystemExit(1)
 
 
-async def _repair(store: Store, name: str, address: str | None) -> bool:
+async def _repair(store: Store, name: str, url: str | None) -> bool:
     """Repair a session and print the repairs; return True if damage remains."""
     from ..stores import Repairable
 
     repairs = Repairs()
     left = await _problems(
-        store, name, address
+        store, name, url
     )  # not `require_session`, which repairs what it meets, and reports it nowhere
     await store.open(name, repairs)
     async for _ in read_in_batches(store, name):
         pass  # reading repairs
     await store.load_checkpoint(name)
     if left or repairs.made:
-        left = await _problems(store, name, address)
+        left = await _problems(store, name, url)
     if left and isinstance(store, Repairable):
         await store.repair(name, repairs)
-        left = await _problems(store, name, address)
+        left = await _problems(store, name, url)
     length = (await store.extent(name)).length
     repairs.show()
     lost = sum(made.lost for made in repairs.made)
@@ -245,17 +245,17 @@ async def _repair(store: Store, name: str, address: str | None) -> bool:
     help="The last message of the fork: m30, the user's message of turn 12 (u12), the end of turn 12 (a12).",
 )
 @store_option
-def fork(name: str, new: str | None, mark: str | None, address: str | None) -> None:
+def fork(name: str, new: str | None, mark: str | None, url: str | None) -> None:
     """Create a session from the beginning of another, to continue differently from there.
 
     NEW is the id of the fork; by default it is derived from SESSION and MARK, and printed.
     """
 
     async def work() -> tuple[str, int]:
-        async with store_at(address) as store:
-            length = await require_session(store, name, address)
+        async with store_at(url) as store:
+            length = await require_session(store, name, url)
             if mark:
-                length = await _length_at(store, name, mark, address)
+                length = await _length_at(store, name, mark, url)
             made = new or derived_session_id(name, f"-at-{mark or 'end'}")
             await store.fork(name, made, length)
             return made, length
@@ -264,7 +264,7 @@ def fork(name: str, new: str | None, mark: str | None, address: str | None) -> N
     click.echo(f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}")
 
 
-async def _length_at(store: Store, name: str, mark: str, address: str | None) -> int:
+async def _length_at(store: Store, name: str, mark: str, url: str | None) -> int:
     """Return the number of messages up to and including a mark.
 
     Raises:
@@ -281,7 +281,7 @@ async def _length_at(store: Store, name: str, mark: str, address: str | None) ->
             hit = entry.seq == number if kind == "m" else entry.turn == number and (kind == "a" or entry.human)
             end = seen if hit else end
     if not end:
-        marks = command("show", name, address=address)
+        marks = command("show", name, url=url)
         raise click.ClickException(
             f"--at: the history of {shell_quoted(name)} has no {mark}; list its marks with {marks}"
         )
@@ -292,12 +292,12 @@ async def _length_at(store: Store, name: str, mark: str, address: str | None) ->
 @click.argument("name", metavar="SESSION")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
-def delete(name: str, yes: bool, address: str | None) -> None:
+def delete(name: str, yes: bool, url: str | None) -> None:
     """Erase a session with its archive, its index and its checkpoint."""
 
     async def work() -> None:
-        async with store_at(address) as store:
-            length = await require_session(store, name, address)
+        async with store_at(url) as store:
+            length = await require_session(store, name, url)
             if not yes:
                 click.confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?", abort=True)
             await store.open(name)  # fails if another process has the session open

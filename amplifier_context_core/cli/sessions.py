@@ -55,7 +55,7 @@ class Listed:
 @click.command()
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def sessions(address: str | None, as_json: bool) -> None:
+def sessions(url: str | None, as_json: bool) -> None:
     """List the sessions of a store, the last changed first.
 
     Below each: its first prompt, the session it is a fork of, and the process that has it open. Of many sessions only
@@ -63,7 +63,7 @@ def sessions(address: str | None, as_json: bool) -> None:
     """
 
     async def work() -> list[Listed]:
-        async with store_at(address) as store:
+        async with store_at(url) as store:
             found = await store.sessions()
             newest = [await _listed(store, info) for info in found[:DETAILED]]
             return [*newest, *map(Listed, found[DETAILED:])]
@@ -77,9 +77,9 @@ def sessions(address: str | None, as_json: bool) -> None:
             _print_json({**figures, "first_prompt": listed.first_prompt, "fork_of": listed.fork_of})
         return
     if not found:
-        click.echo(f"no sessions in {store_location(address)} yet; {other_store_hint(address)}", err=True)
+        click.echo(f"no sessions in {store_location(url)} yet; {other_store_hint(url)}", err=True)
         return
-    _print_list(found, screen_width(), address)
+    _print_list(found, screen_width(), url)
     if len(found) > DETAILED:
         click.echo(f"first prompts and forks are shown for the newest {DETAILED} only", err=True)
 
@@ -115,7 +115,7 @@ async def _parent(store: Store, info: SessionInfo) -> str:
     return parent
 
 
-def _print_list(found: list[Listed], width: int, address: str | None) -> None:
+def _print_list(found: list[Listed], width: int, url: str | None) -> None:
     room = max(8, width - len(FIGURES) - 2 - (TIME - len("last changed")))
     names = [shell_quoted(listed.info.session_id) for listed in found]
     column = min(room, max([len("session"), *map(display_width, names)]))
@@ -132,7 +132,7 @@ def _print_list(found: list[Listed], width: int, address: str | None) -> None:
         notes = [f"fork of {shell_quoted(listed.fork_of)}"] * bool(listed.fork_of)
         notes += [f"in use by {info.holder}"] * bool(info.holder)
         if listed.problem:
-            notes.append(f"cannot be read: {command('verify', info.session_id, address=address)}")
+            notes.append(f"cannot be read: {command('verify', info.session_id, url=url)}")
         for text in below:
             click.echo(" " * INDENT + truncate(text, width - INDENT))
         if notes:
@@ -153,7 +153,7 @@ def _print_list(found: list[Listed], width: int, address: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the stored messages as JSON, one a line.")
 def show(
     session_id: str,
-    address: str | None,
+    url: str | None,
     first: str | None,
     last: int | None,
     full: bool,
@@ -176,8 +176,8 @@ def show(
     async def work() -> str:
         """Print the messages; return a notice if there is nothing to print."""
         name = shell_quoted(session_id)
-        async with store_at(address) as store:
-            length = await require_session(store, session_id, address)
+        async with store_at(url) as store:
+            length = await require_session(store, session_id, url)
             if archived:
                 gone = await store.archived(session_id)
                 shown = _print(gone, start, width, full=full, as_json=as_json)
@@ -185,7 +185,7 @@ def show(
                 return (
                     ""
                     if shown
-                    else f"{name} has {there} in {store_location(address)}{f', none from {first} on' * bool(gone)}"
+                    else f"{name} has {there} in {store_location(url)}{f', none from {first} on' * bool(gone)}"
                 )
             begin = max(0, length - last) if last else 0
             read = shown = newest = 0
@@ -195,20 +195,16 @@ def show(
                 newest = max([newest, *(entry.seq for entry in entries)])
         if read < length - begin:
             missing = counted(length - begin - read, "message")
-            raise click.ClickException(
-                f"{missing} of {name} cannot be read: {command('verify', session_id, address=address)}"
-            )
+            raise click.ClickException(f"{missing} of {name} cannot be read: {command('verify', session_id, url=url)}")
         if not length:
             if isinstance(store, Checkable) and await store.verify(session_id):
-                damage = command("verify", session_id, address=address)
+                damage = command("verify", session_id, url=url)
                 raise click.ClickException(
-                    f"{name} in {store_location(address)} is damaged, and no message can be read: {damage}"
+                    f"{name} in {store_location(url)} is damaged, and no message can be read: {damage}"
                 )
-            return f"{name} has no messages in {store_location(address)}"
+            return f"{name} has no messages in {store_location(url)}"
         return (
-            ""
-            if shown
-            else f"{name} has no message from {first} on in {store_location(address)}; its newest is m{newest}"
+            "" if shown else f"{name} has no message from {first} on in {store_location(url)}; its newest is m{newest}"
         )
 
     if nothing := run_command(work()):

@@ -21,39 +21,39 @@ T = TypeVar("T")
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--store ADDRESS` to a command."""
+    """Add the option `--store URL` to a command."""
     return click.option(
         "--store",
-        "address",
-        metavar="ADDRESS",
+        "url",
+        metavar="URL",
         help="Store of the sessions: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…; by default the files of the "
         "current folder's project, ~/.amplifier/projects/…/sessions.",
     )(command)
 
 
 @asynccontextmanager
-async def store_at(address: str | None, *, makes: bool = False) -> AsyncGenerator[Store]:
-    """Open the store at an address; close it at the end.
+async def store_at(url: str | None, *, makes: bool = False) -> AsyncGenerator[Store]:
+    """Open the store at a URL; close it at the end.
 
     Args:
-        address: address of the store; None for the files of the current folder's project.
+        url: URL of the store; None for the files of the current folder's project.
         makes: True if the command creates a store that does not exist.
 
     Raises:
-        click.ClickException: there is no store at the address, or the store is not persistent.
+        click.ClickException: there is no store at the URL, or the store is not persistent.
     """
-    store = open_store(in_project(address) if address is not None else _default())  # checks the address first
-    if address is not None:
-        _check_exists(in_project(address), makes)
+    store = open_store(in_project(url) if url is not None else _default())  # checks the URL first
+    if url is not None:
+        _check_exists(in_project(url), makes)
     try:
         yield store
     finally:
         await store.close()
 
 
-def _check_exists(address: str, makes: bool) -> None:
-    """Raise an error if a store does not exist: a mistyped address must not look like an empty store."""
-    scheme, _, path = address.partition(":")
+def _check_exists(url: str, makes: bool) -> None:
+    """Raise an error if a store does not exist: a mistyped URL must not look like an empty store."""
+    scheme, _, path = url.partition(":")
     if scheme == "memory":
         raise click.ClickException("memory: ends with this command; name a persistent store, such as sqlite:FILE")
     kind = {"jsonl": "folder", "sqlite": "database"}.get(scheme)
@@ -62,7 +62,7 @@ def _check_exists(address: str, makes: bool) -> None:
     try:
         os.stat(os.path.expanduser(path))
     except (FileNotFoundError, NotADirectoryError):
-        raise click.ClickException(f"there is no {kind} {path}; check the address") from None
+        raise click.ClickException(f"there is no {kind} {path}; check the URL") from None
     except OSError:
         pass  # the store reports the reason
 
@@ -71,18 +71,18 @@ def _default() -> str:
     return f"jsonl:{sessions_folder()}"
 
 
-def store_location(address: str | None) -> str:
-    """Return the address of the store without credentials."""
-    if address is not None:
-        return without_credentials(in_project(address))
+def store_location(url: str | None) -> str:
+    """Return the URL of the store without credentials."""
+    if url is not None:
+        return without_credentials(in_project(url))
     home = str(Path.home())
     folder = str(sessions_folder())
     return f"jsonl:~{folder.removeprefix(home)}" if folder.startswith(home + os.sep) else f"jsonl:{folder}"
 
 
-def other_store_hint(address: str | None) -> str:
+def other_store_hint(url: str | None) -> str:
     """Return a clause that says how to name another store."""
-    if address is not None:
+    if url is not None:
         return "--store names another store"
     return "each project folder has its own sessions: change to another folder, or name a store with --store"
 
@@ -99,13 +99,13 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(str(problem)) from None
 
 
-async def require_session(store: Store, session_id: str, address: str | None) -> int:
+async def require_session(store: Store, session_id: str, url: str | None) -> int:
     """Return the number of messages of a session.
 
     Args:
         store: the store.
         session_id: id of the session.
-        address: address of the store as the user gave it.
+        url: URL of the store as the user gave it.
 
     Raises:
         click.ClickException: there is no session of this id; the text names the store and the most similar ids.
@@ -118,13 +118,13 @@ async def require_session(store: Store, session_id: str, address: str | None) ->
         return 0
     import difflib
 
-    missing = f"there is no session {session_id!r} in {store_location(address)}"
+    missing = f"there is no session {session_id!r} in {store_location(url)}"
     if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
         raise click.ClickException(f"{missing}; similar: {', '.join(map(shell_quoted, near))}")
     if names:
-        listing = command("sessions", address=address)
+        listing = command("sessions", url=url)
         raise click.ClickException(f"{missing}, which holds {counted(len(names), 'other')}: {listing}")
-    raise click.ClickException(f"{missing}, which holds none; {other_store_hint(address)}")
+    raise click.ClickException(f"{missing}, which holds none; {other_store_hint(url)}")
 
 
 class Repairs:

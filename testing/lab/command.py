@@ -35,8 +35,8 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
 @click.argument("data", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
 @click.option(
     "--store",
-    "address",
-    metavar="ADDRESS",
+    "url",
+    metavar="URL",
     help="Also the sessions of a store: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://….",
 )
 @click.option(
@@ -85,7 +85,7 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
 @click.option("--markdown", is_flag=True, help="Print the table for a document.")
 def replay(
     data: tuple[Path, ...],
-    address: str | None,
+    url: str | None,
     contexts: tuple[str, ...],
     budget: int | None,
     fractions: tuple[float, ...],
@@ -112,7 +112,7 @@ def replay(
 
     Exit code 1 says that no session or no manager was left to measure.
     """
-    if not data and address is None:
+    if not data and url is None:
         raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
     file = FiguresFile(json_file) if json_file is not None else None
     managers, skipped = _managers(contexts or (DEFAULT,), baselines=baselines, peers=peers)
@@ -120,7 +120,7 @@ def replay(
         sessions = read_sessions(data, min_messages=min_messages, skipped=skipped)
     except ValueError as problem:
         raise click.ClickException(str(problem)) from problem
-    sessions = _with_kept(sessions, address, min_messages)[:first]
+    sessions = _with_kept(sessions, url, min_messages)[:first]
     sessions = [session for session in sessions if part in ("all", session.part)]
     if not sessions:
         raise click.ClickException("no session is left to replay: look at DATA, --store, --min-messages and --part")
@@ -135,18 +135,18 @@ def replay(
     _print(report, markdown=markdown, halves=halves)
 
 
-def _with_kept(sessions: list[Session], address: str | None, min_messages: int) -> list[Session]:
+def _with_kept(sessions: list[Session], url: str | None, min_messages: int) -> list[Session]:
     """Return the sessions, and those of a store after them."""
-    if address is None:
+    if url is None:
         return sessions
 
     async def kept() -> list[Session]:
         found: list[Session] = []
-        async with store_at(address) as store:
+        async with store_at(url) as store:
             for info in reversed(await store.sessions()):  # the oldest first, as recordings are read
                 entries = [entry async for piece in read_in_batches(store, info.session_id) for entry in piece]
                 messages = [copy_message(entry.message) for entry in entries]
-                found.append(Session(info.session_id, store_location(address), messages))
+                found.append(Session(info.session_id, store_location(url), messages))
         return found
 
     return list(

@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def run(place: Place) -> Run:
     def run(*arguments: str, stdin: str | None = None, code: int = 0) -> Result:
-        done = CliRunner().invoke(main, [arguments[0], "--store", place.address(), *arguments[1:]], input=stdin)
+        done = CliRunner().invoke(main, [arguments[0], "--store", place.url(), *arguments[1:]], input=stdin)
         assert done.exit_code == code, done.output
         return done
 
@@ -184,7 +184,7 @@ def files(tmp_path: Path) -> Place:
 
 
 def forget(place: Place, *arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["forget", "--store", place.address(), *arguments], input=stdin)
+    return CliRunner().invoke(main, ["forget", "--store", place.url(), *arguments], input=stdin)
 
 
 def test_forgetting_in_a_whole_store_lists_first_what_it_found(files: Place) -> None:

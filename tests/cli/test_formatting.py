@@ -62,7 +62,7 @@ def test_a_time_is_local_and_says_its_offset(monkeypatch: pytest.MonkeyPatch) ->
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), max_size=3))
 def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None:
     """Whatever the ids are: quotes, blanks, dashes in front."""
-    line = command("show", *names, options=["--full"], address="jsonl:/with a/blank")
+    line = command("show", *names, options=["--full"], url="jsonl:/with a/blank")
     words = shlex.split(line.removeprefix("`").removesuffix("`"))
     assert words[:5] == ["amplifier-context", "show", "--full", "--store", "jsonl:/with a/blank"]
     verify = main.commands["verify"]
@@ -70,7 +70,7 @@ def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("url", "shown"),
     [
         ("jsonl:/a/b@c?d", "jsonl:/a/b@c?d"),
         ("sqlite:~/x.db", "sqlite:~/x.db"),
@@ -80,11 +80,11 @@ def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None
         ("redis://host/0", "redis://host/0"),
     ],
 )
-def test_an_address_is_shown_without_a_password(address: str, shown: str) -> None:
-    assert without_credentials(address) == shown
-    said = command("verify", address=address)
+def test_a_url_is_shown_without_a_password(url: str, shown: str) -> None:
+    assert without_credentials(url) == shown
+    said = command("verify", url=url)
     assert "secret" not in said
-    assert ("with the same --store" in said) == (address != shown)
+    assert ("with the same --store" in said) == (url != shown)
 
 
 @given(st.text(), st.integers(1, 60))

@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(params=["jsonl", "sqlite"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.param}:{tmp_path / ('sessions' if request.param == 'jsonl' else 'sessions.db')}"
 
 
@@ -45,8 +45,8 @@ def run() -> Run:
     return run
 
 
-async def _filled(address: str, name: str, messages: int, seed: int) -> None:
-    store = open_store(address, durability="flush")
+async def _filled(url: str, name: str, messages: int, seed: int) -> None:
+    store = open_store(url, durability="flush")
     manager = ContextManager(
         load_config({"token_counter": "heuristic", "max_tokens": 8_000}), session_id=name, store=store
     )
@@ -73,18 +73,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def filled(address: str, template: Callable[[str], Path]) -> str:
-    scheme, _, path = address.partition(":")
+def filled(url: str, template: Callable[[str], Path]) -> str:
+    scheme, _, path = url.partition(":")
     kept = template(scheme)
     if kept.is_dir():
         shutil.copytree(kept, path)
     else:
         shutil.copy2(kept, path)
-    return address
+    return url
 
 
-def messages(run: Run, name: str, address: str, *options: str) -> list[dict[str, object]]:
-    shown = run("show", name, "--store", address, "--json", *options).output
+def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:
+    shown = run("show", name, "--store", url, "--json", *options).output
     return [json.loads(line) for line in shown.splitlines()]
 
 
@@ -98,13 +98,13 @@ def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
-    run: Run, address: str, monkeypatch: pytest.MonkeyPatch, width: int
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
 
     async def fill() -> None:
         for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
-            store = open_store(address, durability="flush")
+            store = open_store(url, durability="flush")
             manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
             await manager.add_message(
                 {"role": "user", "content": f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60}
@@ -113,7 +113,7 @@ def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
 
     asyncio.run(fill())
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = run("sessions", "--store", address).output.splitlines()
+    lines = run("sessions", "--store", url).output.splitlines()
     assert [line for line in lines if display_width(line) > width] == [long]
     for name in ("short", "日本語のセッション", shlex.quote("-with 'odd' \"name\"")):
         assert any(name in line for line in lines)
@@ -173,7 +173,7 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     assert not (tmp_path / "home").exists()
 
 
-def test_an_address_can_name_the_project_as_amplifier_does(
+def test_a_url_can_name_the_project_as_amplifier_does(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path / "work"
@@ -195,27 +195,27 @@ def test_what_is_looked_for_in_vain_is_told(run: Run, filled: str) -> None:
 
 
 def test_messages_that_cannot_be_read_are_told(run: Run, tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path}"
-    asyncio.run(_filled(address, "one", 60, 4))
+    url = f"jsonl:{tmp_path}"
+    asyncio.run(_filled(url, "one", 60, 4))
     (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
-    damage = f"`amplifier-context verify --store {address} one`"
-    said = run("show", "one", "--store", address, code=1).output
-    assert said == f"Error: one in {address} is damaged, and no message can be read: {damage}\n"
-    assert "one: 2 problems\n" in run("verify", "one", "--store", address, code=1).output
+    damage = f"`amplifier-context verify --store {url} one`"
+    said = run("show", "one", "--store", url, code=1).output
+    assert said == f"Error: one in {url} is damaged, and no message can be read: {damage}\n"
+    assert "one: 2 problems\n" in run("verify", "one", "--store", url, code=1).output
 
 
-def test_an_id_is_printed_as_it_must_be_typed(run: Run, address: str) -> None:
+def test_an_id_is_printed_as_it_must_be_typed(run: Run, url: str) -> None:
     odd = '-it\'s "odd" $HOME'
 
     async def fill() -> None:
-        store = open_store(address)
+        store = open_store(url)
         manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=odd, store=store)
         for number in range(3):
             await manager.add_message({"role": "user", "content": f"wish {number} {SECRET}"})
         await manager.close()
 
     asyncio.run(fill())
-    at = ("--store", address)
+    at = ("--store", url)
     said = run("fork", *at, "--", odd).output
     made, _, of = said.partition(": 3 messages of ")
     assert shlex.split(of) == [odd]
@@ -224,7 +224,7 @@ def test_an_id_is_printed_as_it_must_be_typed(run: Run, address: str) -> None:
     said = run("forget", "--yes", *at, "--", odd, "m1").output
     assert "1 message erased" in said
     (command,) = re.findall("`(.*)`", said)
-    assert shlex.split(command) == ["amplifier-context", "forget", "--store", address, "--", fork, "m1"]
+    assert shlex.split(command) == ["amplifier-context", "forget", "--store", url, "--", fork, "m1"]
     run(*shlex.split(command)[1:2], "--yes", *shlex.split(command)[2:])
     assert SECRET not in "".join(
         run("show", *at, "--last", "3", "--", name).output.splitlines()[0] for name in (odd, fork)
@@ -254,12 +254,12 @@ def test_a_shown_message_is_cut_between_words_to_the_screen(
     assert text.startswith(f"{shown} ")
 
 
-def test_copied_sessions_are_listed_in_the_same_order(run: Run, address: str, tmp_path: Path) -> None:
+def test_copied_sessions_are_listed_in_the_same_order(run: Run, url: str, tmp_path: Path) -> None:
     names = ["b", "d", "a", "c"]
 
     async def fill() -> None:
         for name in names:
-            store = open_store(address)
+            store = open_store(url)
             manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
             await manager.add_message({"role": "user", "content": f"wish {name}"})
             await manager.close()
@@ -270,27 +270,27 @@ def test_copied_sessions_are_listed_in_the_same_order(run: Run, address: str, tm
         return [json.loads(row)["session_id"] for row in rows]
 
     asyncio.run(fill())
-    assert listed(address) == names[::-1]
+    assert listed(url) == names[::-1]
     for number, other in enumerate((f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}")):
-        run("copy", address, other)
+        run("copy", url, other)
         assert listed(other) == names[::-1], number
 
 
 def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path / 'with a blank'}"
+    url = f"jsonl:{tmp_path / 'with a blank'}"
     for name in ("one", "two too"):
-        asyncio.run(_filled(address, name, 30, 4))
+        asyncio.run(_filled(url, name, 30, 4))
         file = tmp_path / "with a blank" / name / "context-messages.jsonl"
         lines = file.read_bytes().splitlines(keepends=True)
         lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
         file.write_bytes(b"".join(lines))
-    said = run("verify", "--store", address, code=1).output
+    said = run("verify", "--store", url, code=1).output
     assert re.search(r"^one: (1 problem|\d+ problems)$", said, re.MULTILINE)
     commands = re.findall("`(.*)` repairs what can be repaired", said)
     assert [shlex.split(command)[-1] for command in commands] == ["two too", "one"]
     for command in commands:
         run(*shlex.split(command)[1:])
-    run("verify", "--store", address)
+    run("verify", "--store", url)
 
 
 def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
@@ -301,16 +301,16 @@ def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
     "arguments",
     [("sessions",), ("show", "one"), ("verify",), ("repair", "one"), ("fork", "one"), ("delete", "one", "--yes")],
 )
-def test_a_mistyped_address_is_told_and_nothing_is_made_there(
-    run: Run, address: str, tmp_path: Path, arguments: tuple[str, ...]
+def test_a_mistyped_url_is_told_and_nothing_is_made_there(
+    run: Run, url: str, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    said = run(*arguments, "--store", address, code=1).output
-    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the address\n", said)
+    said = run(*arguments, "--store", url, code=1).output
+    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", said)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_copying_from_nowhere_is_refused(run: Run, address: str, tmp_path: Path) -> None:
-    assert "Error: there is no " in run("copy", address, f"sqlite:{tmp_path / 'new.db'}", code=1).output
+def test_copying_from_nowhere_is_refused(run: Run, url: str, tmp_path: Path) -> None:
+    assert "Error: there is no " in run("copy", url, f"sqlite:{tmp_path / 'new.db'}", code=1).output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -421,11 +421,11 @@ def test_sessions_are_copied_with_archive_and_checkpoint(run: Run, filled: str, 
     shown = run("show", "one", "--archived", "--store", other).output.splitlines()
     assert [line.split()[0] for line in shown] == archived
 
-    async def resumed(address: str) -> str:
+    async def resumed(url: str) -> str:
         manager = ContextManager(
             load_config({"token_counter": "heuristic", "max_tokens": 8_000}),
             session_id="two",
-            store=open_store(address),
+            store=open_store(url),
         )
         view = json.dumps(await manager.get_messages_for_request())
         await manager.close()
@@ -489,7 +489,7 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
 
-@pytest.mark.parametrize("address", ["jsonl"], indirect=True)
+@pytest.mark.parametrize("url", ["jsonl"], indirect=True)
 def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
     command = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()", "forget", "one"]
     command += ["--containing", "--store", filled]
@@ -524,35 +524,33 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
 
 
 def test_a_damaged_file_is_found_and_mended(run: Run, tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path}"
-    asyncio.run(_filled(address, "one", 60, 4))
+    url = f"jsonl:{tmp_path}"
+    asyncio.run(_filled(url, "one", 60, 4))
     file = tmp_path / "one" / "context-messages.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
     file.write_bytes(b"".join(lines) + b'{"role": "user", "con')
-    assert "problems" in run("verify", "--store", address, code=1).output
-    text = run("repair", "one", "--store", address).output
+    assert "problems" in run("verify", "--store", url, code=1).output
+    text = run("repair", "one", "--store", url).output
     assert "1 message lost" in text
     assert "repaired:" in text
-    assert "one: sound" in run("verify", "--store", address).output
-    assert len(messages(run, "one", address)) == 60
+    assert "one: sound" in run("verify", "--store", url).output
+    assert len(messages(run, "one", url)) == 60
 
 
-@pytest.mark.parametrize("address", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
-def test_a_store_that_cannot_be_used_is_told_in_a_sentence(run: Run, address: str) -> None:
-    done = run("sessions", "--store", address, code=1)
+@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
+def test_a_store_that_cannot_be_used_is_told_in_a_sentence(run: Run, url: str) -> None:
+    done = run("sessions", "--store", url, code=1)
     assert done.output.startswith("Error: ")
     assert "Traceback" not in done.output
 
 
-def test_a_text_is_forgotten_however_it_is_escaped(run: Run, address: str) -> None:
+def test_a_text_is_forgotten_however_it_is_escaped(run: Run, url: str) -> None:
     secret = 'p"w\\x-sécret'
     arguments = json.dumps({"key": secret})
 
     async def fill() -> None:
-        manager = ContextManager(
-            load_config({"token_counter": "heuristic"}), session_id="one", store=open_store(address)
-        )
+        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="one", store=open_store(url))
         for message in (
             {"role": "user", "content": f"the key is {secret}"},
             {
@@ -569,15 +567,14 @@ def test_a_text_is_forgotten_however_it_is_escaped(run: Run, address: str) -> No
 
     asyncio.run(fill())
     assert (
-        "4 messages erased"
-        in run("forget", "one", "--containing", "--yes", "--store", address, stdin=f"{secret}\n").output
+        "4 messages erased" in run("forget", "one", "--containing", "--yes", "--store", url, stdin=f"{secret}\n").output
     )
-    assert "sécret" not in run("show", "one", "--full", "--store", address).output
+    assert "sécret" not in run("show", "one", "--full", "--store", url).output
 
 
-def test_a_copy_gives_no_seq_again_that_was_given(run: Run, address: str, tmp_path: Path) -> None:
+def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: Path) -> None:
     async def fill() -> None:
-        store = open_store(address, archive=False)
+        store = open_store(url, archive=False)
         manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="one", store=store)
         for text in "abcd":
             await manager.add_message({"role": "user", "content": text})
@@ -592,16 +589,16 @@ def test_a_copy_gives_no_seq_again_that_was_given(run: Run, address: str, tmp_pa
 
     asyncio.run(fill())
     other = f"jsonl:{tmp_path / 'other'}"
-    run("copy", address, other)
-    assert asyncio.run(extent(address)) == asyncio.run(extent(other)) == (2, 4)
+    run("copy", url, other)
+    assert asyncio.run(extent(url)) == asyncio.run(extent(other)) == (2, 4)
 
 
 @pytest.mark.parametrize("index", ["sqlite_autoindex_sessions_1", "entries_by_seq", "archive_by_session"])
 def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, index: str) -> None:
     path = tmp_path / "sessions.db"
-    address = f"sqlite:{path}"
-    asyncio.run(_filled(address, "one", 40, 1))
-    asyncio.run(_edited(address))
+    url = f"sqlite:{path}"
+    asyncio.run(_filled(url, "one", 40, 1))
+    asyncio.run(_edited(url))
     db = sqlite3.connect(path)
     (at,) = db.execute("SELECT (pageno - 1) * 4096 FROM dbstat WHERE name = ?", (index,)).fetchone()
     db.close()
@@ -609,19 +606,19 @@ def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, in
     data[at + 3 : at + 7] = (0).to_bytes(2, "big") + (4096).to_bytes(2, "big")  # no cells
     path.write_bytes(data)
     for name in ((), ("two",)):
-        found = run("verify", *name, "--store", address, code=1).output
+        found = run("verify", *name, "--store", url, code=1).output
         assert re.search(f"{index}|is damaged; nothing was changed", found)
         assert "amplifier-context repair" in found
         assert path.read_bytes() == data
-    said = run("repair", "two", "--store", address).output
+    said = run("repair", "two", "--store", url).output
     assert "the database was damaged and has been rewritten" in said
     assert "two: 8 messages, sound" in said
-    assert "two: sound" in run("verify", "two", "--store", address).output
-    assert len(messages(run, "two", address, "--archived")) == 4
+    assert "two: sound" in run("verify", "two", "--store", url).output
+    assert len(messages(run, "two", url, "--archived")) == 4
 
 
-async def _edited(address: str) -> None:
-    store = open_store(address)
+async def _edited(url: str) -> None:
+    store = open_store(url)
     await store.append("two", entries(1, 10, session_id="two"))
     await store.replace("two", 6, entries(11, 12, session_id="two"))
     await store.close()

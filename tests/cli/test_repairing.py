@@ -30,14 +30,14 @@ def run() -> Run:
     return run
 
 
-def fill(address: str) -> None:
+def fill(url: str) -> None:
     async def work(store: Store) -> None:
         await store.append("one", entries(1, 12, session_id="one"))
         await store.append("two", entries(1, 8, session_id="two"))
         await store.replace("two", 6, ())
         await store.close()
 
-    asyncio.run(work(open_store(address)))
+    asyncio.run(work(open_store(url)))
 
 
 @pytest.fixture
@@ -52,26 +52,26 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_verify_names_the_command_that_repairs_a_whole_store(run: Run, database: Path) -> None:
-    address = f"sqlite:{database}"
-    said = run("verify", "--store", address, code=1).output
+    url = f"sqlite:{database}"
+    said = run("verify", "--store", url, code=1).output
     (command,) = re.findall("`(amplifier-context repair --store .*)` repairs what can be repaired", said)
     run(*shlex.split(command)[1:])
-    assert "one: sound" in run("verify", "--store", address).output
+    assert "one: sound" in run("verify", "--store", url).output
 
 
 @pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
 def test_repair_says_that_a_database_was_rewritten_whoever_had_it_rewritten(
     run: Run, database: Path, before: tuple[str, ...]
 ) -> None:
-    address = f"sqlite:{database}"
+    url = f"sqlite:{database}"
     if before:
-        run(*before, "--store", address)
-    first, *rest = run("repair", "--store", address).output.splitlines()
-    assert first.startswith(f"{address}: the database was damaged and has been rewritten; recovered: 2 sessions, 20")
+        run(*before, "--store", url)
+    first, *rest = run("repair", "--store", url).output.splitlines()
+    assert first.startswith(f"{url}: the database was damaged and has been rewritten; recovered: 2 sessions, 20")
     (kept,) = database.parent.glob("sessions.db.damaged-*")
     assert first.endswith(f"0 messages lost; the damaged bytes are kept in {kept.name}")
     assert sorted(rest) == ["one: 12 messages, sound", "two: 6 messages, sound"]
-    assert "rewritten" not in run("repair", "--store", address).output
+    assert "rewritten" not in run("repair", "--store", url).output
 
 
 def test_repair_of_one_session_says_that_the_database_was_rewritten(run: Run, database: Path) -> None:
@@ -82,39 +82,39 @@ def test_repair_of_one_session_says_that_the_database_was_rewritten(run: Run, da
 
 def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
-    address = f"sqlite:{path}"
-    fill(address)
+    url = f"sqlite:{path}"
+    fill(url)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
-    said = run("repair", "--store", address).output
+    said = run("repair", "--store", url).output
     assert "recovered-1: 12 messages" in said
     assert "ids that had a writer and have no session now: one, 0 messages lost" in said
     (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", said)
     run(*shlex.split(command)[1:], "one")
-    assert "one: 12 messages, " in run("repair", "one", "--store", address).output
-    assert len(run("show", "one", "--store", address).output.splitlines()) == 12
+    assert "one: 12 messages, " in run("repair", "one", "--store", url).output
+    assert len(run("show", "one", "--store", url).output.splitlines()) == 12
 
 
 def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path}"
-    fill(address)
+    url = f"jsonl:{tmp_path}"
+    fill(url)
     for name in ("one", "two"):
         with (tmp_path / name / "context-messages.jsonl").open("ab") as file:
             file.write(b'{"role": "user", "con')
-    store = open_store(address)
+    store = open_store(url)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(store.open("two"))
         with (tmp_path / "two" / "context-messages.jsonl").open("ab") as file:
             file.write(b'{"role": "user", "con')
-        said = run("repair", "--store", address, code=1).output
+        said = run("repair", "--store", url, code=1).output
     finally:
         loop.run_until_complete(store.close())
         loop.close()
     assert re.search(r"^one: 12 messages, 1 repair, ", said, re.MULTILINE)
     assert "two: session 'two' is in use by pid" in said
-    run("repair", "--store", address)
-    assert sorted(run("repair", "--store", address).output.splitlines()) == [
+    run("repair", "--store", url)
+    assert sorted(run("repair", "--store", url).output.splitlines()) == [
         "one: 12 messages, sound",
         "two: 6 messages, sound",
     ]

@@ -26,19 +26,19 @@ COMMAND = [sys.executable, "-c", "from amplifier_context_core.cli import main; m
 
 @pytest.fixture
 def kept(tmp_path: Path) -> str:
-    """The address of a store with two sessions; what is said in them is in many alphabets."""
-    address = f"jsonl:{tmp_path / 'sessions'}"
+    """The URL of a store with two sessions; what is said in them is in many alphabets."""
+    url = f"jsonl:{tmp_path / 'sessions'}"
 
     async def fill() -> None:
         for name in ("one", "zwei-日本"):
-            store = open_store(address, durability="flush")
+            store = open_store(url, durability="flush")
             manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
             for message in ConversationBuilder().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages:
                 await manager.add_message(message)
             await manager.close()
 
     asyncio.run(fill())
-    return address
+    return url
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def recording(tmp_path: Path) -> Path:
     return file
 
 
-def commands(address: str, recording: Path, clone: Path) -> dict[str, list[str]]:
+def commands(url: str, recording: Path, clone: Path) -> dict[str, list[str]]:
     """Each command, with arguments that make it print something."""
-    store = ["--store", address]
+    store = ["--store", url]
     return {
         "run": ["run", str(clone / "examples" / "explore.yaml"), "--path", str(clone), "--budget", "3000"],
         "replay": ["replay", str(recording), "--no-baselines"],
@@ -61,7 +61,7 @@ def commands(address: str, recording: Path, clone: Path) -> dict[str, list[str]]
         "show": ["show", "one", *store],
         "show --full": ["show", "one", "--full", *store],
         "show --json": ["show", "one", "--json", *store],
-        "copy": ["copy", address, f"sqlite:{recording.parent / 'copy.db'}"],
+        "copy": ["copy", url, f"sqlite:{recording.parent / 'copy.db'}"],
         "verify": ["verify", *store],
         "repair": ["repair", "one", *store],
         "fork": ["fork", "one", *store],
@@ -163,7 +163,7 @@ def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, arguments: li
     (line,) = done.stderr.strip().splitlines()
     assert line in (
         "Error: the current folder was deleted; change to another folder and repeat the command",
-        "Error: there is no folder here; check the address",  # the folder "here" of `copy`, which is looked for first
+        "Error: there is no folder here; check the URL",  # the folder "here" of `copy`, which is looked for first
     )
 
 

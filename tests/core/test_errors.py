@@ -131,13 +131,13 @@ async def test_an_edit_with_a_bad_message_names_its_place_in_the_list() -> None:
     assert await manager.get_messages() == []
 
 
-def test_an_address_of_a_store_is_refused_without_its_password() -> None:
+def test_a_url_of_a_store_is_refused_without_its_password() -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(f"nosuch://anna:{SECRET}@db.example.com/x", Plugins())
     assert SECRET not in str(caught.value)
 
 
-def test_an_address_without_a_scheme_is_refused_without_its_password() -> None:
+def test_a_url_without_a_scheme_is_refused_without_its_password() -> None:
     with pytest.raises(ConfigError, match="scheme") as caught:
         open_store(f"//anna={SECRET}@db.example.com/x", Plugins())
     assert SECRET not in str(caught.value)

@@ -210,7 +210,7 @@ async def restored(backend: str, folder: Path) -> AsyncGenerator[str]:
         folder: an empty one, for files.
 
     Yields:
-        The address of the store.
+        The URL of the store.
     """
     data = lzma.decompress(path_of(backend).read_bytes())
     name = own_name()
@@ -237,7 +237,7 @@ async def restored(backend: str, folder: Path) -> AsyncGenerator[str]:
 
 @contextlib.contextmanager
 def _empty(backend: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """An address without sessions, and the name of its schema or of its keys."""
+    """A URL without sessions, and the name of its schema or of its keys."""
     name = own_name()
     if backend == "jsonl":
         yield f"jsonl:{folder}", name
@@ -371,9 +371,9 @@ async def _views(backend: str) -> dict[str, Any]:
     """What the sessions of a recording show."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        async with restored(backend, Path(folder)) as address:
+        async with restored(backend, Path(folder)) as url:
             for session_id in SESSIONS:
-                store = open_store(address, durability="none")
+                store = open_store(url, durability="none")
                 found[session_id] = await shown(manager_of(store, session_id))
                 await store.close()
     return found
@@ -383,11 +383,11 @@ async def _record_all() -> None:
     for backend in BACKENDS:
         with (
             tempfile.TemporaryDirectory() as name,
-            _empty(backend, Path(name)) as (address, own),
+            _empty(backend, Path(name)) as (url, own),
             mock.patch("socket.gethostname", return_value=HOST),
             mock.patch.object(redactions, "COST", (4, 8, 1)),
         ):
-            last = await _record(open_store(address, durability="none"))
+            last = await _record(open_store(url, durability="none"))
             path_of(backend).write_bytes(lzma.compress(_dump(backend, Path(name), own)))
         found = await _views(backend)
         if any(found[session_id]["first"] != view for session_id, view in last.items()):

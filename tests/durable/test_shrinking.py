@@ -101,11 +101,11 @@ async def test_a_session_that_is_deleted_while_it_is_open_keeps_what_is_in_memor
 @pytest.mark.parametrize("backend", ["jsonl", "sqlite"])
 async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, tmp_path: Path) -> None:
     """One message behind the checkpoint cannot be read any more; the reading of a pinned one finds that out."""
-    address = f"{backend}:{tmp_path / ('sessions' if backend == 'jsonl' else 'sessions.db')}"
+    url = f"{backend}:{tmp_path / ('sessions' if backend == 'jsonl' else 'sessions.db')}"
 
     def opened() -> ContextManager:
         config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
-        return ContextManager(config, session_id="s", store=open_store(address))
+        return ContextManager(config, session_id="s", store=open_store(url))
 
     manager = opened()
     for number in range(MESSAGES):
@@ -139,8 +139,8 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
 
 
 async def test_damage_found_under_an_open_session_is_healed_from_memory(tmp_path: Path) -> None:
-    address = f"sqlite:{tmp_path / 'sessions.db'}"
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(address))
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(url))
     for number in range(6):
         await manager.add_message({"role": "user", "content": f"text {number}"})
     messages = await manager.get_messages()
@@ -207,8 +207,8 @@ async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everythi
 
 
 async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path}"
-    store = open_store(address, durability="flush")
+    url = f"jsonl:{tmp_path}"
+    store = open_store(url, durability="flush")
     manager = manager_on(store, auto_compact=False, max_tokens=10_000_000)
     for n in range(2_600):
         await manager.add_message(user(f"u{n}"))
@@ -218,7 +218,7 @@ async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(t
     lines = file.read_bytes().split(b"\n")
     lines[3] = b"\x00" * len(lines[3])
     file.write_bytes(b"\n".join(lines))
-    manager = manager_on(open_store(address), max_tokens=10_000_000)
+    manager = manager_on(open_store(url), max_tokens=10_000_000)
     expected = [f"u{n}" for n in range(2_600) if n != 3]
     assert [m["content"] for m in await manager.get_messages()] == expected
     await feed(manager, [user("last"), call("c")])
@@ -228,14 +228,14 @@ async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(t
 
 
 async def test_damage_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:
-    address = f"jsonl:{tmp_path}"
-    manager = await feed(manager_on(open_store(address)), [user("a"), user("b")])
+    url = f"jsonl:{tmp_path}"
+    manager = await feed(manager_on(open_store(url)), [user("a"), user("b")])
     await manager.close()
     with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
         file.write(b'{"role": "user", "content": "torn')
     hooks = Heard()
     manager = ContextManager(
-        load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(address)
+        load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(url)
     )
     await ask(manager)
     warnings = [data for event, data in hooks.events if event == "context:warning"]

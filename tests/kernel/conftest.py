@@ -57,7 +57,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Mounted:
     """The module under test; where no backend is named, on its default one."""
     module, backend = request.param
-    use(module, {"store": Place(backend, tmp_path).address(), "durability": "none"} if backend else {})
+    use(module, {"store": Place(backend, tmp_path).url(), "durability": "none"} if backend else {})
     return CURRENT
 
 

@@ -248,7 +248,7 @@ async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
     "config",
     [
         {"store": "nosuch://x"},
-        {"store": "no address"},
+        {"store": "no URL"},
         {"durability": "maybe"},
         {"archive": "perhaps"},
         {"memory_files": 5},

@@ -230,9 +230,9 @@ def test_the_file_is_complete_json_at_every_moment_even_when_the_process_is_kill
 # --- where recordings are ---------------------------------------------------------------------------------------------
 
 
-async def keep(address: str, *names: str) -> None:
+async def keep(url: str, *names: str) -> None:
     for name in names:
-        store = open_store(address, durability="flush")
+        store = open_store(url, durability="flush")
         manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
         for message in ConversationBuilder().user(f"Mend {name}.").work(5, name).say("Done.").messages:
             await manager.add_message(message)
@@ -277,10 +277,10 @@ def test_recordings_with_the_same_id_are_all_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["jsonl", "sqlite"])
 def test_the_sessions_of_a_store_are_replayed(tmp_path: Path, data: Path, scheme: str) -> None:
-    address = f"{scheme}:{tmp_path / 'kept'}"
-    asyncio.run(keep(address, "one", "two"))
-    assert replayed(tmp_path, "--store", address)["sessions"] == ["one", "two"]
-    assert replayed(tmp_path, data, "--store", address)["sessions"] == ["made-1", "one", "two"]
+    url = f"{scheme}:{tmp_path / 'kept'}"
+    asyncio.run(keep(url, "one", "two"))
+    assert replayed(tmp_path, "--store", url)["sessions"] == ["one", "two"]
+    assert replayed(tmp_path, data, "--store", url)["sessions"] == ["made-1", "one", "two"]
 
 
 def test_without_data_and_store_it_says_what_to_name() -> None:

@@ -179,9 +179,9 @@ def test_what_was_forgotten_stays_forgotten(talk: list[Message], ticks: list[int
 @given(talk=TALKS, ticks=CLOCKS, doings=DOINGS)
 def test_it_is_in_no_byte_of_the_files(scheme: str, talk: list[Message], ticks: list[int], doings: list[Any]) -> None:
     folder = Path(tempfile.mkdtemp())
-    address = f"{scheme}:{folder / ('sessions' if scheme == 'jsonl' else 'sessions.db')}"
+    url = f"{scheme}:{folder / ('sessions' if scheme == 'jsonl' else 'sessions.db')}"
     try:
-        asyncio.run(lived(Life(lambda: open_store(address, durability="none"), ticks), talk, doings))
+        asyncio.run(lived(Life(lambda: open_store(url, durability="none"), ticks), talk, doings))
         for path in folder.rglob("*"):
             assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
     finally:

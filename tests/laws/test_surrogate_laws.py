@@ -48,10 +48,10 @@ def test_memory_and_a_store_keep_the_same_texts(texts: list[str], value: Any) ->
 async def _kept_alike(given: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         in_memory = await _after_adding(open_store("memory:"), given)
-        addresses = [f"sqlite:{Path(folder) / 'sessions.db'}", f"jsonl:{Path(folder) / 'sessions'}"]
-        for address in addresses:
-            assert await _after_adding(open_store(address, durability="none"), given) == in_memory
-            again = ContextManager(load_config({}), session_id="s", store=open_store(address, durability="none"))
+        urls = [f"sqlite:{Path(folder) / 'sessions.db'}", f"jsonl:{Path(folder) / 'sessions'}"]
+        for url in urls:
+            assert await _after_adding(open_store(url, durability="none"), given) == in_memory
+            again = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
             assert _contents(await again.get_messages()) == in_memory
             await again.set_messages(given)  # as the host has them
             assert _contents(await again.get_messages()) == in_memory

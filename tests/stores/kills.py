@@ -1,4 +1,4 @@
-"""Kills writers at random moments and looks at what is left: `survive` holds any store at an address to it.
+"""Kills writers at random moments and looks at what is left: `survive` holds any store at a URL to it.
 
 A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
 checkpoints for as long as it lives, and says on a pipe what it begins and what was acknowledged. After the kill the
@@ -70,10 +70,10 @@ def checkpoint_of(covered: int, number: int) -> bytes:
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-async def _work(address: str, session_id: str, durability: Durability, seed: int, state: State, seq: int) -> None:
+async def _work(url: str, session_id: str, durability: Durability, seed: int, state: State, seq: int) -> None:
     """Change a session at random until killed, saying every call before it is made and after it returned."""
     chance = random.Random(seed)
-    store = open_store(address, durability=durability)
+    store = open_store(url, durability=durability)
     for number in range(300):
         length = len(state.history)
         kinds = {"append": 42, "batch": 10, "many": 12, "burst": 12, "replace": 12, "checkpoint": 12}
@@ -120,13 +120,13 @@ def serve() -> None:
     """Fork a child for each line on standard input, and kill it at the next one."""
     for line in sys.stdin:
         told = json.loads(line)
-        open_store(told["address"])  # opens nothing, but from now on its modules are loaded
+        open_store(told["url"])  # opens nothing, but from now on its modules are loaded
         child = os.fork()
         if not child:
             history = tuple((seq, size) for seq, size in told["history"])
             state = State(history, tuple(told["checkpoint"]) if told["checkpoint"] else None)
             try:
-                arguments = (told["address"], told["session_id"], told["durability"], told["seed"], state, told["seq"])
+                arguments = (told["url"], told["session_id"], told["durability"], told["seed"], state, told["seq"])
                 asyncio.run(_work(*arguments))
             except BaseException:  # noqa: BLE001 - told to the parent, which fails the test
                 _say({"failed": traceback.format_exc()})
@@ -230,7 +230,7 @@ class _Round:
 
 
 async def survive(
-    address: str,
+    url: str,
     kills: int,
     *,
     seed: int,
@@ -241,7 +241,7 @@ async def survive(
     """Kill a writer so many times; after each, fail unless the session is sound. Gives the calls acknowledged.
 
     Args:
-        address: of the store, for the children and for looking at what they left.
+        url: of the store, for the children and for looking at what they left.
         kills: how many children are killed.
         seed: of all that is random, the machine's own pace excepted.
         durability: of the children's store.
@@ -258,7 +258,7 @@ async def survive(
                 longest *= 1.05
             session_id = f"killed {seed} {number // PER_SESSION}"
             told = {
-                "address": address,
+                "url": url,
                 "session_id": session_id,
                 "durability": durability,
                 "seed": chance.randrange(2**32),
@@ -271,13 +271,13 @@ async def survive(
             acknowledged += struck.acknowledged
             if tamper:
                 tamper(session_id, struck, chance)
-            state, last_seq = await _look(address, session_id, struck)
+            state, last_seq = await _look(url, session_id, struck)
     return acknowledged
 
 
-async def _look(address: str, session_id: str, struck: Struck) -> tuple[State, int]:
+async def _look(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
     """Open what a killed child left, compare it with what may be there, and append to it."""
-    store = open_store(address)
+    store = open_store(url)
     extent = await store.open(session_id)
     history = await store.read(session_id)
     found = State(tuple((entry.seq, entry.tokens) for entry in history), None)

@@ -234,20 +234,20 @@ async def test_a_file_of_the_hosts_keeps_its_rights(root: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in root.iterdir() if path != file} == {0o600}
 
 
-# -- addresses and rights ---------------------------------------------------------------------------------------------
+# -- URLs and rights ---------------------------------------------------------------------------------------------
 
 
-async def test_an_address_names_the_root_and_nothing_is_opened(
+async def test_a_url_names_the_root_and_nothing_is_opened(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.chdir(tmp_path)
-    for address, place in (
+    for url, place in (
         ("jsonl:~/in home", root / "in home"),
         (f"jsonl:{root}/absolute", root / "absolute"),
         ("jsonl:relative", tmp_path / "relative"),
     ):
-        store = open_store(address)
+        store = open_store(url)
         assert isinstance(store, JsonlStore)
         assert isinstance(store, Checkable)
         assert await store.sessions() == []
@@ -257,10 +257,10 @@ async def test_an_address_names_the_root_and_nothing_is_opened(
         await store.close()
 
 
-@pytest.mark.parametrize("address", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~nobody-of-this-name/x"])
-def test_an_address_without_a_usable_path_is_refused(address: str) -> None:
+@pytest.mark.parametrize("url", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~nobody-of-this-name/x"])
+def test_a_url_without_a_usable_path_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="store"):
-        open_store(address)
+        open_store(url)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])

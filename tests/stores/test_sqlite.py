@@ -73,7 +73,7 @@ def raw(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None)
 
 
-# -- addresses and files ----------------------------------------------------------------------------------------------
+# -- URLs and files ----------------------------------------------------------------------------------------------
 
 
 def test_it_answers_to_its_scheme_and_can_search_and_check(path: Path) -> None:
@@ -92,16 +92,16 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize(
-    ("address", "problem"),
+    ("url", "problem"),
     [
         ("sqlite:", "needs the path of a database file"),
         ("sqlite::memory:", "takes no URL of another kind"),
         ("sqlite:a\0b", "takes no space at either end and no control character"),
     ],
 )
-def test_an_address_without_a_path_is_refused(address: str, problem: str) -> None:
+def test_a_url_without_a_path_is_refused(url: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"store: 'sqlite:' {problem}.*, as in sqlite:"):
-        open_store(address)
+        open_store(url)
 
 
 async def test_making_a_store_opens_nothing(path: Path) -> None:
