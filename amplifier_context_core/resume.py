@@ -88,8 +88,8 @@ async def _from_checkpoint(
     """Resume without what is behind the checkpoints.
 
     Returns:
-        None when that was done. Otherwise the state does not fit what the store holds; the text says why, or is empty
-        where that is no fault.
+        None if that was done. Otherwise the reason why the state does not fit what the store holds, or an empty text if
+        that is no fault.
     """
     session_id = history.session_id
     if (
@@ -99,7 +99,7 @@ async def _from_checkpoint(
         log.info("session %s: its checkpoint was counted otherwise, or is of another history", session_id)
         return ""
     # The first message after the system prompt stays at hand: a host that replays the history begins with it. So does
-    # the last one before the tail: it says which turn it is.
+    # the last one before the tail: it has the turn id.
     head = await history.read(0, state.leading_count + 1)
     first = max(state.tail_start - 1, len(head))
     tail = await history.read(first, length)
@@ -132,7 +132,7 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
     try:
         return (await in_thread(load, data) if len(data) > _LARGE else load(data)), ()
     except ValueError as problem:
-        return None, (f"its checkpoint cannot be used ({problem}); the view is made anew from the history",)
+        return None, (f"its checkpoint cannot be used ({problem}); the view is rebuilt from the history",)
 
 
 def collect_state(

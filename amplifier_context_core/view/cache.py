@@ -159,7 +159,7 @@ class ViewCache:
                 return self.served(limits.budget, view, history)
         base = self._base_for(limits.budget)
         if base is not None and base not in refreshed and not await self._refresh(base, history):
-            base = None  # the history it stood for was edited
+            base = None  # the history it covered was edited
         if base is None:
             await self._history.load()
             history = self._history.snapshot()
@@ -197,7 +197,7 @@ class ViewCache:
         return compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
 
     async def _refresh(self, view: View, history: Snapshot) -> bool:
-        """Bring a view up to date; if its checkpoint does not stand for this history, drop it and return False."""
+        """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
         unchanged = self._history.unchanged_since(view.revision)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         revised = view.revision not in (-1, history.revision)
@@ -276,7 +276,7 @@ class ViewCache:
     # -- resuming -----------------------------------------------------------------------------------------------------
 
     def valid_views(self) -> list[View]:
-        """Return the views whose checkpoints stand for the history as it is now."""
+        """Return the views whose checkpoints are of the history as it is now."""
         return [
             view
             for view in self._views

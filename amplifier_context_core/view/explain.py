@@ -1,4 +1,4 @@
-"""Where every round of a view stands, in plain JSON: for people, for tests, for the live display.
+"""What became of every round of a view, in plain JSON: for people, for tests, for the live display.
 
 Pure: no I/O, no clock.
 """
@@ -22,7 +22,7 @@ _MAX_ROUNDS = 5_000  # rounds listed one by one
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """What a report says of the session beside its view.
+    """What a report contains about the session beside its view.
 
     Attributes:
         session_id: identity of the session.
@@ -169,7 +169,7 @@ def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, A
 
     Args:
         segments: of the view.
-        covered: entries of the history that its checkpoint or its first chapters stand for.
+        covered: entries of the history that its checkpoint or its first chapters cover.
     """
     shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}
     chapters = [segment for segment in segments if segment.chapter]

@@ -78,7 +78,7 @@ class SessionState:
         compatibility_key: what must be the same for the checkpoints to be reused as they are.
         leading_count: leading instructions of the history.
         tail_start: index of the first entry that is needed to continue; those before it are behind all checkpoints.
-        covered_count: entries that one of the checkpoints stands for, at the most.
+        covered_count: entries that the newest of the checkpoints covers.
         turns_before: exchanges that begin before `tail_start`.
         views: the views in use that have a checkpoint.
         by_budget: budget -> index of the view that served it last.
@@ -145,7 +145,7 @@ def collect_views(
     Args:
         history: what is stored now.
         turn_count: exchanges in it.
-        views: those with a checkpoint that stands for this history, the least recently used first.
+        views: those with a checkpoint of this history, the least recently used first.
         by_budget: the view that served each budget last.
         counter: text to tokens.
         compatibility_key: of the session; see `ViewCache`.

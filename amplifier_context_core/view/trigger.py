@@ -21,7 +21,7 @@ from .meter import Key, Meter, Units
 _READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (docs/evaluation.md)
 _REWRITE_PRICE = 1.15  # of a fresh token: a cache write less the cache read that it replaces (docs/evaluation.md)
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
-_MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, unless config says
+_MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
 
@@ -132,7 +132,7 @@ class CompactionBackoff:
     Attributes:
         capacity: the view's largest size then (tokens).
         retry_at_tokens: the size that makes another attempt worth it.
-        compactable_count: entries that a checkpoint could stand for then.
+        compactable_count: entries that a checkpoint could cover then.
         infeasible: True if the protected rounds alone exceed the capacity: more attempts would not help.
     """
 
@@ -142,7 +142,7 @@ class CompactionBackoff:
     infeasible: Annotated[bool, Field(alias="stuck")]
 
     def applies_to(self, capacity: int) -> bool:
-        """True if this says anything about a request of this capacity. The meter moves capacities a little always."""
+        """True if this applies to a request of this capacity. The meter changes capacities a little all the time."""
         return abs(capacity - self.capacity) <= _SAME_CAPACITY * capacity
 
     def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
@@ -152,7 +152,7 @@ class CompactionBackoff:
 
         Args:
             tokens: size of the view with its system prompt.
-            compactable_count: entries that a checkpoint could stand for now.
+            compactable_count: entries that a checkpoint could cover now.
             capacity: the view's largest size.
         """
         if not self.applies_to(capacity):
@@ -167,7 +167,7 @@ def back_off(tokens: int, compactable_count: int, limits: TokenLimits, *, infeas
 
     Args:
         tokens: size of the view with its system prompt, after the attempt.
-        compactable_count: entries that a checkpoint could stand for.
+        compactable_count: entries that a checkpoint could cover.
         limits: of the request.
         infeasible: True if the protected rounds alone exceed the capacity.
     """

@@ -33,19 +33,19 @@ class View:
     """One checkpoint, or none, and the rendered rounds since.
 
     Attributes:
-        checkpoint: what stands for the beginning of the history; None when all of it is shown.
+        checkpoint: covers the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
         backoff: the last attempt to compact it; None before any.
 
     Args:
-        checkpoint: what stands for the beginning of the history, if anything.
+        checkpoint: covers the beginning of the history; None to show all of it.
         budget: tokens of the requests it is made for.
         counter: text to tokens.
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: bytes above which a single tool output is clipped.
         summaries: short forms of tool results that are shown at once.
         keep: seqs of entries that distant history must show.
-        revision: of the history that the checkpoint stands for; -1 for whatever history is seen first.
+        revision: of the history that the checkpoint is of; -1 for that of the first update.
         tables: true to show JSON as tables.
     """
 
@@ -90,7 +90,7 @@ class View:
         # Indexes count from the first entry after the leading instructions.
         self._start = 0  # index of the first round: distant history before it was folded without being rendered
         self._next = self.checkpoint.covered if self.checkpoint else 0  # index of the next entry to add
-        self._distant: list[Segment] = []  # what stands for distant history
+        self._distant: list[Segment] = []  # the segments of distant history
         self._rounds = RoundList()
         self._indexes: dict[int, int] = {}  # by seq, of the entries since the checkpoint
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
@@ -102,7 +102,7 @@ class View:
             self._renderer.register_shown_calls(self.checkpoint.shown)
 
     async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
-        """Bring the view up to date; return False if its checkpoint does not stand for this history any more.
+        """Bring the view up to date; return False if its checkpoint is not of this history any more.
 
         Args:
             history: what is stored now.
@@ -168,12 +168,12 @@ class View:
 
     @property
     def covered(self) -> int:
-        """Entries after the system prompt that the checkpoint, or chapters of distant history, stand for."""
+        """Entries after the system prompt that the checkpoint, or chapters of distant history, cover."""
         return self.checkpoint.covered if self.checkpoint else self._start
 
     @property
     def compactable_count(self) -> int:
-        """Entries, counted from the first after the system prompt, that a checkpoint may stand for now."""
+        """Entries, counted from the first after the system prompt, that a checkpoint may cover now."""
         return self.covered + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_prefix()])
 
     async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:

@@ -170,7 +170,7 @@ async def test_an_unreadable_checkpoint_is_told_and_the_view_made_anew(place: Pl
     async with opened(place) as manager:
         await ask(manager)
         assert await manager.get_messages() == history
-        assert any("made anew" in text for text in manager.warnings.texts)
+        assert any("rebuilt from the history" in text for text in manager.warnings.texts)
 
 
 async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None:

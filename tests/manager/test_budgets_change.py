@@ -140,11 +140,11 @@ class SlowHooks:
     """A hook registry whose handlers take their time."""
 
     def __init__(self, seconds: float = 0.05) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.seconds = seconds
 
     async def emit(self, event: str, data: dict[str, Any]) -> Any:
-        self.told.append(event)
+        self.events.append(event)
         await asyncio.sleep(self.seconds)
 
 
@@ -155,12 +155,12 @@ async def test_two_tasks_that_ask_at_once_get_one_compaction_and_the_same_view()
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_tasks_that_ask_while_handlers_are_told_get_one_compaction_and_the_same_view() -> None:
+async def test_tasks_that_ask_while_handlers_run_get_one_compaction_and_the_same_view() -> None:
     hooks = SlowHooks()
     manager = await feed(new_manager(hooks=hooks), session(200))
     views = await asyncio.gather(*(ask(manager, LARGE) for _ in range(10)))
     assert len({text(view) for view in views}) == 1
-    assert hooks.told.count("context:pre_compact") == 1
+    assert hooks.events.count("context:pre_compact") == 1
     assert (await manager.explain())["compactions"] == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_waiting_request_that_is_cancelled_harms_neither_the_compaction_
     assert text(outcomes[0]) == text(outcomes[2])
 
 
-async def test_a_task_cancelled_while_it_waits_for_its_turn_blocks_nobody() -> None:
+async def test_a_task_cancelled_while_it_waits_for_the_lock_blocks_no_other() -> None:
     manager = await feed(new_manager(strategies=[Slow(0.2)]), session(200))
     tasks = [asyncio.create_task(manager.get_messages_for_request(LARGE)) for _ in range(4)]
     await asyncio.sleep(0.05)
@@ -282,7 +282,7 @@ async def test_max_tokens_caps_an_explicit_budget_too() -> None:
     assert size(await ask(manager, 100_000)) <= 2_000
 
 
-async def test_max_tokens_does_not_cap_when_nobody_set_it() -> None:
+async def test_max_tokens_does_not_cap_unless_it_is_set() -> None:
     assert await budget_of(provider(1_000_000, 8_000)) == 1_000_000 - 8_000 - 1_000
 
 
@@ -354,7 +354,7 @@ async def test_an_answer_that_is_nonsense_reserves_nothing() -> None:
     assert await budget_of(provider(50_000, -7)) == 49_000
 
 
-async def test_a_window_smaller_than_its_answer_still_leaves_room() -> None:
+async def test_a_window_smaller_than_its_answer_still_leaves_a_budget() -> None:
     assert 1 <= await budget_of(provider(8_000, 8_000)) <= 8_000
 
 

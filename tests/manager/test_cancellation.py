@@ -97,7 +97,7 @@ async def test_the_second_report_of_a_cancellation_does_not_touch_the_turn_befor
     assert len(await manager.get_messages()) == len(before) + 1
 
 
-async def test_a_turn_nobody_completed_is_settled_at_the_next_human_message() -> None:
+async def test_the_policy_for_a_turn_that_was_never_completed_is_applied_at_the_next_human_message() -> None:
     manager, emit = await mounted("discard")
     await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
     before = await manager.get_messages()
@@ -175,7 +175,7 @@ async def test_a_snapshot_taken_before_still_shows_what_was_discarded() -> None:
     assert len(manager.snapshot()) == 0
 
 
-async def test_two_turns_cancelled_one_after_the_other_are_both_settled() -> None:
+async def test_the_policy_is_applied_to_two_turns_cancelled_one_after_the_other() -> None:
     manager, emit = await mounted("discard")
     for _ in range(2):
         await feed(manager, open_turn())

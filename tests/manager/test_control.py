@@ -64,11 +64,11 @@ async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(ma
 async def test_compact_compacts_below_the_trigger() -> None:
     manager = await feed(new_manager(), work(60))
     before = await ask(manager, 8_000)
-    told = await manager.compact()
+    report = await manager.compact()
     after = await ask(manager, 8_000)
-    assert told["compacted"] is True
+    assert report["compacted"] is True
     assert size(after) < size(before)
-    assert told["after_tokens"] == size(after)
+    assert report["after_tokens"] == size(after)
     assert (await manager.explain())["compactions"] == 1
 
 
@@ -80,9 +80,9 @@ async def test_compact_before_any_request_uses_the_configured_budget() -> None:
 
 async def test_compact_with_nothing_to_free_says_so() -> None:
     for messages in ([], [{"role": "user", "content": "Hi."}]):
-        told = await (await feed(new_manager(), messages)).compact()
-        assert told["compacted"] is False
-        assert told["reason"]
+        report = await (await feed(new_manager(), messages)).compact()
+        assert report["compacted"] is False
+        assert report["reason"]
 
 
 async def test_the_focus_reaches_the_folder_now_and_later() -> None:
@@ -127,36 +127,36 @@ async def explained(messages: list[Message], budget: int = BUDGET) -> tuple[Cont
     return manager, await manager.explain()
 
 
-async def test_explain_tells_of_session_history_and_view() -> None:
-    manager, told = await explained(work(60))
+async def test_explain_reports_on_session_history_and_view() -> None:
+    manager, report = await explained(work(60))
     view = await ask(manager, BUDGET)
-    assert (told["session_id"], told["messages"], told["turns"]) == (manager.session_id, 121, 1)
-    assert told["session_id"].startswith("s-1")
-    assert told["compactions"] == 1
-    assert told["tokens_saved"] == size(await manager.get_messages()) - size(view)
-    assert told["view"]["messages"] == len(view)
-    assert told["view"]["counted"] == told["view"]["tokens"] == size(view)
-    assert (told["view"]["budget"], told["view"]["trigger"], told["view"]["target"]) == (4_000, 3_680, 2_000)
-    assert told["view"]["checkpoint"] == "m121"
-    assert "92%" in told["view"]["why"]
-    assert told["warnings"] == []
+    assert (report["session_id"], report["messages"], report["turns"]) == (manager.session_id, 121, 1)
+    assert report["session_id"].startswith("s-1")
+    assert report["compactions"] == 1
+    assert report["tokens_saved"] == size(await manager.get_messages()) - size(view)
+    assert report["view"]["messages"] == len(view)
+    assert report["view"]["counted"] == report["view"]["tokens"] == size(view)
+    assert (report["view"]["budget"], report["view"]["trigger"], report["view"]["target"]) == (4_000, 3_680, 2_000)
+    assert report["view"]["checkpoint"] == "m121"
+    assert "92%" in report["view"]["why"]
+    assert report["warnings"] == []
 
 
 async def test_explain_is_plain_json() -> None:
     for messages in (work(1), work(60), session(100)):
-        _, told = await explained(messages)
-        assert text([told])
+        _, report = await explained(messages)
+        assert text([report])
 
 
 async def test_explain_before_any_request_asks_for_one() -> None:
-    told = await (await feed(new_manager(max_tokens=9_000), work(3))).explain()
-    assert told["view"]["budget"] == 9_000
+    report = await (await feed(new_manager(max_tokens=9_000), work(3))).explain()
+    assert report["view"]["budget"] == 9_000
 
 
 async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
     for budget in (1_000, 4_000, 100_000):
-        manager, told = await explained(session(150), budget)
-        spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in told["rounds"]]
+        manager, report = await explained(session(150), budget)
+        spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
         assert spans == sorted(spans)
         assert [start for start, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])]
         assert spans[-1][1] == len(await manager.get_messages())
@@ -164,28 +164,28 @@ async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
 
 async def test_tokens_before_add_up_to_the_history() -> None:
     for budget in (1_000, 4_000, 100_000):
-        manager, told = await explained(work(100), budget)
-        assert sum(row["tokens_before"] for row in told["rounds"]) == size(await manager.get_messages())
+        manager, report = await explained(work(100), budget)
+        assert sum(row["tokens_before"] for row in report["rounds"]) == size(await manager.get_messages())
 
 
 async def test_tokens_after_add_up_to_the_view_but_for_the_frames_of_chapters_and_rounding() -> None:
     for budget in (1_000, 4_000, 100_000):
-        _, told = await explained([{"role": "system", "content": "Prompt."}, *work(100)], budget)
-        shown = sum(row["tokens_after"] for row in told["rounds"]) + size([{"role": "system", "content": "Prompt."}])
-        assert shown == pytest.approx(told["view"]["counted"], rel=0.1)
+        _, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)], budget)
+        shown = sum(row["tokens_after"] for row in report["rounds"]) + size([{"role": "system", "content": "Prompt."}])
+        assert shown == pytest.approx(report["view"]["counted"], rel=0.1)
 
 
 async def test_the_system_prompt_is_no_round_that_was_dropped() -> None:
-    manager, told = await explained([{"role": "system", "content": "Prompt."}, *work(100)])
-    assert told["rounds"][0]["mark"] == "m2"
-    assert sum(row["tokens_before"] for row in told["rounds"]) == size((await manager.get_messages())[1:])
+    manager, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)])
+    assert report["rounds"][0]["mark"] == "m2"
+    assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
 
 
 async def test_without_a_compaction_every_round_is_kept_at_its_cost() -> None:
-    _, told = await explained(work(5))
-    assert [row["state"] for row in told["rounds"]] == ["kept"] * 6
-    assert all(row["tokens_before"] == row["tokens_after"] for row in told["rounds"])
-    assert [row["turn"] for row in told["rounds"]] == ["u1", *["a1"] * 5]
+    _, report = await explained(work(5))
+    assert [row["state"] for row in report["rounds"]] == ["kept"] * 6
+    assert all(row["tokens_before"] == row["tokens_after"] for row in report["rounds"])
+    assert [row["turn"] for row in report["rounds"]] == ["u1", *["a1"] * 5]
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
@@ -204,7 +204,7 @@ async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
         assert row["tokens_after"] <= row["tokens_before"]
 
 
-async def test_the_floor_names_its_members_and_why() -> None:
+async def test_the_report_names_what_is_protected_and_why() -> None:
     messages = [
         {"role": "system", "content": "Prompt."},
         {"role": "user", "content": "The task."},
@@ -214,22 +214,22 @@ async def test_the_floor_names_its_members_and_why() -> None:
         {"role": "user", "content": "The newest."},
         *rounds(3, start=200),
     ]
-    _, told = await explained(messages)
-    why = {member["why"]: member["mark"] for member in told["floor"]["members"]}
+    _, report = await explained(messages)
+    why = {member["why"]: member["mark"] for member in report["floor"]["members"]}
     assert why["system prompt"] == "system prompt"
     assert why["task"] == "m2"
     assert why["pinned"] == "m43"
     assert why["newest human message"] == "m124"
     assert why["newest round"] == "m129"
-    assert told["floor"]["tokens"] == sum(member["tokens"] for member in told["floor"]["members"])
+    assert report["floor"]["tokens"] == sum(member["tokens"] for member in report["floor"]["members"])
 
 
-async def test_explain_says_what_was_mended() -> None:
+async def test_explain_reports_what_was_fixed() -> None:
     talk = ConversationBuilder().user("Look.")
     talk.call(("look", {}))
     talk.user("Stop.").say("Stopped.").user("Go on.")
-    _, told = await explained(talk.messages)
-    assert any("stand-in result" in row["rule"] for row in told["rounds"])
+    _, report = await explained(talk.messages)
+    assert any("stand-in result" in row["rule"] for row in report["rounds"])
 
 
 def asking_to_be_pinned(number: int, words: int) -> Message:

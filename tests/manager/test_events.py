@@ -56,7 +56,7 @@ class Watch(Strategy):
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_compaction_is_told_before_and_after_and_to_existing_consumers() -> None:
+async def test_a_compaction_is_announced_before_and_after_and_to_existing_consumers() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [PRE, POST, COMPACTION])
     await ask(await feed(new_manager(hooks=hooks), work(60)), BUDGET)
@@ -64,55 +64,55 @@ async def test_a_compaction_is_told_before_and_after_and_to_existing_consumers()
     assert recorder.names()[0] == PRE
 
 
-async def test_without_a_compaction_nothing_is_told() -> None:
+async def test_without_a_compaction_nothing_is_emitted() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, list(events.EVENTS))
     await ask(await feed(new_manager(hooks=hooks), work(3)), BUDGET)
     assert recorder.names() == []
 
 
-async def test_before_a_compaction_its_size_its_limits_and_its_reason_are_told() -> None:
+async def test_before_a_compaction_its_size_its_limits_and_its_reason_are_emitted() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [PRE])
     manager = await feed(new_manager(hooks=hooks), work(60))
     before = size(await manager.get_messages())
     await ask(manager, BUDGET)
-    (told,) = recorder.named(PRE)
-    assert told["message_count"] == 121
-    assert told["token_count"] == before
-    assert (told["budget"], told["threshold"], told["target"]) == (BUDGET, int(BUDGET * 0.92), BUDGET // 2)
-    assert told["trigger"] in ("trigger", "hard limit")
-    assert "4,000" in told["reason"] or "3,680" in told["reason"]
+    (payload,) = recorder.named(PRE)
+    assert payload["message_count"] == 121
+    assert payload["token_count"] == before
+    assert (payload["budget"], payload["threshold"], payload["target"]) == (BUDGET, int(BUDGET * 0.92), BUDGET // 2)
+    assert payload["trigger"] in ("trigger", "hard limit")
+    assert "4,000" in payload["reason"] or "3,680" in payload["reason"]
 
 
-async def test_after_a_compaction_what_was_freed_by_whom_the_floor_the_prefix_and_the_duration_are_told() -> None:
+async def test_after_a_compaction_its_figures_are_emitted_strategy_by_strategy() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [POST])
     manager = await feed(new_manager(hooks=hooks), work(60))
     view = await ask(manager, BUDGET)
-    (told,) = recorder.named(POST)
-    assert told["message_count"] == told["after_messages"] == len(view)
-    assert told["token_count"] == told["after_tokens"] == size(view)
-    assert told["before_messages"] == 121
-    assert told["before_tokens"] - told["after_tokens"] == sum(step["freed"] for step in told["strategies"])
-    assert all(set(step) == {"name", "freed"} for step in told["strategies"])
-    assert "fold" in [step["name"] for step in told["strategies"]]
-    assert 0 < told["floor_tokens"] < told["after_tokens"]
-    assert 0 < told["prefix_given_up_tokens"] <= told["before_tokens"]
-    assert told["duration_ms"] > 0
-    assert told["budget"] == BUDGET
+    (payload,) = recorder.named(POST)
+    assert payload["message_count"] == payload["after_messages"] == len(view)
+    assert payload["token_count"] == payload["after_tokens"] == size(view)
+    assert payload["before_messages"] == 121
+    assert payload["before_tokens"] - payload["after_tokens"] == sum(step["freed"] for step in payload["strategies"])
+    assert all(set(step) == {"name", "freed"} for step in payload["strategies"])
+    assert "fold" in [step["name"] for step in payload["strategies"]]
+    assert 0 < payload["floor_tokens"] < payload["after_tokens"]
+    assert 0 < payload["prefix_given_up_tokens"] <= payload["before_tokens"]
+    assert payload["duration_ms"] > 0
+    assert payload["budget"] == BUDGET
 
 
 async def test_existing_consumers_find_the_keys_they_read() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [COMPACTION])
     await ask(await feed(new_manager(hooks=hooks), work(60)), BUDGET)
-    (told,) = recorder.named(COMPACTION)
+    (payload,) = recorder.named(COMPACTION)
     for key in ("before_messages", "after_messages", "before_tokens", "after_tokens", "budget", "target_tokens"):
-        assert isinstance(told[key], int), key
-    assert isinstance(told["strategy_level"], int)
-    assert told["after_tokens"] < told["before_tokens"]
-    assert told["after_messages"] < told["before_messages"]
+        assert isinstance(payload[key], int), key
+    assert isinstance(payload["strategy_level"], int)
+    assert payload["after_tokens"] < payload["before_tokens"]
+    assert payload["after_messages"] < payload["before_messages"]
 
 
 async def test_payloads_are_plain_json() -> None:
@@ -125,13 +125,13 @@ async def test_payloads_are_plain_json() -> None:
         assert text([event.data])
 
 
-async def test_a_manual_compaction_is_told_as_such() -> None:
+async def test_a_manual_compaction_is_announced_as_such() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [PRE, POST])
     manager = await feed(new_manager(hooks=hooks), work(60))
     await ask(manager, 8_000)
     await manager.compact()
-    assert [told["trigger"] for told in recorder.named(PRE, POST)] == ["manual", "manual"]
+    assert [payload["trigger"] for payload in recorder.named(PRE, POST)] == ["manual", "manual"]
     assert recorder.named(PRE)[0]["reason"] == "asked for"
 
 
@@ -186,7 +186,7 @@ async def test_after_a_no_it_is_asked_again_only_when_the_view_has_grown() -> No
     assert (await manager.explain())["compactions"] == 0
 
 
-async def test_a_no_to_a_manual_compaction_is_told_to_who_asked() -> None:
+async def test_a_denied_manual_compaction_is_reported_to_its_caller() -> None:
     manager = await feed(new_manager(hooks=hooks_with(answering("deny"))), work(30))
     await ask(manager, BUDGET)
     assert (await manager.compact())["compacted"] is False
@@ -312,7 +312,7 @@ async def test_a_handler_that_uses_the_manager_does_not_deadlock(event: str, ask
     assert event in done
 
 
-async def test_a_compaction_made_for_a_handler_is_told_and_counted_like_any_other() -> None:
+async def test_a_compaction_made_for_a_handler_is_announced_and_counted_like_any_other() -> None:
     async def handler(event: str, data: dict[str, Any]) -> HookResult:
         await manager.get_messages_for_request(BUDGET)
         return HookResult(action="continue")

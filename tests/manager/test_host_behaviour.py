@@ -138,7 +138,7 @@ async def test_an_echo_of_a_saved_transcript_in_a_new_session_is_its_history() -
 # --- edits ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_result_put_in_by_a_repair_stands_in_the_middle_and_all_others_keep_their_marks() -> None:
+async def test_a_result_that_a_repair_inserts_is_in_the_middle_and_all_others_keep_their_marks() -> None:
     talk = ConversationBuilder().user("Look twice.")
     talk.call(("look", {"at": "a"}), ids=["call_lost"])
     talk.user("Go on.").say("Gone on.")
@@ -619,7 +619,7 @@ async def test_a_result_at_the_limit_is_not_cut() -> None:
     assert view[-1]["content"] == messages[-1]["content"]
 
 
-async def test_reading_the_history_again_and_again_gives_the_same_list_anew() -> None:
+async def test_reading_the_history_again_and_again_gives_equal_lists() -> None:
     manager = await feed(new_manager(), work(3))
     one, two = await manager.get_messages(), await manager.get_messages()
     assert one == two

@@ -107,7 +107,7 @@ async def test_a_compacted_view_may_be_changed() -> None:
     assert len(await ask(manager, BUDGET)) < 120
 
 
-async def test_a_view_with_mended_messages_may_be_changed() -> None:
+async def test_a_view_with_fixed_messages_may_be_changed() -> None:
     for conversation in conversations():
         if conversation.messages:
             manager = await feed(new_manager(), conversation.messages)
@@ -162,7 +162,7 @@ async def test_an_original_that_was_recalled_may_be_changed() -> None:
     await same_afterwards(manager, lambda: manager.recall("m3"))
 
 
-async def test_what_explain_tells_may_be_changed() -> None:
+async def test_the_report_of_explain_may_be_changed() -> None:
     manager = await feed(new_manager(), [*every_shape(), *work(60)])
     await ask(manager, BUDGET)
     await ask(manager, BUDGET)

@@ -232,15 +232,15 @@ async def test_explain_says_measured_once_usage_was_reported(running: Session) -
     assert await running.figure() == "measured"
 
 
-async def test_explain_gives_both_figures_and_why_the_trigger_stands_where_it_stands(running: Session) -> None:
+async def test_explain_gives_both_figures_and_the_reason_for_the_threshold(running: Session) -> None:
     await running.request(lambda counted: counted + 2_000)
     view = await ask(running.manager, None, running.asked_for)
-    told = (await running.manager.explain())["view"]
-    assert told["counted"] == size(view)
-    assert told["tokens"] == pytest.approx(size(view) + 2_000, rel=0.05)
-    assert told["budget"] == 98_000
-    assert "98,000" in told["why"]
-    assert "corrected by what the provider reported" in told["why"]
+    figures = (await running.manager.explain())["view"]
+    assert figures["counted"] == size(view)
+    assert figures["tokens"] == pytest.approx(size(view) + 2_000, rel=0.05)
+    assert figures["budget"] == 98_000
+    assert "98,000" in figures["why"]
+    assert "corrected by what the provider reported" in figures["why"]
 
 
 # --- what entries carry -----------------------------------------------------------------------------------------------

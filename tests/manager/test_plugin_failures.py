@@ -101,9 +101,9 @@ async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplo
     with caplog.at_level(logging.WARNING):
         await compacted_often(manager)
     place = f"KeyError at {HERE}:{line_of('# where Broken fails')}"
-    (said,) = [text for text in warnings(caplog) if "broken" in text]
-    assert said == f"session {manager.session_id}: strategy broken failed ({place}); it is skipped"
-    assert [text for text in (await manager.explain())["warnings"] if place in text] == [said.partition(": ")[2]]
+    (warning,) = [text for text in warnings(caplog) if "broken" in text]
+    assert warning == f"session {manager.session_id}: strategy broken failed ({place}); it is skipped"
+    assert [text for text in (await manager.explain())["warnings"] if place in text] == [warning.partition(": ")[2]]
     assert [seen["reason"] for seen in recorder.named(WARNING)] == ["plugin"]
     reports = recorder.named(POST_COMPACT)
     assert len(reports) >= 3
@@ -154,8 +154,8 @@ def important(message: Any) -> float:
 async def test_a_failing_function_that_a_strategy_of_core_calls_is_found_by_its_own_line() -> None:
     manager = new_manager(strategies=[KeepImportant(important), FoldRounds()])
     await compacted_often(manager, 2)
-    (said,) = (await manager.explain())["warnings"]
-    assert f"ValueError at {HERE}:{line_of('# where the score fails')}" in said
+    (warning,) = (await manager.explain())["warnings"]
+    assert f"ValueError at {HERE}:{line_of('# where the score fails')}" in warning
 
 
 def test_a_failure_inside_a_library_is_found_by_the_plug_ins_line() -> None:
@@ -240,9 +240,9 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
         await compacted_often(odd)
     await compacted_often(plain)
     assert [entry.tokens for entry in odd.snapshot()] == [entry.tokens for entry in plain.snapshot()]
-    (said,) = warnings(caplog)
-    assert said.startswith(f"session s: token counter {counter!r} {why}")
-    assert said.endswith("; 4 characters a token are assumed")
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"session s: token counter {counter!r} {why}")
+    assert warning.endswith("; 4 characters a token are assumed")
     assert SECRET not in caplog.text
 
 
@@ -292,9 +292,9 @@ async def test_where_a_search_index_fails_the_history_is_scanned(
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             assert await manager.search(SECRET) == ["m1"]
-    (said,) = warnings(caplog)
-    assert said.startswith(f"session s: search index odd {why}")
-    assert said.endswith("; the history is scanned instead")
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"session s: search index odd {why}")
+    assert warning.endswith("; the history is scanned instead")
     assert SECRET not in caplog.text
 
 

@@ -119,7 +119,7 @@ async def test_rounds_and_what_is_sent_beside_them_add_up_to_the_request(reporte
 
 
 @pytest.mark.parametrize("reported", PROVIDERS)
-async def test_the_members_of_the_floor_add_up_to_it(reported: Counted) -> None:
+async def test_the_tokens_of_protected_members_add_up_to_the_total(reported: Counted) -> None:
     _, explained = await worked(reported)
     for each in explained:
         members = each["floor"]["members"]
@@ -167,7 +167,7 @@ async def test_a_compaction_reports_figures_that_agree_with_one_another(reported
     counted=st.integers(0, 200_000),
     budget=st.integers(1, 200_000),
 )
-def test_a_view_is_above_its_room_exactly_when_its_reported_size_is_above_the_budget(
+def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_the_budget(
     offset: float, ratio: float, counted: int, budget: int
 ) -> None:
     meter = Meter()
@@ -186,7 +186,7 @@ TOOLS: list[Any] = [pytest.param(300, id="tool definitions of 300"), pytest.para
 
 
 @pytest.mark.parametrize("beside", TOOLS)
-async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_leave_no_room(beside: int) -> None:
+async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_fill_it(beside: int) -> None:
     prompt: Message = {"role": "system", "content": "word " * 600}
     session = await running(lambda counted: counted + beside, [prompt], max_tokens=beside + 50)
     for number in range(3):
@@ -219,7 +219,7 @@ async def test_under_strict_the_error_names_the_budget_that_was_asked_for() -> N
 
 
 @pytest.mark.parametrize("reported", PROVIDERS)
-async def test_a_refused_pin_is_told_in_figures_that_agree_with_the_budget(reported: Counted) -> None:
+async def test_a_refused_pin_is_reported_in_figures_that_agree_with_the_budget(reported: Counted) -> None:
     session, _ = await worked(reported, 10)
     await feed(session.manager, [{"role": "user", "content": "word " * 2_500}])
     mark = session.manager.snapshot()[-1].mark
@@ -244,7 +244,7 @@ async def test_what_must_be_kept_is_reported_once_when_it_does_not_fit() -> None
     assert "what must be kept needs" in about_size[0]
 
 
-async def test_a_floor_that_fits_unclipped_is_no_trouble_to_report() -> None:
+async def test_protected_rounds_that_fit_unclipped_are_not_reported() -> None:
     system: Message = {"role": "system", "content": "word " * 1_500}
     manager = await feed(new_manager(), [system, {"role": "user", "content": "Hi."}, *rounds(9)])
     floor = size([system, {"role": "user", "content": "Hi."}, *rounds(1)])
@@ -257,7 +257,7 @@ async def test_a_floor_that_fits_unclipped_is_no_trouble_to_report() -> None:
     assert bool(explained["warnings"]) == bool(clipped)
 
 
-async def test_a_floor_that_had_to_be_clipped_is_reported_with_what_was_clipped() -> None:
+async def test_protected_rounds_that_had_to_be_clipped_are_reported() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
     await ask(manager, 4_000)
     (text,) = (await manager.explain())["warnings"]
@@ -265,7 +265,7 @@ async def test_a_floor_that_had_to_be_clipped_is_reported_with_what_was_clipped(
     assert "clipped: m1" in text
 
 
-async def test_a_floor_within_the_budget_that_had_to_be_clipped_is_reported_with_the_limit_it_is_above() -> None:
+async def test_protected_rounds_clipped_within_the_budget_are_reported_with_the_limit_they_are_above() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "word " * 1_460}, *rounds(5)])
     await ask(manager, 2_000)
     (text,) = (await manager.explain())["warnings"]

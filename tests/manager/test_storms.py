@@ -77,14 +77,14 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
         wrong = await storm(manager, 500, every=10)
     assert wrong == []
     assert (await manager.explain())["compactions"] == recorder.count("context:compaction") <= HANDFUL
-    told = [event["message"] for event in recorder.named(WARNING)]
-    assert len([message for message in told if "must be kept" in message]) == 1
-    assert len(told) == len(set(told)) <= (2 if start is giant_pin else 1)  # and that the pin outgrew its share
+    texts = [event["message"] for event in recorder.named(WARNING)]
+    assert len([message for message in texts if "must be kept" in message]) == 1
+    assert len(texts) == len(set(texts)) <= (2 if start is giant_pin else 1)  # and that the pin outgrew its share
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING and "must be kept" in r.getMessage()]) == 1
 
 
 @pytest.mark.parametrize("start", VARIANTS)
-async def test_beside_a_giant_a_compaction_comes_only_when_the_room_left_is_full_again(start: Any) -> None:
+async def test_beside_a_giant_a_compaction_comes_only_when_the_capacity_left_is_full_again(start: Any) -> None:
     """Rounds of 65 tokens: where the giant may be clipped they find a thousand tokens of room, beside a system prompt
     of 95 %, which may not, some four hundred."""
     manager = await feed(new_manager(), start())
@@ -110,7 +110,7 @@ async def test_a_giant_that_must_stay_is_still_there_head_and_tail(start: Any) -
     assert f"word{BUDGET * 95 // 100 * 4 // 10 - 1:05d}" in shown
 
 
-async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_said_once(
+async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     manager = new_manager()
@@ -127,7 +127,7 @@ async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_said_onc
     assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
 
 
-async def test_what_does_not_fit_is_told_to_handlers_by_one_event_that_names_it() -> None:
+async def test_what_does_not_fit_is_reported_to_handlers_by_one_event_that_names_it() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, [WARNING])
     manager = new_manager(hooks=hooks)
@@ -135,9 +135,9 @@ async def test_what_does_not_fit_is_told_to_handlers_by_one_event_that_names_it(
     for number in range(20):
         await feed(manager, rounds(1, start=number, output=100))
         await manager.get_messages_for_request(1_000)
-    told = recorder.named(WARNING)
-    assert len(told) == 1
-    assert "system prompt" in told[0]["message"]
+    events = recorder.named(WARNING)
+    assert len(events) == 1
+    assert "system prompt" in events[0]["message"]
 
 
 async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_loses_nothing() -> None:
@@ -158,7 +158,7 @@ async def test_a_larger_budget_ends_the_trouble() -> None:
     assert view[0]["content"] == giant_task()[0]["content"]
 
 
-async def test_beside_a_large_system_prompt_the_task_keeps_what_room_there_is_and_its_mark() -> None:
+async def test_beside_a_large_system_prompt_the_task_keeps_the_tokens_that_are_left_and_its_mark() -> None:
     messages = [{"role": "system", "content": words(1_486)}, {"role": "user", "content": words(600)}]
     view = await (await feed(new_manager(), messages)).get_messages_for_request(1_576)
     assert 40 <= size(view[1:]) <= 90  # the better part of the 87 that are left; some of it is for what comes next

@@ -74,8 +74,8 @@ async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() 
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
     manager = await feed(new_manager(), talk.messages)
-    told = await manager.interrupt()
-    assert told == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
+    outcome = await manager.interrupt()
+    assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
 
@@ -161,7 +161,7 @@ async def test_a_recorded_answer_with_its_own_older_time_is_not_completed_before
 
 
 @pytest.mark.parametrize("mark", ["m0", "m99", "m-1"])
-async def test_a_mark_nobody_has_recalls_nothing(mark: str) -> None:
+async def test_an_unknown_mark_recalls_nothing(mark: str) -> None:
     manager = await feed(new_manager(), work(1))
     if mark == "m-1":
         with pytest.raises(ValueError, match="no mark"):

@@ -62,7 +62,7 @@ async def test_a_system_prompt_alone_is_given_alone() -> None:
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
 
 
-async def test_what_needs_no_mending_is_shown_as_it_is_stored() -> None:
+async def test_what_needs_no_fix_is_shown_as_it_is_stored() -> None:
     messages = [{"role": "system", "content": "Prompt."}, *work(3)]
     view = await ask(await feed(new_manager(), messages), BUDGET)
     assert [{**message, "content": message["content"] or None} for message in view] == messages
@@ -258,7 +258,7 @@ async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -
     await ask(manager, BUDGET)
 
 
-async def test_the_system_prompt_stands_outside_the_checkpoint() -> None:
+async def test_the_system_prompt_is_outside_the_checkpoint() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, *work(60)])
     before = await ask(manager, BUDGET)
     edited = await manager.get_messages()
@@ -336,7 +336,7 @@ async def test_recent_rounds_are_not_touched_before_old_ones() -> None:
     assert [m["content"] for m in shown] == [m["content"] for m in messages if m["role"] == "tool"][-len(shown) :]
 
 
-async def test_under_strict_a_floor_that_cannot_fit_is_an_error_every_time() -> None:
+async def test_under_strict_protected_rounds_that_cannot_fit_are_an_error_every_time() -> None:
     manager = await feed(
         new_manager(strict=True),
         [{"role": "system", "content": "word " * 2_000}, {"role": "user", "content": "Hi."}],
@@ -346,7 +346,7 @@ async def test_under_strict_a_floor_that_cannot_fit_is_an_error_every_time() -> 
             await manager.get_messages_for_request(500)
 
 
-async def test_a_floor_over_the_budget_is_reported_once() -> None:
+async def test_protected_rounds_over_the_budget_are_reported_once() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3)])
     for _ in range(5):
         view = await manager.get_messages_for_request(500)
@@ -385,7 +385,7 @@ async def test_a_compaction_comes_at_the_threshold_and_goes_down_to_the_target()
     assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
-async def test_merge_consecutive_gives_strict_alternation_of_what_was_said() -> None:
+async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "One."},
         {"role": "user", "content": "Two."},
@@ -452,7 +452,7 @@ async def test_words_beside_the_result_of_a_retired_call_stay() -> None:
     assert "Words of a person." in text(view)
 
 
-async def test_the_opening_line_comes_after_instructions_that_were_sent_before_it() -> None:
+async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
     hidden = {"role": "user", "content": "x", "metadata": {"amplifier_public_reference_only": True}}
     hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
     manager = await feed(new_manager(), [hidden, hook])
