@@ -2,9 +2,10 @@
 
     report = await measure(read_sessions([path]), [manager("context-simple")], Size(fraction=0.25))
 
-What a user pays (`caches`), what the agent would have missed (`recall`, `sentences`, `words`, `questions`), whether a
-provider would take the requests (`validity`), how long it took (`timing`). Definitions: docs/evaluation.md. The lab
-reads identifiers, sentences and texts by code of its own, so that no measure depends on the code it measures.
+It measures what a user pays (`caches`), what the agent would have missed (`recall`, `sentences`, `words`,
+`questions`), whether a provider would accept the requests (`validity`), and the time (`timing`). Definitions:
+docs/evaluation.md. The lab reads identifiers, sentences and texts with its own code, so that no measure depends on the
+measured code.
 """
 
 from .course import Size

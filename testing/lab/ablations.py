@@ -72,12 +72,12 @@ async def ablate(
         for session in read_sessions(data, min_messages=min_messages)[:first]
         if part is None or session.part == part
     ]
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def progress(done: Manager, session: Session, requests: int) -> None:
-        if done.label not in told:
-            told.add(done.label)
-            click.echo(f"{len(told)} of {len(VARIANTS)}: {done.label}", err=True)
+        if done.label not in reported:
+            reported.add(done.label)
+            click.echo(f"{len(reported)} of {len(VARIANTS)}: {done.label}", err=True)
 
     return await measure(sessions, variants(), size, progress=progress)
 

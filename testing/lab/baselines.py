@@ -1,7 +1,7 @@
-"""Three managers that anybody could write in a quarter of an hour: what others must be better than.
+"""Baselines: three simple managers that other managers should be better than.
 
-All keep the system prompt. The two that cut keep whole rounds, and the newest human message even when the newest rounds
-begin after it: without it a request would not begin with the user, and nobody would be asking anything.
+All keep the system prompt. The two that cut keep whole rounds. They also keep the newest human message if the newest
+rounds begin after it: without it a request would not begin with the user and would ask nothing.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from .token_scale import TokenScale
 
 
 class Unlimited:
-    """The whole history, whatever the budget: the price of never forgetting."""
+    """The whole history, whatever the budget: the price of never compacting."""
 
     def __init__(self, scale: TokenScale) -> None:
         self.scale = scale
         self.messages: list[Message] = []
 
     async def add_message(self, message: Message) -> None:
-        """Keep it; absent content becomes empty text, as everybody sends it."""
+        """Store a message; absent content becomes empty text, as loops send it."""
         content = message.get("content")
         self.messages.append({**message, "content": "" if content is None else content})
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """All of it."""
+        """Return the whole history."""
         return list(self.messages)
 
 
 class Newest(Unlimited):
-    """The newest rounds that fit, found anew for each request: a window that slides."""
+    """The newest rounds that fit, selected for each request: a sliding window."""
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -42,9 +42,9 @@ class Newest(Unlimited):
 
 
 class NewestCheckpointed(Unlimited):
-    """The newest rounds, cut to half of the budget when the view outgrows it; between two cuts it only grows."""
+    """The newest rounds, cut to half of the budget when the view exceeds it; between two cuts it only grows."""
 
-    target = 0.5  # of the budget
+    target = 0.5  # share of the budget after a cut
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -57,8 +57,8 @@ class NewestCheckpointed(Unlimited):
         return list(self.messages)
 
 
-def newest_rounds(messages: Sequence[Message], room: int, scale: TokenScale) -> list[Message]:
-    """System messages, the newest human message, and as many of the newest rounds as fit; the newest always."""
+def newest_rounds(messages: Sequence[Message], capacity: int, scale: TokenScale) -> list[Message]:
+    """Return system messages, the newest human message, and the newest rounds that fit, at least one."""
     system = [message for message in messages if message.get("role") in SYSTEM_ROLES]
     rounds = rounds_of([message for message in messages if message.get("role") not in SYSTEM_ROLES])
     if not rounds:
@@ -67,22 +67,22 @@ def newest_rounds(messages: Sequence[Message], room: int, scale: TokenScale) -> 
     human = next((place for place in range(len(rounds) - 1, -1, -1) if is_human(rounds[place][0])), None)
     asked = sum(scale.tokens(message) for message in rounds[human]) if human is not None else 0
     start = len(rounds) - 1
-    held = sum(scale.tokens(message) for message in rounds[start])
+    kept = sum(scale.tokens(message) for message in rounds[start])
     while start > 0:
         more = sum(scale.tokens(message) for message in rounds[start - 1])
         without = asked if human is not None and human < start - 1 else 0
-        if fixed + held + more + without > room:
+        if fixed + kept + more + without > capacity:
             break
-        held += more
+        kept += more
         start -= 1
     while start < len(rounds) - 1 and human is not None and start < human and not is_human(rounds[start][0]):
         start += 1  # a request begins with the user
     before = rounds[human] if human is not None and human < start else []
-    return [*system, *before, *(message for held_round in rounds[start:] for message in held_round)]
+    return [*system, *before, *(message for round_ in rounds[start:] for message in round_)]
 
 
 def rounds_of(messages: Sequence[Message]) -> list[list[Message]]:
-    """Messages that stand together: a message with calls and the results after it, or one other message."""
+    """Return the rounds of messages: a message with calls and its results, or one other message."""
     rounds: list[list[Message]] = []
     open_calls: set[object] = set()
     for message in messages:

@@ -1,4 +1,4 @@
-"""`amplifier-context replay`: recorded sessions through any context managers, measured; no model involved."""
+"""The command `amplifier-context replay`: measure context managers on recorded sessions, without a model."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .run import Extras, Report, Row, measure
 from .sessions import Session, distinct, read_sessions
 
 DEFAULT = "context-simple"
-NAMED, NOTICES = 3, 5  # sessions named with a notice, and notices shown of one manager
-PAUSES = "pauses"  # the seed of pauses: the same ones in every run
+NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are shown of one manager
+PAUSES = "pauses"  # the seed of pauses, which are the same in every run
 
 
 @click.command()
@@ -47,7 +47,7 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
     help="A manager: module id, module id with config (context-simple:target_usage=0.4), package.module:factory, "
     "a baseline or a peer. May be given several times.",
 )
-@click.option("--budget", type=tokens, metavar="TOKENS", help="Tokens of each request, such as 32k.")
+@click.option("--budget", type=tokens, metavar="TOKENS", help="Maximal tokens of each request, such as 32k.")
 @click.option(
     "--fraction",
     "fractions",
@@ -55,34 +55,45 @@ PAUSES = "pauses"  # the seed of pauses: the same ones in every run
     multiple=True,
     default=(0.25,),
     show_default=True,
-    help="The budget as a share of each conversation, its system prompt besides; --budget goes before it. "
+    help="The budget as a share of each conversation, plus its system prompt; --budget takes precedence. "
     "May be given several times.",
 )
-@click.option("--whole", is_flag=True, help="The share is of the whole session, system prompt included.")
-@click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions; --part is of these.")
-@click.option("--min-messages", type=click.IntRange(min=0), default=0, help="Leave shorter sessions out.")
+@click.option("--whole", is_flag=True, help="Take the share of the whole session, system prompt included.")
+@click.option(
+    "--first",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Replay only the first N sessions, before --part is applied.",
+)
+@click.option("--min-messages", type=click.IntRange(min=0), default=0, help="Skip shorter sessions.")
 @click.option(
     "--part",
     type=click.Choice(["all", "choose", "report"]),
     default="all",
     show_default=True,
-    help="Half of the sessions, by a hash of their ids: settings are chosen on one, figures reported of the other.",
+    help="Replay half of the sessions, by a hash of their ids: choose settings on one half, report the other.",
 )
-@click.option("--baselines/--no-baselines", default=True, show_default=True, help="Also the three baselines.")
-@click.option("--peers/--no-peers", default=False, show_default=True, help="Also other people's context managers.")
+@click.option("--baselines/--no-baselines", default=True, show_default=True, help="Also measure the three baselines.")
 @click.option(
-    "--planted", type=click.IntRange(min=0), default=0, metavar="N", help="Also N rules, planted at random places."
+    "--peers/--no-peers", default=False, show_default=True, help="Also measure context managers of other projects."
 )
 @click.option(
-    "--pauses", is_flag=True, help="Let people pause after a fifth of their messages, so that caches go cold."
+    "--planted", type=click.IntRange(min=0), default=0, metavar="N", help="Also plant N rules at random places."
 )
-@click.option("--halves", is_flag=True, help="Also the figures of each half of the sessions, with --markdown.")
-@click.option("--misses", is_flag=True, help="Also what was missed: names and sentences, in the file of --json.")
-@click.option("--memory", is_flag=True, help="Also the memory a session needs: the largest is replayed once more.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="All figures."
+    "--pauses", is_flag=True, help="Insert pauses after a fifth of the human messages, so that caches expire."
 )
-@click.option("--markdown", is_flag=True, help="Print the table for a document.")
+@click.option("--halves", is_flag=True, help="With --markdown, also print the figures of each half of the sessions.")
+@click.option("--misses", is_flag=True, help="Also write the missed names and sentences to the file of --json.")
+@click.option("--memory", is_flag=True, help="Also measure the memory of a session: the largest is replayed once more.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write all figures to FILE.",
+)
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
 def replay(
     data: tuple[Path, ...],
     url: str | None,
@@ -105,12 +116,12 @@ def replay(
 ) -> None:
     """Replay recorded sessions through context managers and measure them.
 
-    DATA are files (JSONL, .gz or not) or folders of them, sub-folders included; or --store names a store of sessions.
-    Before every recorded assistant message each manager is
-    asked for the view it would send. Measured is what a user pays for these requests, how much of what the agent
-    needed next was still in them, whether a provider would take them, and how long they took.
+    DATA are files (JSONL, .gz or not) or folders, sub-folders included; or --store names a store of sessions. Before
+    every recorded assistant message each manager returns the view that it would send. The command measures the price
+    of these requests, how much of what the agent needed next they contain, whether a provider would accept them, and
+    how long they took.
 
-    Exit code 1 says that no session or no manager was left to measure.
+    The exit code is 1 if no session or no manager could be measured.
     """
     if not data and url is None:
         raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
@@ -136,7 +147,7 @@ def replay(
 
 
 def _with_kept(sessions: list[Session], url: str | None, min_messages: int) -> list[Session]:
-    """Return the sessions, and those of a store after them."""
+    """Return the sessions, followed by the sessions of a store."""
     if url is None:
         return sessions
 
@@ -162,7 +173,7 @@ def _measured(
     skipped: list[str],
     file: FiguresFile | None,
 ) -> Report:
-    """Measure, and keep what was measured so far in a file, also when it ends before its time."""
+    """Measure; write the figures so far to a file, also if the measurement is interrupted."""
 
     def keep(report: Report, *, complete: bool = False) -> None:
         if file is not None:
@@ -184,7 +195,7 @@ def _print(report: Report, *, markdown: bool, halves: bool) -> None:
         for part in ("choose", "report") if halves else ():
             click.echo(f"\n{table.markdown(report, part)}")
     else:
-        # Where no screen says how wide it is, the table is as wide as it needs to be.
+        # Without a screen the table is as wide as it needs to be.
         width = screen_width() if sys.stdout.isatty() or "COLUMNS" in os.environ else None
         click.echo(textwrap.fill(table.title(report), width or PIPE_WIDTH) + "\n")
         for line in grid(table.rows(report), width, names=2 if len(report.sizes) > 1 else 1):
@@ -198,7 +209,7 @@ def _print(report: Report, *, markdown: bool, halves: bool) -> None:
 
 
 def _noticed(row: Row) -> list[str]:
-    """Return what a manager gave notice of: each text with the sessions, the first few of them."""
+    """Return the notices of a manager, each with the first sessions that it is about."""
     sessions: dict[str, list[str]] = {}
     for session, text in row.notices:
         sessions.setdefault(text, []).append(session)
@@ -231,14 +242,14 @@ async def _measure(
             nonlocal done
             done += requests == 1  # a replay begins
             room = max(20, console.width - 40)  # columns that the bar leaves
-            said = truncate(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
-            bars.update(bar, completed=done, description=said)
+            description = truncate(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
+            bars.update(bar, completed=done, description=description)
 
         return await measure(sessions, managers, *sizes, extras=extras, progress=progress, replayed=replayed)
 
 
 def _managers(contexts: tuple[str, ...], *, baselines: bool, peers: bool) -> tuple[list[Manager], list[str]]:
-    """The managers asked for, and why some of the peers are not among them."""
+    """Return the requested managers, and the reasons why some of the peers are missing."""
     try:
         chosen = [manager(spec) for spec in dict.fromkeys(contexts)]
     except (Unavailable, ValueError) as problem:

@@ -16,37 +16,37 @@ PREFIX = "prefix"  # the cache that `cost` is reckoned with
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted; sums over requests.
+    """The figures of a manager: sums over requests.
 
     Attributes:
-        sessions: replayed.
-        requests: views asked for.
+        sessions: replayed sessions.
+        requests: requested views.
         outgrown: requests whose full history exceeds the budget.
         invalid: requests that break a provider's rule.
-        faulty: of those, with a violation the recording does not have itself.
+        faulty: invalid requests with a violation that the recording does not have itself.
         empty: requests without a message.
         human_lost: requests without the newest human message.
         prompt_lost: requests without the system prompt the session began with.
         over: requests over budget.
-        breaks: requests that the one before was no prefix of.
+        breaks: requests that do not begin with the whole request before.
         chapters: tokens in messages that represent others.
-        recall: identifiers looked for, found in the view; as the six that follow, over outgrown requests.
-        located: of those, in a message as it was, or on a line that names where they came from.
+        recall: identifiers sought and found in the view; like the next six figures, over outgrown requests.
+        located: found identifiers in a recorded message, or on a line that names their origin.
         far: identifiers last mentioned far back.
-        far_located: of those, located.
-        words: plain words looked for.
-        far_words: those last used far back.
+        far_located: far identifiers that were located.
+        words: plain words sought and found.
+        far_words: plain words last used far back.
         probes: reuse probes.
         last: sentences in the last view of each session.
-        all: sentences in each view, of those written before it.
+        all: sentences in each view, of the sentences written before it.
         evidence: questions with the evidence in the final view.
         answers: questions with a gold answer in the final view.
         search: questions put to the manager's search, with the evidence in the first results.
         bills: tokens by price, for each cache.
-        unlimited: those of the same requests with an unlimited window.
-        memory: bytes a session took at most; 0 when not measured.
+        unlimited: bills of the same requests with an unlimited window.
+        memory: maximal bytes of a session; 0 if not measured.
         times: seconds of each request.
-        examples: violations, the first few, with session and index.
+        examples: the first violations, with session and index.
     """
 
     sessions: int = 0

@@ -1,4 +1,4 @@
-"""A file that is complete JSON at every moment, although what it holds takes minutes to measure."""
+"""A file that is complete JSON at every moment, although its figures take minutes to measure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import Any
 
 import click
 
-_SHARE = 0.05  # of the time, at most, goes into writing what was measured meanwhile
-_STREAMS = tuple(map(Path, ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")))  # even where a file is behind them
+_SHARE = 0.05  # maximal share of the time that is spent on writing intermediate figures
+_STREAMS = tuple(map(Path, ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")))  # also if they lead to a file
 
 
 class FiguresFile:
-    """Keeps the newest state of some figures in a file: each is written beside it, then takes its place.
+    """Writes figures to a file: each version goes to a new file, which then replaces the old one.
 
     Args:
-        path: of the file. What is there stays until there is something to put in its place.
+        path: path of the file. An existing file stays until the first version is complete.
 
     Raises:
-        click.ClickException: nothing can be written there.
+        click.ClickException: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = Path(os.path.realpath(path))  # a link stays a link
+        self._file = Path(os.path.realpath(path))  # replaces the target of a link, not the link
         here = path.absolute()
         self._streams = (path.exists() and not path.is_file()) or any(
             place in (here, *here.parents) for place in _STREAMS
@@ -50,7 +50,7 @@ class FiguresFile:
             raise click.ClickException(f"--json: {path} cannot be written: {reason}") from None
 
     def keep(self, figures: Callable[[], dict[str, Any]]) -> None:
-        """Write figures, unless writing would take too much of the time; `finish` writes them then."""
+        """Write figures, unless writing would take too much of the time; then `finish` writes them."""
         self._pending = figures
         if not self._streams and time.monotonic() >= self._not_before:
             started = time.monotonic()
@@ -58,7 +58,7 @@ class FiguresFile:
             self._not_before = time.monotonic() + (time.monotonic() - started) / _SHARE
 
     def finish(self) -> None:
-        """Write what has not been written yet."""
+        """Write the figures that are not written yet."""
         if self._pending is None:
             return
         text = json.dumps(self._pending(), indent=1) + "\n"
@@ -78,5 +78,5 @@ class FiguresFile:
             raise
 
     def _beside(self) -> tuple[int, str]:
-        """A new file beside the one to be replaced: its descriptor and its name."""
+        """Create a new file in the folder of the file; return its descriptor and its name."""
         return tempfile.mkstemp(prefix=f".{self._file.name}.", suffix=".new", dir=self._file.parent)

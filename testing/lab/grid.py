@@ -68,7 +68,7 @@ def _taken(rows: Sequence[Sequence[str]], group: Sequence[int]) -> int:
 
 
 def _folded(text: str, width: int, indent: int) -> list[str]:
-    """Return a text as lines of the screen's width, those after the first indented; it may be without blanks."""
+    """Wrap a text to the width of the screen, the further lines indented; the text need not contain blanks."""
     lines: list[str] = []
     start = 0
     while start < len(text):

@@ -45,7 +45,7 @@ class Misses:
 
     Attributes:
         names: identifiers, at each request.
-        sentences: by session and kind, those the last view does not hold.
+        sentences: sentences that are not in the last view, by session and kind.
     """
 
     names: list[Miss] = field(default_factory=list[Miss])

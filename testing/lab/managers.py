@@ -37,7 +37,7 @@ BASELINES: Mapping[str, Callable[[TokenScale], Context]] = {
 
 
 class Unavailable(Exception):
-    """A manager cannot be had here; says why, and what mends it."""
+    """A manager is not available; the text names the reason and the next step."""
 
 
 async def _nothing() -> None:
@@ -59,7 +59,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """A kind of context manager, opened anew for each session.
+    """A kind of context manager; each session gets a new one.
 
     Attributes:
         label: its name in tables.
@@ -75,7 +75,7 @@ class Manager:
 
 
 def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | None = None) -> Manager:
-    """The manager of a name.
+    """Return the manager of a name.
 
     Args:
         spec: as in the table above.
@@ -168,7 +168,7 @@ def _made_by(path: str) -> Callable[..., Any]:
 
 
 def _parsed(spec: str) -> tuple[str, dict[str, Any]]:
-    """Name and config of a spec. A second part without `=` or `{` belongs to the name: `package.module:factory`."""
+    """Return name and config of a spec. A second part without `=` or `{` belongs to the name: `module:factory`."""
     first, _, rest = spec.partition(":")
     head, _, tail = rest.partition(":")
     if rest and not rest.startswith("{") and "=" not in head:

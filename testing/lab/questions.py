@@ -1,4 +1,4 @@
-"""Questions about earlier messages: is what answers them still there, and does searching find it?"""
+"""Questions about earlier messages: whether the view still contains the answer, and whether a search finds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST = 3  # results of a search that count
 
 
 def in_view(question: Question, view_text: str) -> tuple[bool, bool]:
-    """Is the evidence in a view, word for word? Is at least a gold answer? The text is folded."""
+    """Return whether a folded view contains the evidence verbatim, and whether it contains a gold answer."""
     return (
         any(folded(quote) in view_text for quote in question.evidence),
         any(folded(answer) in view_text for answer in question.answers or question.evidence),
@@ -22,7 +22,7 @@ def in_view(question: Question, view_text: str) -> tuple[bool, bool]:
 
 
 async def in_search(question: Question, session: Session, context: Any, scale: TokenScale) -> bool | None:
-    """Is a message with the evidence among the first results of the manager's `search`? None when it has none."""
+    """True if a message with the evidence is in the first results of `search`; None for a manager without it."""
     search = getattr(context, "search", None)
     if search is None:
         return None
@@ -38,11 +38,11 @@ async def in_search(question: Question, session: Session, context: Any, scale: T
 
 
 async def _original(result: object, context: Any) -> Mapping[str, Any] | None:
-    """The message a search result names: itself, or what `recall` gives for its mark."""
+    """Return the message of a search result: the result itself, or what `recall` returns for its mark."""
     if isinstance(result, str):
         recall = getattr(context, "recall", None)
         if recall is None:
             return None
-        told = recall(result)
-        return cast("Message | None", await told if inspect.isawaitable(told) else told)
+        found = recall(result)
+        return cast("Message | None", await found if inspect.isawaitable(found) else found)
     return as_mapping(result)

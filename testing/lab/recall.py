@@ -1,9 +1,9 @@
-"""Reference recall: of the identifiers an agent said next, how many were still before its eyes?
+"""Reference recall: the share of the identifiers that an agent used next and that were still in its view.
 
-Only identifiers count that stood in the history before, in few messages (what stands everywhere is not recalled, it is
-spoken). *Far* are those last mentioned outside the newest quarter of the budget. *Located* is the strict reading: in a
-chapter a hit counts only on a line that also names the tool, the file or the speaker it came from, so that a bag of
-words scores nothing.
+Only identifiers count that a few earlier messages contain; an identifier of many messages is not recalled but common.
+*Far* identifiers were last mentioned outside the newest quarter of the budget. *Located* is the strict measure: in a
+chapter a hit counts only on a line that also names the tool, the file or the speaker that it came from, so that a list
+of words scores nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .request import Memo, Request
 from .text import decoded, leaves, spoken
 from .token_scale import TokenScale
 
-FAR = 0.25  # of the budget: what was last mentioned before the newest so many tokens is far
-_FEW = 3  # messages, at least; else a fifth of the history
-_LINE = 4_000  # characters; of a longer line only the half of it around a hit can locate it
+FAR = 0.25  # share of the budget: an identifier last mentioned before the newest tokens of this share is far
+_FEW = 3  # messages, or a fifth of the history if that is more
+_LINE = 4_000  # characters: in a longer line only this much around a hit can locate it
 _FILE = re.compile(r"[\w.@+-]*[./][\w./@+-]*\w")
-_KNOWN_BY = 40  # characters: by so much of its start a clipped message is known for what it was
+_KNOWN_BY = 40  # characters at the start of a message by which a clipped message is recognised
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An identifier of the next recorded message, to be looked for in the view.
+    """An identifier of the next recorded message, to be searched for in the view.
 
     Attributes:
         name: the identifier.
-        last: index of the message that mentioned it last.
-        far: that lies outside the newest quarter of the budget.
-        origins: what it came from: tools, files, speakers.
+        last: index of the last message that mentions it.
+        far: True if that message is outside the newest quarter of the budget.
+        origins: the tools, files and speakers that it came from.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Target:
 
 
 class References:
-    """The identifiers of one session: which message said what, and where it came from.
+    """The identifiers of one session by message, with their origins.
 
     Args:
         messages: as recorded.
@@ -85,12 +85,12 @@ class References:
 
 @dataclass(slots=True)
 class Sight:
-    """A view as it can be searched.
+    """The searchable texts of a view.
 
     Attributes:
-        verbatim: text of the messages that stand as they were, or clipped.
-        chapters: texts that stand for others.
-        chapter_tokens: tokens of those.
+        verbatim: text of the recorded messages, in full or clipped.
+        chapters: texts that represent other messages.
+        chapter_tokens: tokens of the chapters.
     """
 
     verbatim: str
@@ -98,11 +98,11 @@ class Sight:
     chapter_tokens: int
 
     def holds(self, name: str) -> bool:
-        """Does it stand anywhere?"""
+        """True if the view contains a name."""
         return name in self.verbatim or any(name in chapter for chapter in self.chapters)
 
     def locates(self, name: str, origins: Iterable[str]) -> bool:
-        """Does it stand in a message as it was, or on a line that says where it came from?"""
+        """True if a recorded message contains a name, or a chapter line that also names an origin."""
         if name in self.verbatim:
             return True
         wanted = _any_of(frozenset(origins))
@@ -128,11 +128,11 @@ class RecallProbe:
         self._starts: set[tuple[str, str]] = set()
 
     def learn(self, message: Message) -> None:
-        """A message was recorded."""
+        """Record a message of the session."""
         self._starts.add(_start(message, self.scale.text(message)))
 
     def sight(self, request: Request) -> Sight:
-        """A view, taken apart."""
+        """Divide a view into recorded messages and chapters."""
         verbatim: list[str] = []
         chapters: list[str] = []
         weight = 0
@@ -148,7 +148,7 @@ class RecallProbe:
     def is_chapter(self, message: Message, text: str) -> bool:
         """True if this message, with this text, represents others."""
         if message.get("role") in ("tool", "function"):
-            return False  # whatever it shows, it stands right after its call
+            return False  # a result is always after its call
         metadata = as_mapping(message.get("metadata")) or {}
         if metadata.get("source") == "context-compaction":
             return True
@@ -160,7 +160,7 @@ def _start(message: Mapping[str, Any], text: str) -> tuple[str, str]:
 
 
 def _lines_with(chapter: str, name: str) -> Iterator[str]:
-    """The lines a name stands on; of a very long one the surroundings of each place it stands at."""
+    """Yield the lines that contain a name; of a very long line only the text around each hit."""
     at = chapter.find(name)
     while at >= 0:
         start = chapter.rfind("\n", 0, at) + 1
@@ -182,7 +182,7 @@ def _any_of(origins: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _origins(messages: Sequence[Message]) -> Iterator[frozenset[str]]:
-    """For each message what a name in it came from: tools it calls or that answer in it, files, the speaker."""
+    """Yield for each message the possible origins of its names: called or answering tools, files, the speaker."""
     called: dict[str, frozenset[str]] = {}
     for message in messages:
         found: set[str] = set()

@@ -72,11 +72,11 @@ class Row:
 
     @property
     def figures(self) -> Figures:
-        """Those of all sessions."""
+        """Return the figures of all sessions."""
         return self.of(self.by_session)
 
     def of(self, sessions: Iterable[str]) -> Figures:
-        """Those of some sessions."""
+        """Return the figures of some sessions."""
         figures = Figures.sum(self.by_session[session] for session in sessions)
         figures.memory = self.memory
         return figures
@@ -143,7 +143,7 @@ async def measure(
     """Replay sessions through managers.
 
     Args:
-        sessions: to replay; those whose budget does not even hold the system prompt are skipped, for everybody.
+        sessions: to replay; a session whose system prompt exceeds its budget is skipped for all managers.
         managers: to replay through, each opened again for each session.
         sizes: the budgets.
         scale: to weigh with; exact when not given.

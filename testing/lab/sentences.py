@@ -82,7 +82,7 @@ class Stated:
         return Kept(*(Share.of_bits(bits, view) for bits in astuple(self)))
 
     def missing_in(self, view: int) -> dict[str, int]:
-        """Return those that are not among the sentences of a view, by kind."""
+        """Return the sentences that a view does not contain, by kind."""
         return {kind: bits & ~view for kind, bits in asdict(self).items()}
 
 

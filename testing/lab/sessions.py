@@ -1,4 +1,4 @@
-"""Recorded sessions with what is asked about them: questions, and probes that lie beside them in the folder."""
+"""Recorded sessions with their questions, and with the probes in a file of the same folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Part = Literal["choose", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A string that a later tool call needed long after it was last mentioned."""
+    """A string that a tool call needed long after its last mention."""
 
     needle: str
     used_at: int
@@ -40,9 +40,9 @@ class Question:
 
     Attributes:
         text: the question.
-        evidence: what must still be there, verbatim; short texts of the messages that answer it.
+        evidence: short texts of the answering messages, which the view must contain verbatim.
         answers: gold answers.
-        indices: the messages that hold the evidence.
+        indices: indices of the messages that contain the evidence.
     """
 
     text: str
@@ -73,14 +73,14 @@ class Session:
 
     @property
     def part(self) -> Part:
-        """Which half of the data it belongs to: one for choosing settings, one for reporting figures."""
+        """Return the half of the data it belongs to: one for choosing settings, one for reporting figures."""
         return "choose" if hashlib.sha256(self.id.encode()).digest()[0] % 2 == 0 else "report"
 
 
 def read_sessions(
     paths: Iterable[str | Path], *, min_messages: int = 0, part: Part | None = None, skipped: list[str] | None = None
 ) -> list[Session]:
-    """The sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`, sub-folders included), in order.
+    """Return the sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`, sub-folders included), in order.
 
     Args:
         paths: files or folders.
@@ -106,7 +106,7 @@ def read_sessions(
 
 
 def distinct(sessions: Iterable[Session]) -> Iterator[Session]:
-    """Yield the sessions, those with an id that came before under another one: figures are kept by id."""
+    """Yield the sessions; give a repeated id a suffix, because figures are stored by id."""
     seen: set[str] = set()
     for session in sessions:
         names = (
@@ -120,7 +120,7 @@ def distinct(sessions: Iterable[Session]) -> Iterator[Session]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files that may be recordings: the path itself, or those below it, symbolic links to folders not followed."""
+    """Yield the files that may be recordings: the path, or files below it without following links to folders."""
     if not path.is_dir():
         return [path]
     found: list[Path] = []
@@ -184,7 +184,7 @@ def _questions(listed: object, messages: list[Message]) -> tuple[Question, ...]:
 
 
 def folded(text: str) -> str:
-    """Lower case, white space folded: how evidence is compared."""
+    """Return a text in lower case with white space folded, for comparing evidence."""
     return " ".join(text.lower().split())
 
 

@@ -21,7 +21,7 @@ def _both(last: Share, everywhere: Share) -> str:
     return f"{_share(last.value)} / {_share(everywhere.value)}"
 
 
-# Each heading with what stands below it, in the order of the table.
+# Each heading with its cell, in the order of the table.
 CELLS: Mapping[str, Cell] = {
     "recall": lambda f: _share(f.recall.value),
     "located": lambda f: _share(f.located.value),

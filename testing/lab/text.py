@@ -1,7 +1,7 @@
-"""Messages as text, for looking things up in them.
+"""Messages as text, for searching.
 
-Arguments of calls are decoded first: in raw JSON a tab or a line feed is a backslash and a letter, which would glue
-itself to the name behind it.
+Arguments of calls are decoded first: in raw JSON a tab or a line feed is a backslash and a letter, which would be
+joined to the following name.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ..checks.message_shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_li
 
 
 def spoken(message: Mapping[str, Any]) -> str:
-    """What a message says: its text, the results in it, the arguments of its calls. Neither thinking nor tool names."""
+    """Return the text, the results and the call arguments of a message, without thinking and tool names."""
     return "\n".join([*_contents(message.get("content"), thinking=False), *_arguments(message)])
 
 
 def visible(message: Mapping[str, Any]) -> str:
-    """All a model can read in a message of a view: what it says, thinking, and the names of its tools."""
+    """Return all text that a model can read in a message, including thinking and tool names."""
     names = [str(call.name) for call in calls_of(message) if call.name]
     return "\n".join([*_contents(message.get("content"), thinking=True), *names, *_arguments(message)])
 
 
 def decoded(arguments: object) -> object:
-    """Arguments as data, when they are JSON text; else as they are."""
+    """Return arguments parsed from JSON text; other values unchanged."""
     if isinstance(arguments, str):
         try:
             return json.loads(arguments)
@@ -35,7 +35,7 @@ def decoded(arguments: object) -> object:
 
 
 def leaves(value: object) -> Iterator[str]:
-    """Keys and values of a piece of JSON, as text, in order."""
+    """Yield the keys and values of a JSON value as text, in order."""
     mapping = as_mapping(value)
     items = as_list(value)
     if mapping is not None:

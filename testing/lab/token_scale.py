@@ -1,6 +1,7 @@
-"""Weighing messages: one exact count for the judge and for everybody who is judged.
+"""Token counts of messages: one exact count for the lab and for every manager that it measures.
 
-A message is weighed as it is sent. What is not sent (metadata, timestamps) neither weighs nor tells two messages apart.
+A message is counted as it is sent. Keys that are not sent (metadata, timestamps) have no tokens, and do not make two
+messages different.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 class TokenScale:
-    """Numbers, weights and texts of messages; each different message is weighed once.
+    """Numbers, token counts and texts of messages; each distinct message is counted once.
 
     Args:
-        counter: text to tokens; exact (o200k_base) when not given.
+        counter: text to tokens; by default exact (o200k_base).
     """
 
     def __init__(self, counter: TokenCounter | None = None) -> None:
@@ -31,7 +32,7 @@ class TokenScale:
         self._lengths: dict[str, int] = {}
 
     def number(self, message: Mapping[str, Any]) -> int:
-        """A number that two messages share when the same bytes are sent for both."""
+        """Return the number of a message; two messages have the same number if the same bytes are sent for both."""
         key = _key(message)
         known = self._numbers.get(key)
         if known is None:
@@ -41,22 +42,22 @@ class TokenScale:
         return known
 
     def tokens(self, message: Mapping[str, Any]) -> int:
-        """Tokens a message contributes to a request."""
+        """Return the tokens that a message contributes to a request."""
         return self._tokens[self.number(message)]
 
     def tokens_of(self, number: int) -> int:
-        """Tokens of the message with this number."""
+        """Return the tokens of the message with a number."""
         return self._tokens[number]
 
     def length(self, text: str) -> int:
-        """Tokens of a text; each is counted once. For peers, who count the same texts again and again."""
+        """Return the tokens of a text; counts are cached, because peers count the same texts many times."""
         known = self._lengths.get(text)
         if known is None:
             known = self._lengths[text] = self.counter(text)
         return known
 
     def text(self, message: Mapping[str, Any]) -> str:
-        """What a model can read in a message."""
+        """Return the text that a model can read in a message."""
         number = self.number(message)
         known = self._texts[number]
         if known is None:

@@ -1,8 +1,8 @@
-"""Would a provider take the request, is anybody still asking something in it, and whose fault is it if not?
+"""Validity of requests: provider rules, the newest human message, and violations that the recording has itself.
 
-Recordings break rules by themselves: calls that were interrupted, results without calls. A request is *invalid* when it
-breaks any rule; it is *faulty* when it breaks one more often than the plain history does at that moment, or when the
-newest human message is lost.
+Recordings break rules themselves: interrupted calls, results without calls. A request is *invalid* if it breaks any
+rule. It is *faulty* if it breaks a rule more often than the history does at that point, or if the newest human message
+is lost.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from ..checks.message_shapes import Message, is_human, text_of
 from ..checks.request_checker import check_request
 
 _PLACE = re.compile(r"\bmessage \d+|\bblock [\d.]+")
-_RECOGNISED = 40  # characters, white space folded: by so much of its start a clipped message is known
+_RECOGNISED = 40  # characters at the start of a message, white space removed, by which a clipped message is recognised
 
 
 class Faults:
-    """What is wrong with the requests of one session; remembers what is wrong with the recording itself."""
+    """Finds the broken rules of the requests of one session; caches the ones of the recording itself."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = [{**message, "content": _or_empty(message)} for message in messages]
         self._own: dict[int, Counter[str]] = {}
 
     def of(self, view: Sequence[Message], index: int) -> tuple[list[str], list[str]]:
-        """The rules a request breaks, and those of them that the history before `index` does not break by itself."""
+        """Return the rules that a request breaks, and the ones that the history before `index` does not break."""
         broken = check_request(view)
         if not broken:
             return [], []
         own = self._own.get(index)
         if own is None:
-            own = self._own[index] = Counter(_kind(said) for said in check_request(self._messages[:index]))
+            own = self._own[index] = Counter(_kind(sentence) for sentence in check_request(self._messages[:index]))
         left = own.copy()
         added: list[str] = []
         for sentence in broken:
@@ -46,18 +46,18 @@ class Faults:
 
 
 def newest_human(messages: Sequence[Message]) -> Message | None:
-    """The last message a person wrote."""
+    """Return the last message of a human."""
     return next((message for message in reversed(messages) if is_human(message)), None)
 
 
 def holds_human(view: Sequence[Message], human: Message) -> bool:
-    """Is this message of a person's in the view, whole or clipped?"""
+    """True if a view contains a human message, in full or clipped."""
     wanted = "".join(text_of(human.get("content")).split())[:_RECOGNISED]
     for message in reversed(view):
         if message.get("role") != "user":
             continue
         if not wanted:
-            return True  # an image without a word
+            return True  # an image without text
         if wanted in "".join(text_of(message.get("content")).split()):
             return True
     return False

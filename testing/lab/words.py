@@ -1,8 +1,8 @@
-"""Plain words an agent uses again: how many were still in the view?
+"""Word recall: the share of the plain words that an agent uses again and that were still in the view.
 
 A word is a run of letters that is part of no name, path or address, lower case behind its first letter, five letters
-or more; its first seven letters, in lower case, stand for its forms. As for identifiers, only those words count that
-few messages before held, and *far* are those last used outside the newest quarter of the budget.
+or more; its first seven letters, in lower case, represent its forms. As for identifiers, only words of few earlier
+messages count, and *far* words were last used outside the newest quarter of the budget.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .text import spoken
 from .token_scale import TokenScale
 
 STEM = 7  # letters
-FEW = 3  # messages, at least; else a twentieth of the history
+FEW = 3  # messages, or a twentieth of the history if that is more
 _WORD = re.compile(r"(?<![\w./@#:-])[A-Za-z][a-z]{4,}(?![\w/@#:]|\.\w)")
 
 
@@ -29,11 +29,11 @@ def stems(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Words to be looked for in a view, as sets of bits.
+    """Words to be searched for in a view, as sets of bits.
 
     Attributes:
-        words: all of them.
-        far: those last used outside the newest quarter of the budget.
+        words: all words.
+        far: words last used outside the newest quarter of the budget.
     """
 
     words: int = 0
@@ -41,7 +41,7 @@ class Wanted:
 
 
 class Words:
-    """The words one session's agent uses again.
+    """The words that the agent of one session uses again.
 
     Args:
         messages: as recorded.
@@ -72,7 +72,7 @@ class Words:
                     spread[word] = spread.get(word, 0) + 1
 
     def wanted(self, near: Sequence[int]) -> Mapping[int, Wanted]:
-        """Return the words to look for, by index of the assistant's message that uses them.
+        """Return the words to search for, by index of the assistant message that uses them.
 
         Args:
             near: for each message the first one that is not far from it.

@@ -29,7 +29,7 @@ class Cache(Protocol):
     """One provider's cache during one session."""
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return what a request costs after those before it, and remember it.
+        """Return the bill of a request after the requests before it, and store its prefixes.
 
         Args:
             request: the next one of the session.

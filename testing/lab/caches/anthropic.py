@@ -43,7 +43,7 @@ class Anthropic:
         self._stability = Stability() if inferring else None
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return what a request costs after those before it."""
+        """Return the bill of a request after the requests before it."""
         sent = self._wires.of(request)
         unstable = 0 if self._stability is None else self._stability.unstable(sent)
         messages = ([sent.system] if sent.system else []) + sent.messages

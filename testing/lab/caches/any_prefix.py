@@ -16,7 +16,7 @@ class AnyPrefix:
         self._entries = Entries(TTL)
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return what a request costs after those before it."""
+        """Return the bill of a request after the requests before it."""
         chain = request.prefixes
         longest = next((end for end in range(len(request), 0, -1) if self._entries.holds(chain[end], at)), 0)
         self._entries.use(chain[1:], at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Prices in those of a plain input token. Anthropic (cache of 5 minutes) and OpenAI from GPT-5.6 on charge the same:
-# the providers' price lists, as read in the README of microsoft/amplifier-module-provider-anthropic and in
+# Prices in units of the price of a plain input token. Anthropic (cache of 5 minutes) and OpenAI from GPT-5.6 on charge
+# the same. Source: the providers' price lists, in the README of microsoft/amplifier-module-provider-anthropic and in
 # docs.rs/async-openai (PromptCacheOptionsParam).
 READ = 0.1
 WRITTEN = 1.25

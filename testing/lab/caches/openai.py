@@ -24,7 +24,7 @@ class OpenAI:
         self._entries = Entries(TTL)
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return what a request costs after those before it."""
+        """Return the bill of a request after the requests before it."""
         places = [end for end, message in enumerate(request.messages, 1) if message.get("role") in _ROLES]
         total = request.offsets[-1]
         if not places:

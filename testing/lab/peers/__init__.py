@@ -1,9 +1,9 @@
 """Other people's context managers, run by their own code. One adapter a file; each has `open_peer(scale, budget)`.
 
-An adapter turns recorded messages into the peer's own, asks the peer, and turns back what it returns; it mends nothing.
-Settings are the peer's defaults; what a default gives in tokens of a 200k window is scaled to the budget. Every peer
-counts with the exact counter. Where a peer leaves it to its user whether what was cut stays cut, it does: cutting
-anew for each request costs more.
+An adapter converts recorded messages to the peer's, asks the peer, and converts the result back; it repairs nothing.
+Settings are the peer's defaults; a default in tokens of a 200k window is scaled to the budget. Every peer
+counts with the exact counter. If a peer leaves it to its user whether a cut is kept, it is kept: cutting again for
+each request costs more.
 """
 
 from __future__ import annotations
