@@ -1,7 +1,7 @@
 """The history of a session as its manager changes it: additions, echoes, edits, interrupts.
 
-One change at a time, in order, whatever thread or event loop it comes from; what a store refused is not part of the
-history. Reading never waits.
+Changes are made one at a time, in order, from any thread and event loop. A message that the store refused is not part
+of the history. Reading never waits.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ _DRAFTING_SECONDS = 0.0003  # seconds of drafting in one turn of the event loop
 class History:
     """The transcript of one session, and the only place that changes it.
 
-    What comes in while the store is busy waits, and is then carried out together: one batch, one sync to disk. Whoever
-    is cancelled while it waits leaves work behind that is carried out all the same, so that history and store never
-    say different things.
+    Messages that are added while the store is busy are queued, and then written in one batch with one sync to disk. A
+    change is completed even if its caller is cancelled, so that history and store never differ.
 
     Args:
         session_id: identity of the session, in its store and in its entries.
         store: where it is kept.
-        counter: gives the token counter; awaited once a message.
-        observers: plug-ins that watch this session.
-        on_interrupt: what a cancelled turn becomes.
-        on_conflict: what to do when another writer has the session: fail, or go on in a fork.
-        notify: told, in a word and a sentence, of what people should know.
-        clock: gives the time as `utc_now` does.
-        stamp: puts the time on a message that has none.
+        counter: returns the token counter; awaited once per message.
+        observers: plug-ins that observe this session.
+        on_interrupt: policy for a cancelled turn.
+        on_conflict: policy if another writer has the session: fail, or continue in a fork.
+        notify: called with a kind and a sentence for people.
+        clock: returns the current time, as `utc_now` does.
+        stamp: adds the time to a message that has none.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class History:
         clock: Callable[[], str] = utc_now,
         stamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
-        self.interrupted: frozenset[int] = frozenset()  # turns whose open calls were stopped
+        self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
         self.redactions = Redactions()
         self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self._counter = counter
@@ -83,58 +82,57 @@ class History:
         self._work: set[asyncio.Task[Any]] = set()
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
         self._cancelled = False
-        self._closed_at_seq = (
-            -1
-        )  # last seq when a turn was settled, or one began: the kernel reports cancellations twice
+        # Last seq when the policy was applied or a turn began. The kernel reports cancellations twice (docs/kernel.md).
+        self._closed_at_seq = -1
 
     # -- opening and loading ----------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
-        """Claim the session in its store, or, where config says so, a fork of it that nobody else writes to."""
+        """Open the session for writing. If another writer has it, open a fork of it, if the config allows that."""
         async with self._lock:
             return await self._stored.open()
 
     def resume(
         self, transcript: Transcript, interrupted: frozenset[int] = frozenset(), shown: Iterable[Entry] = ()
     ) -> None:
-        """Begin with what the store holds.
+        """Start from the content of the store.
 
         Args:
-            transcript: what was read of it, by place.
-            interrupted: turns whose open calls were stopped.
-            shown: entries that were read by seq, for the checkpoints show them.
+            transcript: the entries that were read, by index.
+            interrupted: turns whose unanswered calls were stopped.
+            shown: entries that were read by seq, because checkpoints show them.
         """
         self._stored.begin(transcript, shown)
-        self.redactions.are_known = not transcript.last_seq  # or a checkpoint says which they are
+        self.redactions.are_known = not transcript.last_seq  # else a checkpoint lists them
         self.interrupted = interrupted
         self._replay_detector.stop()
         if len(transcript):
             self._replay_detector.on_resume()
         self._cancelled = False
-        self._closed_at_seq = transcript.last_seq  # the turns of another process are over
+        self._closed_at_seq = transcript.last_seq  # turns of an earlier process are over
 
     async def load(self) -> None:
-        """Bring the whole history into memory."""
+        """Load the whole history into memory."""
         if self._transcript.gap:
             async with self._lock:
                 await self._stored.load()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
-        """Entries from the store, by place, counted; with a word in the log every now and then when there are many."""
+        """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
         return await self._stored.read(start, stop)
 
     async def find(self, seq: int) -> Entry | None:
-        """An entry by its seq, from memory or from the store."""
+        """Return an entry by its seq, from memory or from the store."""
         return await self._stored.find(seq)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The history as it is now."""
+        """Return the history as it is now."""
         return self._transcript.snapshot()
 
     def unchanged_since(self, revision: int) -> int:
-        """Entries at the start that are as they were at a revision."""
+        """Return how many entries after the leading instructions are the same as at a revision."""
         return self._transcript.unchanged_since(revision)
 
     @property
@@ -167,16 +165,16 @@ class History:
         """Append a message.
 
         Args:
-            raw: the message, of any shape KERNEL.md knows.
-            requested: when a response was asked for, for an assistant's message.
+            raw: the message, of any shape in docs/kernel.md.
+            requested: when the response was requested, for an assistant's message.
             reported: what the provider reported of that response.
 
         Returns:
-            The new entry; None when it was the echo of one that is there.
+            The new entry; None if the message is an echo of a stored one.
 
         Raises:
-            InvalidMessage: it cannot be stored; the field is named.
-            StoreError: the store refused it; it is not part of the history.
+            InvalidMessage: the message cannot be stored; the field is named.
+            StoreError: the store refused the message; it is not part of the history.
         """
         message, info = parse_message(raw)
         tokens = await measure(message, await self._counter())
@@ -184,71 +182,71 @@ class History:
         return await self._queue.add(PendingAppend(message, info, tokens, requested, reported, acknowledged))
 
     async def set(self, messages: object) -> bool:
-        """Make a list the history: an echo changes nothing, anything else is recorded as an edit.
+        """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
 
         Returns:
-            Whether the history changed.
+            True if the history changed.
 
         Raises:
-            InvalidMessage: a message of the list cannot be stored; then nothing was.
+            InvalidMessage: a message of the list cannot be stored; then none is.
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
         return await self.shielded(self._set(cast("Sequence[object]", messages)))
 
     async def clear(self) -> None:
-        """Forget everything; marks are not given again."""
+        """Remove all entries. Marks are not reused."""
         await self.shielded(self._clear())
         self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
-        """Take the unfinished current exchange out of the history; returns what was taken."""
+        """Remove the unfinished current exchange from the history; return the removed entries."""
         return await self.shielded(self._interrupt())
 
     async def redact(
         self, which: Callable[[Entry], bool], *, trace: bool = True
     ) -> tuple[list[Entry], NotErased | None]:
-        """Erase what entries say, here and in the store, its archive included.
+        """Redact entries, in memory and in the store with its archive.
 
         Args:
-            which: picks them, of the history and of the archive.
-            trace: keep what their echoes are recognised by without a timestamp, see `redactions`.
+            which: selects entries of the history and of the archive.
+            trace: keep a hash by which echoes without a timestamp are recognised, see `redactions`.
 
         Returns:
-            What stayed behind, also of entries that were erased before; and why the store has not erased yet what
-            they said. The next call finishes that, whatever it picks.
+            The redacted entries, also those that were redacted before; and the reason why the store has not erased
+            their former text yet. The next call finishes the erasure, whatever it selects.
         """
         return await self.shielded(self._redact(which, trace))
 
     async def finish(self) -> None:
-        """Wait for work that was begun and whose callers were cancelled."""
+        """Wait for the completion of changes whose callers were cancelled."""
         self._queue.commit_left()
         ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 
     def on_prompt(self) -> None:
-        """Note that a turn begins. Cancelled before its prompt is stored, it must not be taken for the turn before."""
+        """Note that a turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
         if not self._cancelled:
             self._closed_at_seq = self._transcript.last_seq
 
     def on_request(self) -> None:
-        """Note that a request was made: whoever replays a history has done so by now."""
+        """Note that a request was made. A host that replays a history does so before."""
         self._replay_detector.stop()
 
     def on_cancelled(self) -> None:
-        """Note that the current turn was cancelled. It is settled later: the loop may still add to it."""
+        """Note that the current turn was cancelled. The loop may still add to it, so the policy is applied later."""
         if self._transcript.last_seq != self._closed_at_seq:
             self._cancelled = True
 
     async def on_turn_complete(self) -> None:
-        """The turn is over: do to a cancelled one what the config says."""
+        """Apply the policy for a cancelled turn, if the turn that ends was cancelled."""
         if self._cancelled:
             await self.shielded(self._complete_turn())
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Carry work out to its end, whatever becomes of the caller: half a change would part history and store."""
+        """Complete a change even if the caller is cancelled. Half a change would make history and store differ."""
         return await asyncio.shield(self._start_task(work))
 
     def _start_task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
@@ -258,7 +256,7 @@ class History:
         return task
 
     def _on_leader_lost(self, ended: Sequence[PendingAppend]) -> None:
-        """Their event loop ends while they are on their way in: those the history holds have landed."""
+        """Resolve appends of a loop that ends: with their entry if the history contains it, else with an error."""
         self._acknowledge([append for append in ended if append.entry and self._contains(append.entry)])
         acknowledge(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
@@ -270,7 +268,7 @@ class History:
             if perf_counter() - begun > _DRAFTING_SECONDS:
                 await asyncio.sleep(0)
                 begun = perf_counter()
-            if append.entry is not None:  # an earlier carrier was cut off with it: the store may hold it
+            if append.entry is not None:  # an earlier leader was lost with it: the store may hold it
                 if self._contains(append.entry):
                     self._acknowledge((append,))
                     continue
@@ -354,14 +352,14 @@ class History:
             return left, problem
 
     async def _any_redacted(self) -> bool:
-        """True if entries of this session were erased. What is not remembered of them is read from the store."""
+        """True if entries of this session were redacted. Read them from the store if they are not known yet."""
         if not self.redactions.are_known:
             self.redactions.note(redactions_of([*await self._stored.archived(), *self._transcript.snapshot()]))
             self.redactions.are_known = True
         return bool(self.redactions)
 
     async def _leave_redacted(self, append: PendingAppend) -> None:
-        """If a message is added that was erased (a host replays its own transcript), leave it erased."""
+        """Keep a message redacted that a host adds again, because it replays its own transcript."""
         if await self._any_redacted():
             item = (append.message, append.info)
             entries = () if self._transcript.gap else self._transcript.snapshot()
@@ -494,7 +492,7 @@ class History:
 
     def _notify_appended(self, entry: Entry) -> None:
         if self._observers.watch("amplifier_context_appended"):
-            # Lent, for an observer watches: it may not rewrite history.
+            # A copy, because an observer may not change the history.
             self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
 
     def _reset_turns(self) -> None:

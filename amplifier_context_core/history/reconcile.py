@@ -1,9 +1,8 @@
-"""Joining what memory holds of a history with what its store holds, where the two may differ.
+"""Reconciliation of the entries in memory with the entries in the store, where the two may differ.
 
-They differ after a change that was broken off, after damage, and after somebody else deleted what the store kept.
-An entry that memory holds is never given up. What only the store holds goes to its place: into the part of a resumed
-history that was not loaded, or behind the entry it follows. Entries are identified by their seqs, never by their
-places, so none can come twice.
+They differ after an interrupted change, after damage, and after another program deleted entries of the store. An entry
+in memory is never given up. An entry that is only in the store is inserted into the part of a resumed history that was
+not loaded, or after the entry that it follows. Entries are identified by seq, never by index, so no entry comes twice.
 
 Pure: no I/O, no clock.
 """
@@ -20,12 +19,12 @@ from ..transcript.transcript import Entry, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that was given to a store, and neither acknowledged nor refused yet.
+    """A change that was sent to a store, and neither acknowledged nor refused yet.
 
     Attributes:
-        keep: entries at the beginning that stay.
-        entries: what comes after them.
-        rewritten: seqs whose messages it puts in place of others; with these, `entries` is empty.
+        keep: number of leading entries that stay.
+        entries: the entries after them.
+        rewritten: seqs of the entries whose messages it replaces; `entries` is then empty.
     """
 
     keep: int
@@ -35,13 +34,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The history after memory and store were joined.
+    """The history after memory and store were reconciled.
 
     Attributes:
         entries: all of it, in order.
-        missing: entries that were not loaded, and that the store does not hold any more.
-        unstored: entries that the store does not hold.
-        common: entries at the beginning that the store holds at the same places.
+        missing: number of entries that were not loaded and that the store does not hold any more.
+        unstored: number of entries that the store does not hold.
+        common: number of leading entries that the store holds at the same indices.
     """
 
     entries: list[Entry]
@@ -52,7 +51,7 @@ class Reconciled:
 
 @dataclass(slots=True)
 class _Memory:
-    """What memory holds: the entries before and after a number of them that were not loaded."""
+    """The entries in memory, before and after a gap of entries that were not loaded."""
 
     head: list[Entry]
     gap: int = 0
@@ -65,12 +64,12 @@ def reconcile(
     change: Change | None = None,
     single: Mapping[int, Entry] = MappingProxyType({}),
 ) -> Reconciled:
-    """Join a history with all that its store holds.
+    """Reconcile a history with all entries of its store.
 
     Args:
         snapshot: the history before the change.
         stored: the entries in the store, in order.
-        change: the last change, if its end is not known. Whether it was made is read off what is stored.
+        change: the last change, if its outcome is unknown. The stored entries show whether it was made.
         single: entries of the snapshot's gap that memory holds, by seq.
     """
     memory = _in_memory(snapshot)
@@ -93,8 +92,8 @@ def _in_memory(snapshot: Snapshot) -> _Memory:
 
 
 def _after_change(memory: _Memory, change: Change, gap: range, by_seq: dict[int, Entry]) -> _Memory:
-    """What memory would hold now, if a change was made; what it held, if not."""
-    if change.rewritten:  # the former message may be a secret: the store says which of the two it is now
+    """Return the entries of memory with the change, if the store made it; else without."""
+    if change.rewritten:  # the former message may be a secret, so the store decides which of the two remains
         head, tail = (
             [by_seq.get(entry.seq, entry) if entry.seq in change.rewritten else entry for entry in part]
             for part in (memory.head, memory.tail)
@@ -104,7 +103,7 @@ def _after_change(memory: _Memory, change: Change, gap: range, by_seq: dict[int,
     part, keep = (memory.tail, change.keep - gap.stop) if cuts_tail else (memory.head, change.keep)
     leaving = part[keep:] if cuts_tail else [*part[keep:], *memory.tail]
     entries = change.entries
-    if not leaving:  # an append: a crash may have left a beginning of it
+    if not leaving:  # an append: after a crash the store may hold only its beginning
         entries = [entry for entry in entries if _is_stored(entry, by_seq)]
     elif not _was_made(leaving, entries, by_seq):
         return memory
@@ -113,7 +112,7 @@ def _after_change(memory: _Memory, change: Change, gap: range, by_seq: dict[int,
 
 
 def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], by_seq: dict[int, Entry]) -> bool:
-    """True if a store holds what a change leaves behind: a new entry, none that left, or the new order."""
+    """True if the stored entries show the change: a new entry, no removed entry, or the new order."""
     before = {entry.seq for entry in leaving}
     fresh = [entry for entry in entries if entry.seq not in before]
     if fresh:
@@ -131,7 +130,7 @@ def _is_stored(entry: Entry, by_seq: dict[int, Entry]) -> bool:
 
 
 def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -> tuple[list[Entry], int]:
-    """What memory holds and in between what only the store holds; how many of these were not loaded."""
+    """Return the entries of memory and store in order, and how many entries of the gap the store holds."""
     in_head = {entry.seq for entry in memory.head}
     in_tail = {entry.seq for entry in memory.tail}
     inner: list[Entry] = []
@@ -146,7 +145,7 @@ def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -
             following.setdefault(last, []).append(entry)
     if memory.gap:
         for entry in single:
-            if entry.seq not in in_head and entry.seq not in in_tail:  # its place is not known, its age is
+            if entry.seq not in in_head and entry.seq not in in_tail:  # its index is unknown, its seq orders it
                 insort(inner, entry, key=_seq)
     order = following.pop(None, [])
     for part, after in ((memory.head, inner), (memory.tail, ())):

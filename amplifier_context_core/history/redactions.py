@@ -1,9 +1,9 @@
-"""What is remembered of erased messages, so that a host that still has one cannot bring it back.
+"""Records of redacted messages, so that a host that still has the text cannot add it again.
 
-A host keeps transcripts of its own, and hands them in as lists. In such a list an erased message is recognised by its
-role, the ids of its calls and results, and its timestamp. A host may strip timestamps; for these a *trace* is kept: the
-scrypt hash of what the message said, with a salt of the session's own. The text cannot be read from a trace, but it can
-be guessed: whoever reads the store may hash guesses. That is slow by design, and `forget --no-trace` keeps none.
+A host keeps its own transcripts and passes them as lists. In such a list a redacted message is recognised by its role,
+the ids of its calls and results, and its timestamp. A host may remove timestamps. For that case a *trace* is kept: the
+scrypt hash of the former content, with a salt of the session. The text cannot be read from a trace, but a reader of the
+store can hash guesses. That is slow by design, and `forget --no-trace` keeps no trace.
 
 Hashing a text takes about a third of a second, and is done in a thread.
 """
@@ -39,27 +39,27 @@ Cost = tuple[int, int, int]  # of scrypt: log2 N, r, p
 # One of the choices of equal strength in OWASP's Password Storage Cheat Sheet (the first is N=2^17, r=8, p=1); this one
 # takes 32 MiB. See docs/forgetting.md.
 COST: Cost = (15, 8, 3)
-_DEAREST: Cost = (17, 8, 10)  # a trace of a higher cost was not made here, and is not tried
+_DEAREST: Cost = (17, 8, 10)  # a trace of a higher cost was not made by this code, and is not compared
 _SALT = 16  # bytes
 _HASH = 32  # bytes
 _TRACE = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([\w+/]{22})\$([\w+/]{43})")
 _TO_THE_MILLISECOND = re.compile(r"\.\d*[1-9]")  # a fraction of a second that is not zero
-_LONG_ID = 16  # characters; providers' own are longer, and short ones such as "call_0" are given again in every turn
-_MOST = 128  # texts compared with traces in one call: some 40 seconds of a thread
+_LONG_ID = 16  # characters; ids of providers are longer, and short ones such as "call_0" are reused in every turn
+_MOST = 128  # texts compared with traces in one call; takes a thread some 40 seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """One erased entry.
+    """One redacted entry.
 
     Attributes:
-        session_id: the session it came from; with `seq` its identity, in forks too.
-        seq: its seq there.
+        session_id: the session of origin; with `seq` the identity of the entry, in forks too.
+        seq: its seq in that session.
         role: of its message.
         call_ids: ids of the calls it made.
         answered_ids: ids of the calls it answered.
         timestamp: of its message, ISO 8601; empty if it had none.
-        trace: hash of what it said, see `trace_of`; empty where none is kept.
+        trace: hash of its former content, see `trace_of`; empty if none is kept.
         shares_time: another entry of the same kind has the same timestamp.
     """
 
@@ -74,14 +74,14 @@ class Redaction:
 
     @property
     def kind(self) -> Kind:
-        """What it has in common with its echo, at least."""
+        """The properties that an echo of it always shares."""
         return self.role, self.call_ids, self.answered_ids
 
 
 def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
-    """Return what is remembered of the erased ones among all entries of a session, archived ones included.
+    """Return records of the redacted ones among all entries of a session, archived ones included.
 
-    Of entries of the same seq the last one counts.
+    Of entries with the same seq the last one counts.
     """
     known = {entry.seq: entry for entry in entries}.values()
     if all(not entry.is_redacted for entry in known):
@@ -97,11 +97,11 @@ def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
 
 
 class Redactions:
-    """All that were erased in one session.
+    """All redactions of one session.
 
     Attributes:
-        are_known: whether all were noted that the session remembers.
-        unfinished: seqs of entries that read as erased, and whose former texts the store has not erased yet.
+        are_known: all redactions of the session were noted.
+        unfinished: seqs of redacted entries whose former texts the store has not erased yet.
     """
 
     def __init__(self) -> None:
@@ -114,20 +114,20 @@ class Redactions:
         return bool(self._by_identity)
 
     def all(self) -> tuple[Redaction, ...]:
-        """Return all that were noted."""
+        """Return all redactions that were noted."""
         return tuple(self._by_identity.values())
 
     def note(self, redactions: Iterable[Redaction]) -> None:
-        """Remember these; of the same entry the last one counts."""
+        """Add these records. Of the same entry the last one counts."""
         self._by_identity.update(((one.session_id, one.seq), one) for one in redactions)
 
     async def redact(self, entries: Collection[Entry], counter: TokenCounter, *, trace: bool) -> list[Entry]:
-        """Return what stays behind of entries. Note it once the store has it.
+        """Return the redacted entries. The caller notes them once the store holds them.
 
         Args:
-            entries: what is erased; what was erased before stays as it is.
+            entries: the entries to redact; one that was redacted before stays as it is.
             counter: text to tokens.
-            trace: keep traces, where ids alone do not identify an entry; without, those of these entries go.
+            trace: keep traces of entries that ids do not identify. If False, existing traces of these entries go.
         """
         texts = {
             entry.seq: normalized_content(entry.message, entry.call_ids)
@@ -148,12 +148,12 @@ class Redactions:
     async def without_echoes(
         self, items: Sequence[ParsedMessage], entries: Sequence[Entry], *, by_text: bool = True
     ) -> list[ParsedMessage]:
-        """Return messages that match no entry, with what stays behind in place of those that are echoes.
+        """Return the messages, with the redacted form in place of each echo of a redacted entry.
 
         Args:
-            items: the messages.
+            items: messages that match no entry.
             entries: the history.
-            by_text: compare the texts of messages, too, whose timestamp is of no erased entry.
+            by_text: compare the texts also of messages without the timestamp of a redacted entry.
         """
         echoes = await self.echoes(items, by_text=by_text)
         if not echoes:
@@ -173,7 +173,7 @@ class Redactions:
         return left
 
     async def echoes(self, items: Sequence[ParsedMessage], *, by_text: bool) -> dict[int, Redaction]:
-        """Return which messages are echoes, by place, and of what; see `without_echoes`."""
+        """Return the redaction that a message is an echo of, by index of the message; see `without_echoes`."""
         remembered: dict[Kind, list[Redaction]] = {}
         for one in self.all():
             remembered.setdefault(one.kind, []).append(one)
@@ -200,7 +200,7 @@ class Redactions:
     async def _by_trace(
         self, items: Sequence[ParsedMessage], doubtful: Sequence[tuple[int, list[Redaction]]]
     ) -> dict[int, Redaction]:
-        """Of these messages, those that say what one of their candidates said."""
+        """Return the messages whose content has the trace of one of their candidates, by index."""
         traced = [(place, some) for place, some in doubtful if any(one.trace for one in some)]
         if len(traced) > _MOST:
             left = len(traced) - _MOST
@@ -226,21 +226,21 @@ class Redactions:
 
 
 def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
-    """Return the trace of a text, and in it what is needed to compare it with another text.
+    """Return the trace of a text, with the settings that are needed to compare it with another text.
 
-    Empty for an empty text, and where Python was built without scrypt. Takes about a third of a second.
+    Empty for an empty text, and if Python was built without scrypt. Takes about a third of a second.
     """
     scrypt = getattr(hashlib, "scrypt", None)
     if not text or scrypt is None:
         return ""
     power, size, lanes = cost or COST
-    room = 128 * size * ((1 << power) + lanes + 2)  # bytes, as OpenSSL reckons them
+    room = 128 * size * ((1 << power) + lanes + 2)  # bytes, by the formula of OpenSSL
     digest = scrypt(text, salt=salt, n=1 << power, r=size, p=lanes, maxmem=room, dklen=_HASH)
     return f"$scrypt$ln={power},r={size},p={lanes}${_base64(salt)}${_base64(digest)}"
 
 
 def settings_of(trace: str) -> tuple[bytes, Cost] | None:
-    """Return salt and cost of a trace; None if it is none, or dearer than any of ours."""
+    """Return salt and cost of a trace; None if the text is no trace, or its cost is above the limit."""
     found = _TRACE.fullmatch(trace)
     if found is None:
         return None

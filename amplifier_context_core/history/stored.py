@@ -1,10 +1,10 @@
-"""A transcript and the store that keeps it, changed together.
+"""A transcript and its store, changed together.
 
-Between two changes both hold the same entries. The store is changed first, and what it refused is not part of the
-transcript. Where they may differ (a change was broken off, the store lost entries), they are joined again before the
-next change, by seq: nothing that memory holds is given up, and what the store lost of it is written there again.
+Between two changes both hold the same entries. The store is changed first. A change that it refused is not made in the
+transcript. Where they may differ (a change was interrupted, the store lost entries), they are reconciled by seq before
+the next change. No entry in memory is given up; entries that the store lost are written to it again.
 
-One caller at a time: the history's gate is held around every method but `find` and `read`.
+The caller holds the history's lock around every method but `find` and `read`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .reconcile import Change, reconcile
 log = logging.getLogger(__name__)
 
 OnConflict = Literal["error", "fork"]
-_LOG_EVERY = 50_000  # messages loaded between two lines in the log
-_MAX_READS = 3  # readings of a store that loses entries while it is read
+_LOG_EVERY = 50_000  # messages; how often a long read is logged
+_MAX_READS = 3  # reads of a store that loses entries while it is read
 
 
 class StoredTranscript:
@@ -36,12 +36,12 @@ class StoredTranscript:
     Args:
         session_id: identity of the session in the store; another one after a conflict that became a fork.
         store: where it is kept.
-        count: gives the tokens of a message.
-        on_conflict: what to do when another writer has the session: fail, or go on in a fork.
+        count: returns the tokens of a message.
+        on_conflict: policy if another writer has the session: fail, or continue in a fork.
         notify: called with a kind and a sentence for people.
 
     Attributes:
-        transcript: what memory holds.
+        transcript: the entries in memory.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class StoredTranscript:
         self._notify = notify
         self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
         self._may_diverge = False  # the store reported a loss, or holds less than memory
-        self._reported_lost = 0  # entries that it reported as lost and that memory has not missed yet
+        self._reported_lost = 0  # entries that it reported as lost and that were not found missing yet
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
-        """Claim the session, or, where config says so, a fork of it that no other writer has."""
+        """Open the session for writing. If another writer has it, open a fork of it, if the config allows that."""
         try:
             return await self._store.open(self.session_id, self._on_repair)
         except (SessionInUse, SessionLost) as problem:
@@ -75,13 +75,13 @@ class StoredTranscript:
             return await self._fork_on_conflict(problem, extent.length, None)
 
     def begin(self, transcript: Transcript, single: Iterable[Entry] = ()) -> None:
-        """Go on with what was read from the store: a transcript, and perhaps single entries of its gap."""
+        """Continue from what was read from the store: a transcript, and perhaps single entries of its gap."""
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
         self._pending_change, self._may_diverge, self._reported_lost = None, False, 0
 
     async def read(self, start: int, stop: int) -> list[Entry]:
-        """Return entries of the store by place, counted; the log tells the progress of a long reading."""
+        """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
         entries: list[Entry] = []
         async for part in read_in_batches(self._store, self.session_id, start, stop):
             entries.extend(part)
@@ -97,15 +97,15 @@ class StoredTranscript:
             return next(iter(await self._store.find(self.session_id, (seq,))), None)
 
     async def archived(self) -> list[Entry]:
-        """Return what edits and interrupts took out, as far as the store keeps it."""
+        """Return the entries that edits and interrupts removed, as far as the store keeps them."""
         return await self._store.archived(self.session_id)
 
     async def load(self) -> None:
-        """Bring the whole history into memory."""
+        """Load the whole history into memory."""
         gap, length = self.transcript.gap, len(self.transcript)
         if not gap:
             return
-        # One entry on either side, too: that these are the ones in memory shows that no place has moved.
+        # One entry on either side as well. If they equal those in memory, no index has moved.
         first, last = max(0, gap.start - 1), min(length, gap.stop + 1)
         entries = await self.read(first, last)
         inner = entries[gap.start - first : len(entries) - (last - gap.stop)]
@@ -123,29 +123,29 @@ class StoredTranscript:
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Add drafted entries at the end."""
+        """Append drafted entries."""
         change = Change(len(self.transcript), entries)
         await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
         self.transcript.extend(entries)
         self._pending_change = None
 
     async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
-        """Keep the first `keep` entries, and go on with these."""
+        """Keep the first `keep` entries, followed by these."""
         await self._write(Change(keep, entries), lambda: self._store.replace(self.session_id, keep, entries))
         self.transcript.replace(keep, entries)
         self._pending_change = None
 
     async def clear(self) -> None:
-        """Take out everything; no seq is given again."""
+        """Remove all entries. No seq is reused."""
         await self._write(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
         self.transcript.clear()
         self._pending_change = None
 
     async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
-        """Put these in place of the entries of the same seqs, archived ones too. All of the history must be loaded.
+        """Replace the entries of the same seqs, archived ones too. The whole history must be loaded.
 
         Returns:
-            Why the store, which holds them now, has not erased yet what they replace. None if it has.
+            Why the store, which holds the new entries, has not erased the replaced ones yet. None if it has.
         """
         new = {entry.seq: entry for entry in entries}
         change = Change(len(self.transcript), rewritten=frozenset(new))
@@ -159,10 +159,10 @@ class StoredTranscript:
         return problem
 
     async def reconcile(self) -> None:
-        """Make memory and store hold the same, where they may not.
+        """Make memory and store equal, if they may differ.
 
         Raises:
-            StoreError: what the store lost cannot be written there again; memory still holds it.
+            StoreError: entries that the store lost cannot be written to it again; memory still holds them.
         """
         if self._pending_change is None and not self._may_diverge:
             return
@@ -181,9 +181,9 @@ class StoredTranscript:
             self._notify("repair", f"{which} that the store had lost and memory held: written to the store again")
 
     async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
-        """Give a change to the store. The caller makes it in memory next, without a wait in between.
+        """Make a change in the store. The caller then makes it in memory, without an await in between.
 
-        An end that is not known leaves the change open: a loop may be closed in the middle of it.
+        If the outcome is unknown, the change stays pending: a loop may be closed in the middle of it.
         """
         self._pending_change = change
         try:
@@ -193,15 +193,15 @@ class StoredTranscript:
                 last = self.transcript.last
                 await self._fork_on_conflict(problem, len(self.transcript), last.seq if last else None)
                 await give()
-        except ContextError:  # refused: nothing was done
+        except ContextError:  # refused: nothing was changed
             self._pending_change = None
             raise
 
     async def _reconcile(self) -> tuple[int, int]:
-        """Take over what only the store holds, keep what only memory holds, and report what neither does.
+        """Add entries that only the store holds, keep entries that only memory holds, and report lost ones.
 
         Returns:
-            Entries at the beginning that both hold, and entries that only memory holds.
+            The number of leading entries that both hold, and the number of entries that only memory holds.
         """
         stored: list[Entry] = []
         for _ in range(_MAX_READS):
@@ -224,11 +224,11 @@ class StoredTranscript:
         return found.common, found.unstored
 
     async def _fork_on_conflict(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
-        """Another writer has the session: go on in a fork of what we know of it, if config says so."""
+        """Continue in a fork, because another writer has the session. Raise `problem` if forks are not allowed."""
         if self._on_conflict != "fork":
             raise problem
         fork = derived_session_id(self.session_id, f"-fork-{secrets.token_hex(4)}")
-        if (await self._store.extent(self.session_id)).length < length:  # deleted: all that is left is in memory
+        if (await self._store.extent(self.session_id)).length < length:  # deleted: only memory still holds it
             if self.transcript.gap:
                 raise problem
             await self._store.append(fork, self.transcript.snapshot()[:])
@@ -236,7 +236,7 @@ class StoredTranscript:
             await self._store.fork(self.session_id, fork, length)
         last = await self._store.read(fork, max(0, length - 1), length)
         if last_seq is not None and [entry.seq for entry in last] != [last_seq]:
-            await self._store.delete(fork)  # the other writer has edited what we rely on
+            await self._store.delete(fork)  # the other writer has edited the entries that the fork needs
             raise problem
         extent = await self._store.open(fork, self._on_repair)
         self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
@@ -244,7 +244,7 @@ class StoredTranscript:
         return extent
 
     async def _with_tokens(self, entries: list[Entry]) -> list[Entry]:
-        """Return entries with their tokens: those another program wrote come uncounted, and are counted once."""
+        """Return entries with their tokens. Entries of another program are uncounted, and are counted once."""
         new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
         for number, place in enumerate(new, 1):
             entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
