@@ -211,7 +211,7 @@ async def run_ladder(
             break
     limit = _limit(run.draft, goal, trigger)
     if run.draft.tokens > limit:
-        run.take("hard limit", _fit(run.draft, limit))
+        run.take("hard limit", _fit(run.draft, limit, goal.budget))
     done = run.draft.with_segments(
         replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
         for segment in run.draft.segments
@@ -258,7 +258,7 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int) -> tuple[str, ...
 
 
 def _limit(draft: Draft, goal: Goal, trigger: int) -> int:
-    """Return the tokens above which unprotected rounds are dropped, oldest first.
+    """Return the tokens above which unprotected rounds are dropped.
 
     It is the budget. Where what is protected is above the trigger, it is lower: without room to grow the next request
     would compact again.
@@ -326,13 +326,13 @@ def _without_old_notices(draft: Draft) -> Draft:
     return draft if len(segments) == len(draft.segments) else draft.with_segments(segments)
 
 
-def _fit(draft: Draft, budget: int) -> Draft:
-    """Drop unprotected segments, oldest first, until the draft fits the budget (tokens)."""
+def _fit(draft: Draft, limit: int, budget: int) -> Draft:
+    """Drop unprotected rounds above the limit, and chapters only above the budget (tokens), each oldest first."""
     tokens = draft.tokens
-    kept: list[Segment] = []
-    for segment in draft.segments:
-        if tokens > budget and not segment.protected_because:
-            tokens -= segment.tokens
-        else:
-            kept.append(segment)
-    return draft.with_segments(kept)
+    dropped: set[int] = set()
+    for is_chapter, most in ((False, limit), (True, budget)):
+        for segment in draft.segments:
+            if tokens > most and not segment.protected_because and (segment.chapter is not None) is is_chapter:
+                tokens -= segment.tokens
+                dropped.add(segment.first)
+    return draft.with_segments(segment for segment in draft.segments if segment.first not in dropped)

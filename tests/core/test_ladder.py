@@ -259,6 +259,18 @@ async def test_above_the_budget_the_oldest_that_is_no_floor_goes() -> None:
     assert [segment.mark for segment in done.draft.segments[-5:]] == [f"m{n}" for n in range(17, 22)]
 
 
+@pytest.mark.parametrize(("spare", "chapters"), [(2, 1), (-2, 0)])
+async def test_chapters_are_dropped_above_the_budget_only(spare: int, chapters: int) -> None:
+    """Where what is protected leaves no room to grow, rounds go; a chapter is worth more than the room it takes."""
+    made = draft(user("task"), *[says(f"answer {n} of part_{n} " * 30) for n in range(8)], user("more"), says("end"))
+    folded = (await reduced(made, [FoldRounds()], target=1)).draft
+    assert sum(segment.chapter is not None for segment in folded.segments) == 1
+    protected = sum(segment.tokens for segment in folded.segments if segment.chapter is None)
+    done = await reduced(folded, [], target=1, budget=folded.tokens + spare, trigger=protected - 1)
+    assert sum(segment.chapter is not None for segment in done.draft.segments) == chapters
+    assert not done.clipped_protected
+
+
 async def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
     made = draft(user("task"), *notices, says("x"), says("end"))

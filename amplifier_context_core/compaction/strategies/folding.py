@@ -260,8 +260,14 @@ class DropChapters(Strategy):
     def _newest_of(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""
         entries = segment.chapter.entries if segment.chapter else ()
-        ends = accumulate(entry.tokens for entry in entries)
-        return self._with(segment, [entry for entry, end in zip(entries, ends, strict=True) if end > over], goal)
+        ends = list(accumulate(entry.tokens for entry in entries))
+        freed = over
+        while True:  # a line that counts what is left out costs tokens too, so one try may free too little
+            kept = [entry for entry, end in zip(entries, ends, strict=True) if end > freed]
+            left = self._with(segment, kept, goal)
+            if left is None or (missing := left.tokens - (segment.tokens - over)) <= 0:
+                return left
+            freed += missing
 
     def _with(self, segment: Segment, entries: Sequence[DigestEntry], goal: Goal) -> Segment | None:
         if not entries:
