@@ -43,12 +43,14 @@ class Selection:
     Attributes:
         view: the view, up to date with the history.
         reason: why it must be compacted first, ``trigger`` or ``hard limit``; None when it need not.
+        threshold: size of the view, its system prompt included, above which it is compacted.
         history_version: of the history that the view is up to date with: revision, length, interrupted turns.
         cache_version: of the cache.
     """
 
     view: View
     reason: str | None
+    threshold: int
     history_version: tuple[int, int, frozenset[int]]
     cache_version: int
 
@@ -155,8 +157,8 @@ class ViewCache:
             if not await self._refresh(view, history):
                 continue
             refreshed.append(view)
-            if system_tokens + view.tokens <= self.threshold(view, limits, system_tokens):
-                return self.served(limits.budget, view, history)
+            if system_tokens + view.tokens <= self._threshold(view, limits, system_tokens):
+                return self.served(view, limits, system_tokens, history)
         base = self._base_for(limits.budget)
         if base is not None and base not in refreshed and not await self._refresh(base, history):
             base = None  # the history it covered was edited
@@ -164,18 +166,20 @@ class ViewCache:
             await self._history.load()
             history = self._history.snapshot()
             base = await self._made(history, limits, counter)
-            if system_tokens + base.tokens <= self.threshold(base, limits, system_tokens):
-                return self.served(limits.budget, base, history)
+            if system_tokens + base.tokens <= self._threshold(base, limits, system_tokens):
+                return self.served(base, limits, system_tokens, history)
         tokens = system_tokens + base.tokens
         if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
-            return self.served(limits.budget, base, history)
+            return self.served(base, limits, system_tokens, history)
         reason = "hard limit" if tokens > limits.capacity else "trigger"
-        return Selection(base, reason, self._history_version(history), self._changes)
+        threshold = self._threshold(base, limits, system_tokens)
+        return Selection(base, reason, threshold, self._history_version(history), self._changes)
 
-    def served(self, budget: int, view: View, history: Snapshot) -> Selection:
+    def served(self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot) -> Selection:
         """Select a view that is up to date with this history as it is, and note that it serves the budget."""
-        self.touch(budget, view)
-        return Selection(view, None, self._history_version(history), self._changes)
+        self.touch(limits.budget, view)
+        threshold = self._threshold(view, limits, system_tokens)
+        return Selection(view, None, threshold, self._history_version(history), self._changes)
 
     def kept(self, budget: int, selection: Selection) -> Selection:
         """Select the same view as it is, and note that it serves the budget."""
@@ -190,7 +194,7 @@ class ViewCache:
     def _history_version(self, history: Snapshot) -> tuple[int, int, frozenset[int]]:
         return history.revision, len(history), self._history.interrupted
 
-    def threshold(self, view: View, limits: TokenLimits, system_tokens: int) -> int:
+    def _threshold(self, view: View, limits: TokenLimits, system_tokens: int) -> int:
         """Return the size of a view, its system prompt included, above which it is compacted."""
         adaptive = self._config.cadence != "fixed" and self._config.auto_compact
         growth = view.growth if adaptive else None

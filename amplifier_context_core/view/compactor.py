@@ -170,7 +170,7 @@ class Compactor:
                 handling = inside_handler(self)
                 fits = system_tokens + selection.view.tokens <= limits.capacity
                 if selection.reason is None or not compact or (handling and fits):
-                    sent = await self._finish_request(selection.view, limits, key, system)
+                    sent = await self._finish_request(selection, limits, key, system)
                     break
                 flight, is_first = self._in_flight, self._in_flight is None
                 if flight is None:
@@ -261,8 +261,7 @@ class Compactor:
 
     def _announcement(self, job: CompactionJob) -> dict[str, Any]:
         """Return the figures of ``context:pre_compact``."""
-        threshold = self.cache.threshold(job.view, job.limits, job.system_tokens)
-        target = self._target(job)
+        threshold, target = job.selection.threshold, self._target(job)
         messages = len(job.view.view())
         return announcement(job.reason, messages, job.tokens, job.limits, threshold=threshold, target=target)
 
@@ -270,7 +269,7 @@ class Compactor:
         """Return the size that a compaction aims at; a manual one aims at the same size each time."""
         if job.reason == "manual":
             return job.limits.target
-        return compaction_target(self.cache.threshold(job.view, job.limits, job.system_tokens), job.limits)
+        return compaction_target(job.selection.threshold, job.limits)
 
     async def _run(self, job: CompactionJob) -> CompactionResult:
         """Run a compaction and report its result to observers and handlers."""
@@ -349,7 +348,7 @@ class Compactor:
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
         if view.budget == limits.budget:
             self.cache.replace(view, new)
-        return CompactionResult(self.cache.served(limits.budget, new, history), ladder, invalidated)
+        return CompactionResult(self.cache.served(new, limits, job.system_tokens, history), ladder, invalidated)
 
     def _back_off(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
@@ -387,13 +386,14 @@ class Compactor:
     # -- handing out ------------------------------------------------------------------------------------------------
 
     async def _finish_request(
-        self, view: View, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
+        self, selection: Selection, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
     ) -> SentView:
         """Return what is handed to a request, and note it for the meter and for reports.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
+        view = selection.view
         system_tokens = sum(shown.tokens for shown in system)
         messages, counted = await _fitted(view, limits, system_tokens)
         if counted > limits.capacity:
@@ -401,7 +401,7 @@ class Compactor:
             if self._config.strict:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=limits.budget, members=members)
-        limits = replace(limits, threshold=self.cache.threshold(view, limits, system_tokens))
+        limits = replace(limits, threshold=selection.threshold)
         before = [*self.last_sent.system, *self.last_sent.messages] if self.last_sent else []
         shared = shared_prefix_tokens(before, [*system, *messages])
         self.last_sent = SentView(limits, key, tuple(system), messages, counted, shared, view)
