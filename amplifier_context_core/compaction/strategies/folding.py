@@ -20,7 +20,7 @@ from ..digest import chapter_of, digest_round
 from ..identifiers import identifiers
 from .base import Goal, Strategy
 
-_BREATHE = 20  # rounds digested between two breaths of the event loop
+_YIELD_EVERY = 20  # rounds digested before the event loop gets a turn
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
@@ -61,7 +61,7 @@ class FoldRounds(Strategy):
         freed = 0.0  # tokens that folding the run will free, about: all but the share that entries may cost
         known: set[str] | None = None
         for seen, segment in enumerate(draft.segments, 1):
-            if seen % _BREATHE == 0:
+            if seen % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             if tokens > goal.target and choice.takes(segment):
                 known = _names_shown(draft.segments) if known is None else known
@@ -94,7 +94,7 @@ class FoldRounds(Strategy):
         fresh = set(known)
         lines: list[DigestEntry] = []
         for seen, segment in enumerate(run, 1):
-            if seen % _BREATHE == 0:
+            if seen % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             if segment.chapter:
                 lines.extend(segment.chapter.entries)
