@@ -1,11 +1,11 @@
-"""Tables: JSON a tool returned in one line, shown with the keys of like records said once.
+"""Tables: JSON output of a tool in one line, shown with the keys of equal records written once.
 
-Nothing is lost but repetition and what only a parser needs: every key and every value stays, spelled as it was, and a
-text in quotes stays in quotes where it would read as a number or would not end where it does. A list of records becomes
-a head of keys and one line a record. Only JSON in a single line is touched: that is how programs talk to programs. JSON
-over several lines may be a file, and who edits a file needs it as it is.
+Only repetition and syntax are dropped. Every key and value stays, in its original spelling. A quoted text keeps its
+quotes if it would otherwise read as a number or its end would be unclear. A list of records becomes a head of keys and
+one line per record. Only JSON in a single line is changed, as programs write it. JSON over several lines may be a file,
+which an editor of the file needs unchanged.
 
-The cost is bounded: what is longer than a caller's limit is not parsed.
+The cost is bounded: a text longer than the caller's limit is not parsed.
 
 Pure: no I/O, no clock.
 """
@@ -17,10 +17,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-MAX_CHARS = 524_288  # characters; four times what the default settings show of an output, which a table may save
-_MIN_CHARS = 200  # characters; shorter outputs have nothing to gain
-_MAX_RATIO = 0.9  # of the characters: a table must be at most so long to be worth a reader's while
-_MAX_DEPTH = 40  # levels; deeper data is left as it is
+MAX_CHARS = 524_288  # characters; four times the default limit of an output, as much as a table may save
+_MIN_CHARS = 200  # characters; a table of a shorter output saves nothing
+_MAX_RATIO = 0.9  # of the characters; a longer table is not used
+_MAX_DEPTH = 40  # levels; deeper data stays as it is
 _BARE = re.compile(r"[\w@./+-](?:[\w@./:+ -]*[\w@./:+-])?")
 _NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
@@ -28,7 +28,7 @@ _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What values of a list have in common.
+    """The common structure of the values of a list.
 
     Attributes:
         keys: of a record, in order; None for a list.
@@ -40,20 +40,20 @@ class _Shape:
 
 
 class _NumberText(str):
-    """A number as it was spelled: 1.10 is not to become 1.1."""
+    """A number in its original spelling: 1.10 must not become 1.1."""
 
 
 def _number_text(number: str) -> _NumberText:
-    """Return a number as it was spelled. Written in Python, so that other threads get a turn while a list is parsed."""
+    """Return a number in its spelling. It is a Python function, so that other threads run while a list is parsed."""
     return _NumberText(number)
 
 
 def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
-    """Return the text as a table; None if it is no JSON in one line, or little would be gained.
+    """Return the text as a table; None if it is no JSON in one line, or a table saves little.
 
     Args:
         text: any text.
-        longest: characters; a longer text is not looked at.
+        longest: characters; a longer text is not parsed.
     """
     if not _MIN_CHARS <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
@@ -66,14 +66,14 @@ def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
             parse_constant=_number_text,
         )
         table = _compact_text(value, 0)
-        table.encode()  # halves of characters can be escaped in JSON, and nowhere else
+        table.encode()  # lone surrogates can be escaped in JSON only
     except (ValueError, RecursionError):
         return None
     return table if len(table) <= _MAX_RATIO * len(text) else None
 
 
 def to_compact_text(value: object) -> str:
-    """Data as text: with few quotes, and lists of records as tables."""
+    """Return data as text with few quotes, and lists of records as tables."""
     try:
         return _compact_text(value, 0)
     except (ValueError, RecursionError):
@@ -88,7 +88,7 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _compact_text(value: object, depth: int) -> str:
-    """A value that says its keys itself."""
+    """Return a value with its keys."""
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     if isinstance(value, dict):
@@ -115,7 +115,7 @@ def _rows(value: object, shape: _Shape, levels: int) -> str:
 
 
 def _row(value: object, shape: _Shape | None) -> str:
-    """A value whose keys were said in a head."""
+    """Return a value without its keys, which a head contains."""
     if shape is None:
         return _compact_text(value, 0)
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def _row(value: object, shape: _Shape | None) -> str:
 
 
 def _head(shape: _Shape) -> str:
-    """The keys of a record, those of the records in it after theirs."""
+    """Return the keys of a record; the keys of a nested record follow its own key."""
     if shape.keys is None:
         return f"[{_head(shape.parts[0])}]" if shape.parts[0] else ""
     columns = [(_word(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
@@ -133,7 +133,7 @@ def _head(shape: _Shape) -> str:
 
 
 def _shape_of(value: object, depth: int) -> _Shape | None:
-    """The shape of a record, or of a list of like records; None for anything else."""
+    """Return the shape of a record, or of a list of equal records; None for any other value."""
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     if isinstance(value, dict):

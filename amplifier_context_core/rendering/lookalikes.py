@@ -1,7 +1,7 @@
-"""Look-alikes: what a text reads as, whatever characters it is written in.
+"""Look-alike characters, mapped to the plain letters that they read as.
 
-A tag in full-width or Greek letters, with zero-width characters in it, or in brackets of another script, reads like the
-plain one. `plain` undoes that, in the sense of UTS #39 (Unicode Security Mechanisms), for the letters of our tags.
+A tag in full-width or Greek letters, with zero-width characters, or in brackets of another script reads like the plain
+one. `plain` maps such characters, in the sense of UTS #39 (Unicode Security Mechanisms), for the letters of our tags.
 
 Sources of the tables: confusables.txt of UTS #39, without what NFKD maps by itself; for brackets, all characters that
 the Unicode Character Database names left angle, square, corner, lenticular or tortoise shell bracket.
@@ -53,7 +53,7 @@ def _any_of(characters: frozenset[str]) -> re.Pattern[str]:
     return re.compile(f"[{re.escape(''.join(sorted(characters)))}]")
 
 
-OPENING = _characters(_LESS_THAN) | _characters(_OPENING)  # brackets that may be taken for ``<`` or ``[``
+OPENING = _characters(_LESS_THAN) | _characters(_OPENING)  # brackets that read like ``<`` or ``[``
 ANY_OPENING = _any_of(OPENING)
 LESS_THAN = _any_of(_characters(_LESS_THAN))  # the sign, its look-alikes and its compatibility forms
 LOW_LINES = "".join(sorted(_characters(_LOW_LINE)))
@@ -63,7 +63,7 @@ _LETTER_OF = {character: letter for letter, codes in _LETTERS.items() for charac
 
 @lru_cache(maxsize=4_096)
 def plain(character: str) -> str:
-    """Return what one character reads as, in lower case; nothing for white space, marks and what has no shape."""
+    """Return the letters that one character reads as, in lower case; empty for white space and invisible characters."""
     if character in _LETTER_OF:
         return _LETTER_OF[character]
     parts = unicodedata.normalize("NFKD", character)
@@ -71,13 +71,13 @@ def plain(character: str) -> str:
 
 
 def read_word(text: str, place: int, word: str, step: int) -> int | None:
-    """Return the place after the last character of a word that a text has from `place` on; None if it has another.
+    """Return the index after the last character of a word that begins at `place`; None if the text has another word.
 
     Args:
         text: any text.
         place: index of the first character.
         word: plain letters, in the order they are read.
-        step: 1 to read on, -1 to read back.
+        step: 1 to read forward, -1 to read backward.
     """
     read = 0
     while read < len(word):

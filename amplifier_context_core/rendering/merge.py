@@ -1,4 +1,4 @@
-"""Joining neighbours of one role, for models that demand strict alternation (`merge_consecutive: true`)."""
+"""Merge neighbours of one role, for models that demand strict alternation (`merge_consecutive: true`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MERGED = frozenset({"user", "assistant"})
 
 
 def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
-    """Consecutive user messages become one, likewise assistant messages up to one with calls; others stay as they are.
+    """Merge consecutive user messages, and assistant messages up to one with calls; leave others as they are.
 
-    Contents are joined in order; of other keys the first message's count, of metadata what all of a run agree on.
+    Contents are joined in order. Other keys are taken from the first message, metadata where all messages agree.
     """
     merged: list[Message] = []
     for message in messages:
@@ -42,7 +42,7 @@ def _join(first: object, second: object) -> str | list[dict[str, Any]]:
         return cast("str | list[dict[str, Any]]", first)  # null content beside calls
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}" if first and second else first or second
-    # Signed thinking may only begin a message, and who demands alternation signs none.
+    # Signed thinking may only begin a message. Models that demand alternation sign none.
     after = [block for block in _blocks(second) if block.get("type") not in THINKING_BLOCKS]
     return [*_blocks(first), *after]
 

@@ -1,7 +1,7 @@
-"""Shapes: content blocks and tool calls as hosts stored them, in the form the kernel and the providers take.
+"""Normalization of stored content blocks and tool calls to the shapes that the kernel and the providers take.
 
-A block or call that fits already is given back as it is, the same object; the rest is translated (Anthropic's and
-OpenAI's forms), completed, or put in words.
+A block or call in that shape is returned as the same object. Others are translated (Anthropic's and OpenAI's shapes),
+completed, or turned into text.
 
 Pure: no I/O, no clock.
 """
@@ -29,7 +29,7 @@ _UNKNOWN_BLOCK_CHARS = 2_000  # characters of an unknown block that are shown
 
 
 def normalize_block(block: dict[str, Any], role: str) -> dict[str, Any] | None:
-    """A content block as the kernel's `Message` takes it; None when nothing of it can be shown."""
+    """Return a content block as the kernel's `Message` takes it; None if nothing of it can be shown."""
     kind = block.get("type")
     if block.get("visibility") not in _VISIBILITIES:
         block = {key: value for key, value in block.items() if key != "visibility"}
@@ -61,7 +61,7 @@ def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _has_source(source: object) -> bool:
-    """Does an image say where its data is?"""
+    """True if an image has its data or a URL."""
     if not isinstance(source, dict):
         return False
     source = cast("dict[str, Any]", source)
@@ -70,7 +70,7 @@ def _has_source(source: object) -> bool:
 
 
 def _image(block: dict[str, Any]) -> dict[str, Any]:
-    """OpenAI's ``image_url`` as the kernel's ``image``."""
+    """Return OpenAI's ``image_url`` as the kernel's ``image``."""
     reference = block.get("image_url")
     url = cast("dict[str, Any]", reference).get("url") if isinstance(reference, dict) else reference
     if not isinstance(url, str) or not url:
@@ -82,7 +82,7 @@ def _image(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(block: dict[str, Any]) -> dict[str, Any]:
-    """A block of a type the kernel does not know, in words; carried data by its size only."""
+    """Return a block of an unknown type as text, with the size in place of data."""
     shown = json_text(_without_data(block))
     return {"type": "text", "text": clip_text(f"[{block.get('type')}] {shown}", _UNKNOWN_BLOCK_CHARS)}
 
@@ -98,11 +98,11 @@ def _without_data(value: Any) -> Any:
 
 
 def normalize_call_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
-    """Return a content block that states a call in the kernel's shape; the same object when it has that already.
+    """Return a content block of a call in the kernel's shape; the same object if it has that shape.
 
     Args:
         block: the block as stored.
-        call: the call it states, which `tool_calls` may state as well.
+        call: the call in it, which `tool_calls` may contain as well.
         wire: the id the call is sent under.
     """
     kept = {key: value for key, value in block.items() if key not in ("tool", "arguments")}
@@ -110,11 +110,11 @@ def normalize_call_block(block: dict[str, Any], call: Call, wire: str) -> dict[s
 
 
 def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
-    """Return an item of `tool_calls` in the shape it has; the same object when nothing of it has to change.
+    """Return an item of `tool_calls`, valid in its own shape; the same object if it is valid.
 
     Args:
         item: the item as stored.
-        call: the call it states.
+        call: the call in it.
         wire: the id the call is sent under.
     """
     function = item.get("function")
@@ -131,19 +131,19 @@ def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str
 
 
 def normalize_call(call: Call, wire: str) -> dict[str, Any]:
-    """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block states."""
+    """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block contains."""
     return {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
 
 
 def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:
-    """Return what is kept of an object with these values in it; the stored object itself when it is equal."""
+    """Return the kept keys with these values; the stored object itself if it is equal."""
     changed = {**kept, **sent}
     same = changed.keys() == stored.keys() and all(_same_json(stored[key], value) for key, value in sent.items())
     return stored if same else changed
 
 
 def _same_json(one: object, other: object) -> bool:
-    """True if two values are the same JSON; Python takes 1, 1.0 and true for equal."""
+    """True if two values are the same JSON. In Python 1, 1.0 and True are equal."""
     return one is other or (one == other and json_text(one) == json_text(other))
 
 

@@ -1,8 +1,8 @@
 """Provider limits: which call ids and names providers accept, and the form in which a view sends the others.
 
-A view must be valid for every provider, because a session may go on with another one. So an id or name that any of them
-refuses is sent in a form that all of them accept; history keeps the original. The form follows from the original alone:
-resumes and forks send the same bytes. Ids and names that all accept are sent as they are.
+A view must be valid for every provider, because a session may continue with another one. So an id or name that any of
+them refuses is sent in a form that all accept; the history keeps the original. The form depends on the original alone,
+so resumes and forks send the same bytes. Ids and names that all accept are sent unchanged.
 
 Mistral's rule for call ids is stricter than all others: exactly nine letters or digits. A form that met it would
 replace nearly every id that other providers issue. So only requests to a model of Mistral's have such ids, see
@@ -53,25 +53,25 @@ SPEAKER_NAMES = (
     ),
 )
 
-# What all of them accept; a test holds these against the tables.
+# Patterns that all of them accept; a test compares these with the tables.
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 _SPEAKER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SHORT_CALL_ID = re.compile(SHORT_CALL_ID.pattern)
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
-_DIGEST_BYTES = 5  # of the original, ten hexadecimal digits: what keeps two originals apart that are cut alike
+_DIGEST_BYTES = 5  # ten hexadecimal digits of a hash of the original, which separate originals that are cut alike
 _LETTERS = string.digits + string.ascii_letters
 _OF_MISTRAL = re.compile(r"(mi|mini|code|dev|magi)stral|mixtral|pixtral", re.I)
 
 
 def safe_call_id(call_id: str) -> str:
-    """Return the id under which a call is sent: itself where every provider accepts it."""
+    """Return the id under which a call is sent: unchanged if every provider accepts it."""
     return call_id if _CALL_ID.fullmatch(call_id) else _safe_form(call_id, 40)
 
 
 def safe_tool_name(name: str) -> str:
-    """Return the name under which a tool is sent: itself where every provider accepts it."""
+    """Return the name under which a tool is sent: unchanged if every provider accepts it."""
     if _TOOL_NAME.fullmatch(name):
         return name
     form = _safe_form(name, 63)
@@ -79,12 +79,12 @@ def safe_tool_name(name: str) -> str:
 
 
 def safe_speaker_name(name: str) -> str:
-    """Return the `name` with which a message is sent: itself where every provider accepts it."""
+    """Return the `name` with which a message is sent: unchanged if every provider accepts it."""
     return name if _SPEAKER_NAME.fullmatch(name) else _safe_form(name, 64)
 
 
 def wants_short_ids(provider: str, model: str) -> bool:
-    """True if a request goes to a model of Mistral's, as far as the names of provider and model tell."""
+    """True if the names of provider and model indicate a model of Mistral."""
     return _OF_MISTRAL.search(f"{provider} {model}") is not None
 
 
@@ -120,7 +120,7 @@ def with_short_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 def _safe_form(text: str, most: int) -> str:
-    """Return a legible form of a text, at most `most` characters: what is refused replaced, then a digest of all."""
+    """Return a legible form of a text in at most `most` characters: refused characters replaced, then a hash."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{_REFUSED.sub('_', text)[: most - len(digest) - 1]}_{digest}"
 

@@ -1,17 +1,17 @@
-"""RenderedRound: the messages a round is shown as, valid for every provider.
+"""Rendering of rounds as messages that are valid for every provider.
 
-History holds what hosts stored; providers accept far less. Everything between the two happens here, by rules that are
-deterministic and idempotent and that say what they did (`RenderedRound.fixes`):
+The history holds what hosts stored; providers accept far less. This module converts between the two, by rules that are
+deterministic and idempotent and that report each change (`RenderedRound.fixes`):
 
-- a call without a result gets one that says so; a result without its call becomes a quoted note;
-- ids used twice get a name of their own (Anthropic refuses a repeated ``tool_use`` id); ids and names that a provider
-  refuses are sent in a form that all accept (provider_limits.py), calls, results and blocks alike;
-- empty texts go or get a placeholder, shapes the kernel's `Message` refuses become shapes it takes;
-- calls on a user message (seen in real data) become words, for only an assistant can call;
-- what a tool says without a call, or beside its results, is quoted: only roles that providers take leave;
-- a tool output above the limit is clipped, at any age, so that one giant cannot evict everything else.
+- a call without a result gets one that states this; a result without its call becomes a quoted note;
+- an id that is used twice is replaced by a unique one (Anthropic refuses a repeated ``tool_use`` id); ids and names
+  that a provider refuses are sent in a form that all accept (provider_limits.py), in calls, results and blocks;
+- empty texts are left out or get a placeholder; shapes that the kernel's `Message` refuses become shapes that it takes;
+- calls on a user message (seen in real data) become text, because only an assistant can call;
+- text of a tool without a call, or beside its results, is quoted, because providers do not take its role;
+- a tool output above the limit is clipped, at any age, so that one large output cannot evict everything else.
 
-What needs no mending is shown exactly as it is stored, less the bookkeeping that is not for providers.
+A message that needs no fix is shown exactly as it is stored, without the keys that are not for providers.
 
 Pure: no I/O, no clock.
 """
@@ -54,16 +54,16 @@ INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
 NO_OUTPUT = "(no output)"
 EMPTY_MESSAGE = "(empty message)"
 OPENING: Message = {"role": "user", "content": "(The conversation begins with the following.)"}
-NOTE_METADATA = {"source": "context-compaction"}  # a mark that no human wrote it (KERNEL.md)
+NOTE_METADATA = {"source": "context-compaction"}  # marks text that no human wrote (docs/kernel.md)
 
-INSTRUCTION = "amplifier:instruction"  # KERNEL.md: rows of newer hosts; providers refuse retired ones
+INSTRUCTION = "amplifier:instruction"  # docs/kernel.md: rows of newer hosts; providers refuse retired ones
 _RENAMED = "an id or a name that a provider refuses is sent in another form"
-_TABLE = 4  # outputs above this part of their limit are large enough for a table
+_TABLE = 4  # an output above a quarter of its limit is large enough for a table
 _RETIRED = frozenset({"retired", "anchor_pruned"})
-_TOOL_ROLES = frozenset({"tool", "function"})  # of the kernel's; function is one that providers do not take
+_TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers do not take function
 _REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
-RESPONSE_ID = "openai:response_id"  # KERNEL.md: makes the server continue from what it still holds
+RESPONSE_ID = "openai:response_id"  # docs/kernel.md: makes the server continue from the response that it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,11 @@ class RenderedMessage:
     """One message of a view.
 
     Attributes:
-        message: what is sent. Shared between views: copied before it is handed out.
+        message: the message that is sent. It is shared between views, and copied before a caller gets it.
         tokens: its cost.
-        seq: the entry it shows; 0 for text no entry holds (a chapter, the opening line).
-        provider: who wrote it, where known: thinking is kept for that provider only.
-        stored_call_id: of a result whose call is sent under another id than it is stored under, the stored id; else
-            empty.
+        seq: the entry that it shows; 0 for other text (a chapter, the opening line).
+        provider: the provider that wrote it, if known; thinking is kept for that provider only.
+        stored_call_id: for a result, the stored id of its call if it is sent under another one; else empty.
     """
 
     message: Message
@@ -86,18 +85,18 @@ class RenderedMessage:
     stored_call_id: Annotated[str, Field(alias="answers")] = ""
 
     def without_response_id(self) -> RenderedMessage:
-        """Return it without the handle of what the server still holds; the same object when it has none."""
+        """Return the message without the id of a response that the server holds; the same object if it has none."""
         message = without_response_id(self.message)
         return self if message is self.message else replace(self, message=message)
 
     def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
-        """Return this place of the view with another message in it, counted."""
+        """Return this part of the view with another message, counted."""
         return replace(self, message=message, tokens=count_message_tokens(message, counter))
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRound:
-    """What a round is shown as, and what had to be fixed for that."""
+    """The messages of a round, and a description of each fix."""
 
     messages: tuple[RenderedMessage, ...]
     fixes: tuple[str, ...] = ()
@@ -110,14 +109,14 @@ class RenderedRound:
 
 @dataclass(slots=True)
 class Renderer:
-    """Renders rounds of one view; knows which call ids are taken in it.
+    """Renders the rounds of one view, and keeps the call ids that are used in it.
 
     Attributes:
-        counter: text to tokens, for what is not shown as stored.
+        counter: text to tokens, for messages that are not shown as stored.
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
-        tables: show large outputs in JSON as tables.
-        interrupted: turns that were interrupted, whose open calls say so.
+        tables: True to show large JSON outputs as tables.
+        interrupted: turns that were interrupted; the stand-in results of their calls state it.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
     """
@@ -133,7 +132,7 @@ class Renderer:
     _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
 
     def register_calls(self, entry: Entry) -> None:
-        """Take note of an entry's calls, in the order of the view: the first to use an id keeps it."""
+        """Register the calls of an entry, in the order of the view. The first call with an id keeps it."""
         if entry.role == "assistant":
             for index, call in enumerate(entry.call_ids):
                 for name in _names(entry, index, call):
@@ -141,19 +140,17 @@ class Renderer:
                         break
 
     def register_shown_calls(self, messages: Iterable[RenderedMessage]) -> None:
-        """Take note of the ids under which calls are sent already, so that they keep them whatever is shown beside."""
+        """Register the ids under which calls are sent already, so that these calls keep them."""
         for shown in messages:
             if shown.message["role"] == "assistant":
                 for index, call in enumerate(calls_of(shown.message)):
                     self._owners[call.id] = (shown.seq, index)
 
     def render(self, round_: Round) -> RenderedRound:
-        """The messages of a round, valid next to any other rendered round."""
+        """Return the messages of a round, valid next to any other rendered round."""
         fixes: list[str] = []
         shown: list[RenderedMessage] = []
-        if round_.is_tool_round and is_left_out(
-            round_.head.message
-        ):  # with its results, not with a person's words there
+        if round_.is_tool_round and is_left_out(round_.head.message):  # with its results, but not a person's text in it
             people = (entry for entry in round_.entries if entry.human and not is_left_out(entry.message))
             return RenderedRound(tuple(words for entry in people for words in self._said(entry, fixes)), tuple(fixes))
         entries = [entry for entry in round_.entries if not is_left_out(entry.message)]
@@ -164,7 +161,7 @@ class Renderer:
                 shown.extend(self._calls(entry, results, short_forms, fixes))
             elif not entry.answered_ids:
                 shown.extend(self._said(entry, fixes))
-        for entry, result in results.left():  # not taken by a call of this round: orphans
+        for entry, result in results.left():  # no call of this round has taken them: orphans
             fixes.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
@@ -260,7 +257,7 @@ class Renderer:
         return self._rendered(message, entry, changed)
 
     def _tabled(self, message: Message, entry: Entry) -> RenderedMessage | None:
-        """A large tool output in JSON as a table; None if it is not large, or no JSON in one line."""
+        """Return a large JSON output of a tool as a table; None if it is not large, or no JSON in one line."""
         content = cast(object, message["content"])
         if (
             not self.tables
@@ -274,7 +271,7 @@ class Renderer:
     def _clipped(
         self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None
     ) -> RenderedMessage | None:
-        """A tool output above the limit, cut to it; None when it is within. `tokens` where they have been counted."""
+        """Return a tool output clipped to the limit; None if it is within. Pass `tokens` if they are known."""
         text = text_of(cast(object, message["content"]))
         size = utf8_size(text)
         tokens = self._weight(text, entry) if tokens is None else tokens
@@ -285,7 +282,7 @@ class Renderer:
         return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
 
     def _weight(self, text: str, entry: Entry) -> int:
-        """Tokens of a result. A message with several is measured as a whole: each has its share of that, about."""
+        """Return the tokens of a result; of one of several in a message, about its share of the whole."""
         if len(entry.answered_ids) <= 1:
             return entry.tokens
         if entry.seq not in self._sizes:
@@ -305,14 +302,14 @@ class Renderer:
     # -- everything else --------------------------------------------------------------------------------------------
 
     def _said(self, entry: Entry, fixes: list[str]) -> list[RenderedMessage]:
-        """Show what a message says besides results: in its own role, or quoted if a tool or a function says it."""
+        """Return the text of a message besides results: in its own role, or quoted if it is of a tool or a function."""
         by_tool = entry.role in _TOOL_ROLES
         content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
         message = sendable(entry.message)
         message.pop("tool_calls", None)
         if "name" in message and message["name"] != entry.message["name"] and not by_tool:
             fixes.append(f"{entry.mark}: {_RENAMED}")
-        if entry.call_ids:  # an assistant's would have been rendered as calls
+        if entry.call_ids:  # an assistant's calls are rendered as calls
             fixes.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
             content, changed = calls_as_text(content, list(calls_of(entry.message))), True
         content, moved = thinking_in_place(content, calls=False)
@@ -332,7 +329,7 @@ class Renderer:
         return [self._rendered({**message, "content": content}, entry, changed)]
 
     def _quoted(self, entry: Entry, what: str, content: str | list[dict[str, Any]]) -> RenderedMessage:
-        """Show what a tool said in the role of the user: fenced and labelled, so that it cannot pose as a person."""
+        """Return text of a tool in the role of the user, quoted and labelled, so that it cannot pose as a person."""
         room = max(200, min(self.output_bytes, self.output_limit * 3))
         text = clip_text(text_of(cast(object, content)), room, entry.mark)
         body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {what}", text if text.strip() else NO_OUTPUT)
@@ -343,7 +340,7 @@ class Renderer:
         return self._rendered(message, entry, True)
 
     def _content(self, content: object, role: str) -> tuple[str | list[dict[str, Any]], bool]:
-        """Content the kernel's `Message` and the providers take, and whether it differs from what was stored."""
+        """Return content that the kernel's `Message` and the providers take, and whether it was changed."""
         if isinstance(content, str):
             return (content, False) if content.strip() else ("", content != "")
         if content is None:
@@ -376,9 +373,9 @@ class Renderer:
 def _with_calls_sent(
     blocks: list[dict[str, Any]], calls: Sequence[Call], wire_ids: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the blocks with the calls in them as they are sent; the same list when none of them changes.
+    """Return the blocks with their calls as they are sent; the same list if none of them changes.
 
-    A block that states a call once more than `tool_calls` does is left out.
+    A block that repeats a call more often than `tool_calls` does is left out.
     """
     waiting: dict[str, deque[tuple[Call, str]]] = {}
     for call, wire in zip(calls, wire_ids, strict=True):
@@ -394,17 +391,17 @@ def _with_calls_sent(
 
 
 def utf8_size(text: str) -> int:
-    """Bytes of a text in UTF-8."""
+    """Return the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def results_order(found: tuple[Entry, Result] | None) -> int:
-    """Results in the order they came; stand-ins after them."""
+    """Return a sort key: results in the order of their entries, stand-ins last."""
     return found[0].seq if found else 1 << 62
 
 
 def sendable(message: Message) -> Message:
-    """A shallow copy without what is kept for history's sake only (timestamps, hosts' own originals)."""
+    """Return a shallow copy without keys that are for the history only (timestamps, originals of hosts)."""
     sent = {key: value for key, value in message.items() if key != "timestamp"}
     metadata = sent.get("metadata")
     if isinstance(metadata, dict):
@@ -430,7 +427,7 @@ def _is_refused(call: Call) -> bool:
 
 
 def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
-    """Yield the ids a call may be sent under: its own, and where that is taken those that name its message."""
+    """Yield the ids under which a call may be sent: its own, then ids that contain the mark of its message."""
     yield safe_call_id(call_id)
     other = f"{call_id}_m{entry.seq}" if index == 0 else f"{call_id}_m{entry.seq}_{index}"
     yield safe_call_id(other)
@@ -439,7 +436,7 @@ def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
 
 
 def is_left_out(message: Message) -> bool:
-    """Rows that are history, never request: retired instructions, reference-only originals (KERNEL.md)."""
+    """True for rows that are never sent: retired instructions, reference-only originals (docs/kernel.md)."""
     metadata = metadata_of(message)
     if not metadata:
         return False
@@ -452,14 +449,14 @@ def is_left_out(message: Message) -> bool:
 
 
 def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, short_forms: ResultSummaries) -> Message:
-    """A tool result in at most about `max_chars` characters: its own summary if it has one, else head and tail."""
+    """Return a tool result in about `max_chars` characters: its summary if it has one, else head and tail."""
     summary = short_forms.of(entry, call_id)
     text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
     return {**message, "content": text if text.strip() else NO_OUTPUT}
 
 
 def without_response_id(message: Message) -> Message:
-    """Return the message without the handle of what the server still holds, for it shows the server something else."""
+    """Return the message without the id of a response that the server holds, because the view differs from it."""
     metadata = metadata_of(message)
     if RESPONSE_ID not in metadata:
         return message
@@ -469,7 +466,7 @@ def without_response_id(message: Message) -> Message:
 
 
 def scrub(message: Message) -> Message:
-    """The message without lone surrogates, which no provider can be sent; the same object when it has none."""
+    """Return the message without lone surrogates, which no provider takes; the same object if it has none."""
     try:
         orjson.dumps(message)
         return message

@@ -1,11 +1,11 @@
-"""Rounds: what must stay together.
+"""Rounds: messages that must stay together.
 
 A round is an assistant message with its tool calls and *their* results, parallel calls included, or one other
-message. Strategies are given rounds, never a flat list, so none of them can part a call from its result.
+message. Strategies get rounds, never a flat list, so no strategy can separate a call from its result.
 
-Pairing is by position, then id: a result answers the newest call of that id that is still unanswered, because real
-sessions reuse ids. A result that finds no such call is an orphan, and a round of its own. A result may come late, with
-other messages in between; it still belongs to its call's round.
+Pairing is by position, then id: a result answers the newest unanswered call of that id, because real sessions reuse
+ids. A result without such a call is an orphan, and a round of its own. A result may come late, with other messages in
+between; it still belongs to the round of its call.
 
 Pure: no I/O, no clock.
 """
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
 from ..transcript.transcript import Entry
 
-_PATIENCE = 32  # rounds a call is waited for: far more than any loop starts before it has all results of the first
+_PATIENCE = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Entries that stay together, in the order of history.
+    """Entries that stay together, in the order of the history.
 
     Attributes:
         entries: the message, then, for calls, the results that came for them.
@@ -36,7 +36,7 @@ class Round:
 
     @property
     def head(self) -> Entry:
-        """The first entry, which gives the round its place and its mark."""
+        """The first entry, which gives the round its position and its mark."""
         return self.entries[0]
 
     @property
@@ -51,32 +51,32 @@ class Round:
 
     @property
     def tokens(self) -> int:
-        """Tokens of its messages as they stand in history."""
+        """Tokens of its messages in the history."""
         return sum(entry.tokens for entry in self.entries)
 
     @property
     def is_tool_round(self) -> bool:
-        """Does it make tool calls (as an assistant)?"""
+        """True if it is an assistant message with tool calls."""
         return self.head.role == "assistant" and bool(self.head.call_ids)
 
     @property
     def is_human(self) -> bool:
-        """Did a human write any of it?"""
+        """True if a human wrote one of its messages."""
         return any(entry.human for entry in self.entries)
 
     @property
     def is_pinned(self) -> bool:
-        """Does a message ask to survive (``metadata.pinned: true``)?"""
+        """True if one of its messages is pinned (``metadata.pinned: true``)."""
         return any(metadata_of(entry.message).get("pinned") is True for entry in self.entries)
 
     @property
     def holds_loaded_tools(self) -> bool:
-        """Does a message carry loaded-tool state, without which tools vanish for the model (KERNEL.md)?"""
+        """True if a message has loaded-tool state, without which the model loses tools (docs/kernel.md)."""
         return any(LOADED_TOOLS in metadata_of(entry.message) for entry in self.entries)
 
 
 class Results:
-    """The results of a round, in order. A call takes the first of its id that no other call has taken; O(1) a call.
+    """The results of a round, in order. A call takes the first one of its id that is left, in O(1).
 
     Args:
         entries: of the round.
@@ -92,7 +92,7 @@ class Results:
             self._by_call.setdefault(result.call_id, deque()).append(number)
 
     def take(self, call_id: str) -> tuple[Entry, Result] | None:
-        """Return the first result of a call that is left, with its entry; None when there is none."""
+        """Return the first result of a call that is left, with its entry; None if there is none."""
         numbers = self._by_call.get(call_id)
         return self._left.pop(numbers.popleft()) if numbers else None
 
@@ -103,13 +103,13 @@ class Results:
 
 @dataclass(slots=True)
 class _Growing:
-    """A round while results join it. A `Round` is made of it when the list is read, not for each of them.
+    """A round while results join it. The `Round` is built when the list is read, not for each result.
 
     Attributes:
         entries: of the round.
         waiting: ids of calls, in order.
-        answered: how many of the first calls of each id have their result.
-        open: how many calls have none.
+        answered: number of the first calls of each id that have their result.
+        open: number of calls without a result.
     """
 
     entries: list[Entry]
@@ -122,22 +122,22 @@ class _Growing:
 
 
 class RoundList:
-    """Rounds of a growing list of entries, kept up as entries come; O(1) an entry.
+    """Rounds of a growing list of entries, updated incrementally in O(1) per entry.
 
-    A call is waited for until a newer human message has itself been answered by an assistant, or for many rounds:
-    so long no compaction may cover its round, but a call that nobody answers must not stop compactions for ever. A
-    result that comes later still finds its call.
+    A call waits for its result until an assistant has answered a newer human message, or for many rounds. Until then no
+    compaction may cover its round. The limit keeps a call that is never answered from stopping compactions for ever. A
+    result that comes later still joins its call.
     """
 
     __slots__ = ("_asked", "_at", "_growing", "_open", "_rounds", "_settled")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._rounds: list[Round] = []
-        self._growing: dict[int, _Growing] = {}  # by index, the rounds that results joined since the list was read
+        self._growing: dict[int, _Growing] = {}  # by index, rounds that results joined since the list was last read
         self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
         self._at: set[int] = set()  # indices of rounds with open calls
         self._asked = 0  # rounds before this index are older than the newest human message
-        self._settled = 0  # rounds before this index can receive no result any more
+        self._settled = 0  # rounds before this index no longer wait for results
         for entry in entries:
             self.add(entry)
 
@@ -153,7 +153,7 @@ class RoundList:
         return self._rounds
 
     def add(self, entry: Entry) -> int:
-        """Put the next entry in its round; returns the lowest index of a round that is new or changed."""
+        """Add the next entry to its round; return the lowest index of a round that is new or changed."""
         changed = len(self._rounds)
         homes = self._homes(entry)
         waiting = _waiting(entry, homes)
@@ -173,7 +173,7 @@ class RoundList:
 
     @property
     def closed(self) -> int:
-        """How many leading rounds can change no more: those before the oldest round whose calls are still open."""
+        """Number of leading rounds that are complete: those before the oldest round that waits for results."""
         return min(self._at, default=len(self._rounds))
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
@@ -207,7 +207,7 @@ class RoundList:
     def _merge(
         self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
     ) -> int:
-        """Make one round of several: one message may answer calls of each (Anthropic's form)."""
+        """Merge several rounds into one, because one message may answer calls of each (Anthropic's form)."""
         rounds = self.rounds
         answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
         for index, call in homes:
@@ -222,7 +222,7 @@ class RoundList:
         return target
 
     def _drop(self, merged: Sequence[int], target: int) -> None:
-        """Take merged rounds out of the list; everything behind the first of them moves up."""
+        """Remove merged rounds from the list, and move the later rounds up."""
         moved: dict[int, int] = {}
         kept: list[Round] = []
         gone = frozenset(merged)
@@ -238,14 +238,14 @@ class RoundList:
         self._settled = moved.get(self._settled, self._settled)
 
     def _settle(self, before: int) -> None:
-        """Rounds before this index wait no longer: no compaction has to spare them. A result may still come."""
+        """Stop waiting for results of rounds before this index, so that a compaction may cover them."""
         if before > self._settled:
             self._at = {index for index in self._at if index >= before}
             self._settled = before
 
 
 def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
-    """The calls an assistant's message leaves open: those it does not answer itself."""
+    """Return the calls that an assistant's message makes and does not answer itself."""
     if not entry.call_ids or entry.role != "assistant":
         return ()
     own = Counter(entry.answered_ids)
@@ -254,7 +254,7 @@ def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
 
 
 def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
-    """Return the ids of calls, less so many of the first of each id as are answered."""
+    """Return the ids of calls without the first ones of each id, as many as are answered."""
     if not answered:
         return tuple(calls)
     left = Counter(answered)
@@ -268,10 +268,10 @@ def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
 
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:
-    """The rounds of a finished list of entries."""
+    """Return the rounds of a complete list of entries."""
     return RoundList(entries).rounds
 
 
 def task_of(rounds: Sequence[Round]) -> Round | None:
-    """The task: the round of the first human message."""
+    """Return the task: the round of the first human message."""
     return next((round_ for round_ in rounds if round_.is_human), None)

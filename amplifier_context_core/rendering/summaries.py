@@ -1,6 +1,6 @@
-"""Summaries of tool results: the short form a host registered for one, or the ``compact_summary`` it brought itself.
+"""Summaries of tool results: a short form that a host registered, or the ``compact_summary`` in the message.
 
-An entry may hold many results, and each of them is asked for by its call. So an entry is read once, not once a result.
+An entry may hold many results, and each is looked up by its call. So an entry is parsed once, not once per result.
 
 Pure: no I/O, no clock.
 """
@@ -18,7 +18,7 @@ Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq 
 
 
 class ResultSummaries:
-    """The summaries of the results of some entries, for as long as these are worked on.
+    """The summaries of the results of some entries, during one rendering.
 
     Args:
         registered: short forms registered for tool results.
@@ -26,10 +26,10 @@ class ResultSummaries:
 
     def __init__(self, registered: Summaries) -> None:
         self._registered = registered
-        self._own: dict[int, Mapping[str, str]] = {}  # by seq and call id, what the blocks of an entry bring
+        self._own: dict[int, Mapping[str, str]] = {}  # by seq and call id, the summaries in the blocks of an entry
 
     def of(self, entry: Entry, call_id: str) -> str | None:
-        """Return the summary of a result; None when it has none.
+        """Return the summary of a result; None if it has none.
 
         Args:
             entry: the entry that holds the result.
@@ -37,7 +37,7 @@ class ResultSummaries:
         """
         registered = self._registered.get(entry.seq, {})
         candidates = [registered.get(call_id), metadata_of(entry.message).get("compact_summary")]
-        if len(entry.answered_ids) == 1:  # the id it is sent under may differ from the one it has
+        if len(entry.answered_ids) == 1:  # the id under which it is sent may differ from the stored one
             candidates.extend(registered.values())
         if entry.seq not in self._own:
             self._own[entry.seq] = _brought(entry)
@@ -46,7 +46,7 @@ class ResultSummaries:
 
 
 def _brought(entry: Entry) -> Mapping[str, str]:
-    """By call id, the first ``compact_summary`` that the result blocks of an entry have."""
+    """Return the first ``compact_summary`` of the result blocks of an entry, by call id."""
     brought: dict[str, str] = {}
     for block in blocks_of(entry.message):
         if block.get("type") == "tool_result" and _says_something(summary := block.get("compact_summary")):

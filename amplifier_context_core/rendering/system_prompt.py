@@ -1,4 +1,4 @@
-"""The system prompt of a view: leading system and developer messages, or what a factory gives in their place."""
+"""The system prompt of a view: leading system and developer messages, or the text of a factory in their place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PromptFactory = Callable[[], Awaitable[str]]
 
 
 class SystemPrompt:
-    """Makes it.
+    """Builds the system prompt.
 
     Attributes:
-        factory: gives the text on every request; None for what is stored.
+        factory: returns the text on every request; None to use the stored messages.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class SystemPrompt:
         self._made: RenderedMessage | None = None
 
     async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:
-        """The messages a view begins with. What a hook brought stays, whatever the factory gives.
+        """Return the first messages of a view. Messages of hooks stay in any case.
 
         Raises:
             ContextError: the factory failed.

@@ -1,4 +1,4 @@
-"""Thinking in messages: where providers take it, and what is left of a message without it.
+"""Thinking in messages: where providers take it, and how a message is sent without it.
 
 Pure: no I/O, no clock.
 """
@@ -11,14 +11,14 @@ from ..messages.parsing import THINKING_BLOCKS, Message
 
 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
-    """True if there is nothing in it but thinking, which no provider takes alone."""
+    """True if the content is only thinking, which no provider takes alone."""
     return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
 
 
 def thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the content without thinking in a place where no provider takes it, and whether anything changed.
+    """Return the content without thinking where no provider takes it, and whether it changed.
 
-    Signed thinking begins its message, and something follows it (Anthropic). Anywhere else all of it is dropped.
+    Signed thinking must begin its message and be followed by other content (Anthropic). Otherwise all of it is dropped.
     """
     if isinstance(content, str):
         return content, False

@@ -1,25 +1,25 @@
-"""Clipping: the head and the tail of a long text, and between them a mark that says what was cut and where it is.
+"""Clipping of a long text: its head and its tail, and between them a mark that states what was cut.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-_HEAD_SHARE = 0.6  # the head names things, the tail says how it ended: both matter, the head a little more
-_LINE_REACH = 0.15  # of a part: how far a cut may move to fall between lines
+_HEAD_SHARE = 0.6  # the head names the subject, the tail the outcome; the head matters slightly more
+_LINE_REACH = 0.15  # of a part; how far a cut may move to a line end
 
 
 def cut_mark(cut: int, mark: str | None) -> str:
-    """The words that stand where `cut` characters were taken out; `mark` names the whole."""
+    """Return the mark in place of `cut` characters; `mark` names the whole text."""
     where = f", whole text: {mark}" if mark else ""
     return f"[... {cut:,} characters cut{where} ...]"
 
 
 def clip_text(text: str, max_chars: int, mark: str | None = None) -> str:
-    """At most `max_chars` characters of `text`: its head, a mark, its tail. Unchanged when it is short enough.
+    """Return at most `max_chars` characters of `text`: its head, a mark, its tail. A short text is unchanged.
 
-    Clipping again to the same or a larger size changes nothing. Where `max_chars` has no room for the mark, the bare
-    head is returned. What says something does not become white space, which providers refuse.
+    Clipping again to the same or a larger size changes nothing. If `max_chars` is too small for the mark, the bare head
+    is returned. A text that is not blank does not become blank, because providers refuse that.
 
     Args:
         text: any text.
