@@ -1,4 +1,4 @@
-"""What the tests of the JSONL store share: a session on a fast disk, its files, and how it opens again."""
+"""Shared by the tests of the JSONL store: a session on a fast disk, its files, and how it opens again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USING_OS = [module for module in MODULES if hasattr(module, "os")]
 
 @contextmanager
 def using_os(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
-    """Have the store use another module in the place of `os`."""
+    """Make the store use another module in place of `os`."""
     with monkeypatch.context() as patch:
         for user in USING_OS:
             patch.setattr(user, "os", module)
@@ -35,7 +35,7 @@ def using_os(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]
 
 @contextmanager
 def fast_folder() -> Generator[Path]:
-    """A folder in memory where there is one: what is tested there is not the disk, and an fsync costs nothing."""
+    """Yield a folder in memory if possible: these tests do not test the disk, and an fsync costs nothing there."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
         yield Path(made)
@@ -81,26 +81,26 @@ class Files:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The main file as the replaced module reads it: a message a line."""
+        """The messages of the main file, parsed like the replaced module does: one a line."""
         return [json.loads(line) for line in self.main.read_text("utf-8").splitlines()]
 
-    def aside(self) -> list[bytes]:
-        """The bytes that were put aside, piece by piece."""
+    def quarantined(self) -> list[bytes]:
+        """The quarantined bytes, piece by piece."""
         if not self.damaged.exists():
             return []
         data, pieces = self.damaged.read_bytes(), list[bytes]()
         while data:
             head, _, data = data.partition(b"\n")
-            told = json.loads(head)
-            assert set(told) == {"found", "file", "offset", "bytes"}
-            pieces.append(data[: told["bytes"]])
-            data = data[told["bytes"] + 1 :]
+            reported = json.loads(head)
+            assert set(reported) == {"found", "file", "offset", "bytes"}
+            pieces.append(data[: reported["bytes"]])
+            data = data[reported["bytes"] + 1 :]
         return pieces
 
 
 @dataclass
 class Opened:
-    """What opening and reading a session gave."""
+    """The result of opening and reading a session."""
 
     extent: Extent
     history: list[Entry]
@@ -121,7 +121,7 @@ class Opened:
 
 
 async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, session_id: str = "s") -> Files:
-    """A session of so many entries, appended one after another, and released."""
+    """Write a session of `count` entries, appended one after another, and release it."""
     store = JsonlStore(root, durability="flush")
     for entry in entries(1, count, session_id=session_id):
         await store.append(session_id, [entry])
@@ -132,7 +132,7 @@ async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, s
 
 
 async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Opened:
-    """Open a session that may be damaged and read all of it; it must be sound afterwards, and go on."""
+    """Open a session that may be damaged and read all of it. It must be intact afterwards, and accept appends."""
     store, repairs = JsonlStore(root, durability="flush"), list[Repair]()
     await store.open(session_id, repairs.append)
     history = await store.read(session_id)
@@ -148,9 +148,9 @@ async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Op
         await store.replace(session_id, len(history), [])
     await store.close()
     store = JsonlStore(root)
-    told = list(found.repairs)
+    reported = list(found.repairs)
     assert await store.open(session_id, repairs.append) == Extent(len(history), found.extent.last_seq + go_on)
     assert [entry.seq for entry in await store.read(session_id)] == found.seqs
-    assert repairs == told, "what was mended once is whole"
+    assert repairs == reported, "what was mended once is whole"
     await store.close()
     return found

@@ -1,9 +1,9 @@
-"""Kills writers at random moments and looks at what is left: `survive` holds any store at a URL to it.
+"""Kill writers at random moments and check what is left. `survive` does so to any store, by its URL.
 
 A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
-checkpoints for as long as it lives, and says on a pipe what it begins and what was acknowledged. After the kill the
-session must be what was acknowledged, or that and the one call that was under way, whole (of an append that need not be
-atomic: its first entries); and the next append is clean.
+checkpoints for as long as it lives. On a pipe it reports each call before and after it. After the kill the session must
+be what was acknowledged, with or without the one call in progress, complete. (Of an append that need not be atomic, its
+first entries.) The next append must succeed.
 
     async def test_nothing_acknowledged_is_lost(tmp_path):
         await survive(f"sqlite:{tmp_path}/kills.db", kills=200, seed=1)
@@ -29,14 +29,14 @@ from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.codec import decode_entry
 from amplifier_context_core.transcript.transcript import Entry
 
-PER_SESSION = 8  # kills a session lives through before the next one begins
-Message = tuple[int, int]  # seq and size: all there is to know of a message here
+PER_SESSION = 8  # kills of one session before the next one begins
+Message = tuple[int, int]  # seq and size; they determine the message
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class State:
-    """A session as it may be: its messages, and what its checkpoint stands for with the number it bears."""
+    """A possible state of a session: its messages, and what its checkpoint covers, with the checkpoint's number."""
 
     history: tuple[Message, ...] = ()
     checkpoint: tuple[int, int] | None = None
@@ -44,26 +44,26 @@ class State:
 
 @dataclass
 class Struck:
-    """What a killed child had said: the states its session may be in, the least acknowledged one first."""
+    """What a killed child had reported: the possible states of its session, the least acknowledged one first."""
 
     states: list[State]
     acknowledged: int  # calls
     last_seq: int  # the highest seq that was acknowledged
-    under_way: str  # the call it was killed in; empty between two
+    under_way: str  # the call in progress at the kill; empty if none
 
 
 Tamper = Callable[[str, Struck, random.Random], None]
 
 
 def message_of(seq: int, size: int) -> Entry:
-    """The message of a seq and a size: always the same one."""
+    """Return the message of a seq and a size: always the same one."""
     text = (f"m{seq} says " + f"{seq * 7919} é\n" * (size // 8 + 1))[:size]
     said = {"role": "user" if seq % 3 else "assistant", "content": text, "metadata": {"timestamp": f"t{seq}"}}
     return decode_entry("kills", seq, seq, size, json.dumps(said), {"session_id": "kills"})
 
 
 def checkpoint_of(covered: int, number: int) -> bytes:
-    """The bytes of a checkpoint."""
+    """Return the bytes of a checkpoint."""
     return f"{covered} {number} ".encode() * (1 + number % 400)
 
 
@@ -71,7 +71,7 @@ def checkpoint_of(covered: int, number: int) -> bytes:
 
 
 async def _work(url: str, session_id: str, durability: Durability, seed: int, state: State, seq: int) -> None:
-    """Change a session at random until killed, saying every call before it is made and after it returned."""
+    """Change a session at random until killed, and report every call before it is made and after it returned."""
     chance = random.Random(seed)
     store = open_store(url, durability=durability)
     for number in range(300):
@@ -83,7 +83,7 @@ async def _work(url: str, session_id: str, durability: Durability, seed: int, st
         keep = max(0, length - chance.randrange(1, 6)) if what == "replace" else length
         call: Event = {"do": what, "new": new, "keep": keep, "number": number}
         if what == "replace" and keep < length and chance.random() < 0.4:
-            call["new"] = [*new, state.history[-1]]  # it stood there, and moves
+            call["new"] = [*new, state.history[-1]]  # the existing entry moves
         _say(call)
         await _do(store, session_id, call)
         _say({"done": number})
@@ -93,7 +93,7 @@ async def _work(url: str, session_id: str, durability: Durability, seed: int, st
 
 async def _do(store: Store, session_id: str, call: Event) -> None:
     new = [message_of(seq, size) for seq, size in call["new"]]
-    if call["do"] == "burst":  # at the same time, each a call of its own
+    if call["do"] == "burst":  # concurrently, each as a call of its own
 
         async def one(entry: Entry) -> None:
             await store.append(session_id, [entry])
@@ -119,20 +119,27 @@ def _say(event: Event) -> None:
 def serve() -> None:
     """Fork a child for each line on standard input, and kill it at the next one."""
     for line in sys.stdin:
-        told = json.loads(line)
-        open_store(told["url"])  # opens nothing, but from now on its modules are loaded
+        request = json.loads(line)
+        open_store(request["url"])  # opens nothing, but loads the store's modules
         child = os.fork()
         if not child:
-            history = tuple((seq, size) for seq, size in told["history"])
-            state = State(history, tuple(told["checkpoint"]) if told["checkpoint"] else None)
+            history = tuple((seq, size) for seq, size in request["history"])
+            state = State(history, tuple(request["checkpoint"]) if request["checkpoint"] else None)
             try:
-                arguments = (told["url"], told["session_id"], told["durability"], told["seed"], state, told["seq"])
+                arguments = (
+                    request["url"],
+                    request["session_id"],
+                    request["durability"],
+                    request["seed"],
+                    state,
+                    request["seq"],
+                )
                 asyncio.run(_work(*arguments))
             except BaseException:  # noqa: BLE001 - told to the parent, which fails the test
                 _say({"failed": traceback.format_exc()})
             os._exit(0)
         sys.stdin.readline()
-        os.kill(child, signal.SIGKILL)  # it was not waited for yet: the id is still its own
+        os.kill(child, signal.SIGKILL)  # the child was not waited for yet, so its id is not reused
         os.waitpid(child, 0)
         _say({"dead": True})
 
@@ -141,7 +148,7 @@ def serve() -> None:
 
 
 def after(state: State, call: Event) -> State:
-    """The session after a call, all of it done."""
+    """Return the session after a complete call."""
     if call["do"] == "checkpoint":
         return but(state, checkpoint=(call["keep"], call["number"]))
     history = (*state.history[: call["keep"]], *((seq, size) for seq, size in call["new"]))
@@ -158,12 +165,12 @@ class Victims:
         self._in = cast("IO[bytes]", self._process.stdin)
         self._out = cast("IO[bytes]", self._process.stdout)
 
-    async def kill_one(self, told: Event, delay: float) -> list[Event]:
-        """Let a child work for so long from its first call on, kill it, and give what it said.
+    async def kill_one(self, request: Event, delay: float) -> list[Event]:
+        """Let a child work for `delay` seconds from its first call on, kill it, and return what it reported.
 
-        Without a delay it is killed at once, perhaps while it is still looking at what the one before left.
+        Without a delay it is killed at once, perhaps while it still reads what the one before left.
         """
-        self._tell(json.dumps(told))
+        self._tell(json.dumps(request))
         events = [await asyncio.to_thread(self._read)] if delay else []
         await asyncio.sleep(delay)
         self._tell("kill")
@@ -189,7 +196,7 @@ class Victims:
 
 @contextmanager
 def victims() -> Generator[Victims]:
-    """The server process, ended afterwards."""
+    """Yield the server process, and end it afterwards."""
     server = Victims()
     try:
         yield server
@@ -199,13 +206,13 @@ def victims() -> Generator[Victims]:
 
 @dataclass
 class _Round:
-    """What a child said, as the states its session may be in."""
+    """The reports of a child, as the possible states of its session."""
 
     state: State
     last_seq: int
     acknowledged: int = 0
     call: Event | None = None
-    burst: int = 0  # appends of the burst under way that returned
+    burst: int = 0  # finished appends of the burst in progress
     states: list[State] = field(default_factory=list[State])
 
     def read(self, events: list[Event]) -> Struck:
@@ -238,15 +245,15 @@ async def survive(
     tamper: Tamper | None = None,
     longest: float = 0.03,
 ) -> int:
-    """Kill a writer so many times; after each, fail unless the session is sound. Gives the calls acknowledged.
+    """Kill writers, and fail after each kill unless the session is intact. Return the number of acknowledged calls.
 
     Args:
-        url: of the store, for the children and for looking at what they left.
-        kills: how many children are killed.
-        seed: of all that is random, the machine's own pace excepted.
-        durability: of the children's store.
-        tamper: called with the session id after each kill, to damage what was not acknowledged.
-        longest: seconds a child lives at most after its first call; more where that is too short to do much.
+        url: URL of the store, for the children and for the check.
+        kills: Number of children to kill.
+        seed: Seed of everything random, except for the machine's own pace.
+        durability: Durability of the children's store.
+        tamper: Called with the session id after each kill, to damage what was not acknowledged.
+        longest: Maximum seconds of a child's life after its first call; more where that is too short to do much.
     """
     chance = random.Random(seed)
     acknowledged, state, last_seq = 0, State(), 0
@@ -254,10 +261,10 @@ async def survive(
         for number in range(kills):
             if number % PER_SESSION == 0:
                 state, last_seq = State(), 0
-            if acknowledged < 2 * number:  # on a busy machine little is done in so short a life
+            if acknowledged < 2 * number:  # on a busy machine little is done in such a short life
                 longest *= 1.05
             session_id = f"killed {seed} {number // PER_SESSION}"
-            told = {
+            request = {
                 "url": url,
                 "session_id": session_id,
                 "durability": durability,
@@ -266,7 +273,7 @@ async def survive(
                 "checkpoint": state.checkpoint,
                 "seq": last_seq,
             }
-            events = await server.kill_one(told, chance.random() * longest if chance.random() < 0.9 else 0)
+            events = await server.kill_one(request, chance.random() * longest if chance.random() < 0.9 else 0)
             struck = _Round(state, last_seq).read(events)
             acknowledged += struck.acknowledged
             if tamper:
@@ -276,7 +283,7 @@ async def survive(
 
 
 async def _look(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
-    """Open what a killed child left, compare it with what may be there, and append to it."""
+    """Open what a killed child left, compare it with the possible states, and append to it."""
     store = open_store(url)
     extent = await store.open(session_id)
     history = await store.read(session_id)

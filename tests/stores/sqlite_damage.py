@@ -1,14 +1,14 @@
-"""Damaged databases by the thousand: what damage is done to a file, by seed, and what must hold of it afterwards.
+"""Damaged databases by the thousand: the damage done to a file, by seed, and what must be true of it afterwards.
 
 `build` makes a database of several sessions. `damage` changes some bytes of it. `try_out` uses it as a host and as the
-command line would and returns what became of it; it raises `AssertionError` where a promise is broken:
+command line would, and returns the outcome. It raises `AssertionError` if a promise is broken:
 
 - every call returns a value or raises `StoreError`,
 - no message differs from what was stored, and none comes twice or in another order,
 - a session that held messages never opens shorter than it was without a report,
 - no session is listed twice, and new messages come after the old ones,
-- what `verify` reports, `repair` repairs, or it raises `StoreError` with what will; what is refused, `verify` reports,
-- what was erased is in no byte of any file.
+- `repair` repairs what `verify` reports, or raises `StoreError` with advice; `verify` reports what is refused,
+- an erased text is in no byte of any file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ async def build(path: Path, *, erased: bool) -> dict[str, dict[int, Entry]]:
     """Make the database.
 
     Args:
-        path: of the file.
-        erased: a message was erased, so that all of the file was written again by a VACUUM.
+        path: The file.
+        erased: Erase a message, so that a VACUUM rewrites the whole file.
 
     Returns:
         For each session its entries by seq, those of its archive included.
@@ -61,7 +61,7 @@ async def build(path: Path, *, erased: bool) -> dict[str, dict[int, Entry]]:
 
 
 def damage(data: bytes, chance: random.Random) -> tuple[str, bytes]:
-    """The bytes of a damaged file, and what kind of damage it is."""
+    """Return the bytes of a damaged file, and the kind of damage."""
     changed = bytearray(data)
     page = chance.randrange(len(data) // PAGE) * PAGE
     kind = chance.choice(KINDS)
@@ -83,7 +83,7 @@ def damage(data: bytes, chance: random.Random) -> tuple[str, bytes]:
     elif kind == "a page of another place":
         other = chance.randrange(len(data) // PAGE) * PAGE
         changed[page : page + PAGE] = data[other : other + PAGE]
-    elif kind == "cut":  # not to nothing: that is an empty database
+    elif kind == "cut":  # not to nothing: an empty file is an empty database
         del changed[chance.randrange(1, len(data)) :]
     elif kind == "cut between pages":
         del changed[max(page, PAGE) :]
@@ -114,7 +114,7 @@ class Trial:
         self.refused: list[str] = []
 
     async def call(self, call: Awaitable[T]) -> T | None:
-        """What a call returns; None where it raises the error it may raise."""
+        """Return the result of a call; None if it raises the error that it may raise."""
         try:
             return await call
         except StoreError as problem:
@@ -122,7 +122,7 @@ class Trial:
             return None
 
     async def use(self) -> str:
-        """Use all of it as a host would."""
+        """Use all of it like a host."""
         store = SqliteStore(self._path, busy=0.2)
         try:
             for name in self._sessions:
@@ -182,7 +182,7 @@ class Trial:
             assert one == known.get(one.seq), f"{name}: {one.mark} is altered"
 
     async def repair(self) -> str:
-        """Look for damage and repair what is found, as the command line does."""
+        """Find damage and repair it, like the command line."""
         store = SqliteStore(self._path, busy=0.2)
         try:
             found = [await self.call(store.verify(name)) for name in self._sessions]
@@ -202,7 +202,7 @@ class Trial:
             await self.call(store.close())
 
     async def erase(self) -> str:
-        """Erase archived messages, where they can be found."""
+        """Erase archived messages, if they can be found."""
         store = SqliteStore(self._path, busy=0.2)
         known = self._sessions["edited"]
         try:
@@ -223,10 +223,10 @@ class Trial:
 
 
 async def try_out(path: Path, damaged: bytes, sessions: dict[str, dict[int, Entry]]) -> tuple[str, str, str]:
-    """What became of a damaged database: in use, of a copy that was repaired, of one that messages were erased from.
+    """Return the outcomes for a damaged database: used, repaired as a copy, and as a copy with messages erased.
 
     Raises:
-        AssertionError: a promise is broken.
+        AssertionError: A promise is broken.
     """
     outcomes: list[str] = []
     steps: list[Callable[[Trial], Awaitable[str]]] = [Trial.use, Trial.repair, Trial.erase]

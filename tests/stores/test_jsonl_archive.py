@@ -31,7 +31,7 @@ def root() -> Generator[Path]:
 
 
 async def archive(root: Path) -> Files:
-    """A session of seqs 1 to 3 whose archive holds 4 to 6, then 7 and 8: five entries, two records."""
+    """Write a session of seqs 1 to 3 whose archive holds 4 to 6, then 7 and 8: five entries, two edit records."""
     store = JsonlStore(root)
     await store.append("s", entries(1, 6))
     await store.replace("s", 3, entries(7, 8))
@@ -45,7 +45,7 @@ def lines(files: Files) -> list[bytes]:
 
 
 def on_disk(root: Path, text: str = SECRET) -> list[str]:
-    """Names of the files that hold a text."""
+    """Return the names of the files that hold a text."""
     return [path.name for path in (root / "s").iterdir() if text.encode() in path.read_bytes()]
 
 
@@ -85,12 +85,12 @@ async def test_a_flipped_bit_costs_one_line_and_is_reported_repaired_and_kept(ro
     await again.close()
 
 
-async def test_whatever_bit_flips_it_is_seen_and_costs_what_it_hit(root: Path) -> None:
-    """Each byte in turn. A line end that is hit costs the two lines that it parted."""
+async def test_any_flipped_bit_is_noticed_and_costs_only_its_line(root: Path) -> None:
+    """Each byte in turn. A damaged line end costs the two lines that it separated."""
     files = await archive(root)
     data = files.archive.read_bytes()
     read = Archive("s", str(files.archive), FileOps(durable=False))
-    held = [4, 5, 6, 0, 7, 8, 0]  # by line; 0 for a record
+    held = [4, 5, 6, 0, 7, 8, 0]  # by line; 0 for an edit record
     for place in range(len(data)):
         flipped = bytearray(data)
         flipped[place] ^= 1 << (place % 8)
@@ -117,7 +117,7 @@ async def test_a_damaged_record_costs_no_entry_and_no_seq(root: Path, line: int)
     await store.close()
 
 
-async def test_a_reader_without_a_claim_leaves_damaged_lines_out_and_changes_nothing(root: Path) -> None:
+async def test_a_reader_without_the_lock_skips_damaged_lines_and_changes_nothing(root: Path) -> None:
     files = await archive(root)
     files.archive.write_bytes(files.archive.read_bytes().replace(b'"seq":5', b'"sep":5'))
     before = {path: path.read_bytes() for path in (root / "s").iterdir()}
@@ -160,7 +160,7 @@ async def secret_in_the_archive(root: Path) -> Files:
 async def test_a_damaged_line_of_the_archive_hides_no_secret_from_forget(
     root: Path, damage: bytes, known: bool
 ) -> None:
-    """Neither where it is nor where it is put aside; also where the session was opened and repaired before."""
+    """Neither in its original file nor in quarantine; also if the session was opened and repaired before."""
     files = await secret_in_the_archive(root)
     files.archive.write_bytes(files.archive.read_bytes().replace(b'"seq"', damage, 1))
     store = JsonlStore(root)
@@ -175,13 +175,13 @@ async def test_a_damaged_line_of_the_archive_hides_no_secret_from_forget(
     assert on_disk(root) == []
 
 
-async def test_what_is_erased_of_what_was_put_aside_is_reported(root: Path) -> None:
+async def test_erasing_quarantined_bytes_is_reported(root: Path) -> None:
     files = await secret_in_the_archive(root)
     files.archive.write_bytes(files.archive.read_bytes().replace(b'"seq"', b'"sep"', 1))
     store, repairs = JsonlStore(root), list[Repair]()
     await store.open("s", repairs.append)
     await store.rewrite("s", [])
-    assert ["put aside" in repair.description for repair in repairs] == [True, True]
+    assert ["quarantined" in repair.description for repair in repairs] == [True, True]
     assert "are erased" in repairs[1].description
     assert on_disk(root) == []
     await store.rewrite("s", [])
@@ -208,10 +208,10 @@ async def test_a_damaged_message_of_the_history_hides_no_secret_from_forget(root
     await manager.close()
 
 
-async def test_what_an_edit_that_never_was_left_in_the_archive_is_erased_with_its_message(
+async def test_archive_lines_of_a_failed_edit_are_erased_with_their_message(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries were written there, and neither the edit nor taking them back could be."""
+    """The entries were written, and neither the edit nor the rollback could be."""
     store = JsonlStore(root)
     await store.append("s", [entry(1), entry(2, SECRET)])
     await store.close()

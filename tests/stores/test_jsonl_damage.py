@@ -1,4 +1,4 @@
-"""Damage of real bytes: the session opens, loses at most what was hit, and says what was done."""
+"""Damage of real bytes: the session opens, loses at most the damaged messages, and reports the repair."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def seqs(last: int, *without: int) -> list[int]:
 
 
 def hit(path: Path, offset: int, data: bytes) -> None:
-    """Write over some bytes of a file."""
+    """Overwrite some bytes of a file."""
     whole = bytearray(path.read_bytes())
     whole[offset : offset + len(data)] = data
     path.write_bytes(whole)
 
 
 def line_start(files: Files, number: int) -> int:
-    """Where a line begins, counted from 0."""
+    """Return the offset of a line, counted from 0."""
     return sum(len(line) for line in files.lines[:number])
 
 
 async def assert_looks(root: Path, expected: list[int]) -> None:
-    """Who has not claimed the session sees what can be read, and changes nothing."""
+    """A reader without the lock sees what is readable, and changes nothing."""
     before = {path: path.read_bytes() for path in sorted((root / "s").iterdir())}
     store = JsonlStore(root)
     assert [one.seq for one in await store.read("s")] == expected
@@ -62,20 +62,20 @@ async def test_a_torn_last_line_is_cut_off_at_whatever_byte_it_ends(root: Path) 
         files.index.write_bytes(index)
         found = await reopen(root)
         assert found.seqs == [1, 2]
-        assert found.extent.last_seq == 3  # it is not given again
+        assert found.extent.last_seq == 3  # it is not assigned again
         assert found.lost == 1
         for name in ("damaged", "archive"):
             getattr(files, name).unlink(missing_ok=True)
 
 
-async def test_a_torn_line_is_put_aside(root: Path) -> None:
+async def test_a_torn_line_is_quarantined(root: Path) -> None:
     files = await write(root, 3)
     files.main.write_bytes(files.main.read_bytes()[:-20])
     torn = files.lines[-1]
     found = await reopen(root)
-    assert files.aside() == [torn]
+    assert files.quarantined() == [torn]
     assert [repair.quarantined_at for repair in found.repairs] == [str(files.damaged)]
-    assert "not finished" in found.summary
+    assert "unfinished" in found.summary
 
 
 async def test_a_line_that_only_lacks_its_end_is_kept(root: Path) -> None:
@@ -96,8 +96,8 @@ async def test_half_a_character_at_the_end_is_cut_off(root: Path) -> None:
     await assert_looks(root, [1, 2, 3])
     found = await reopen(root)
     assert found.seqs == [1, 2, 3]
-    assert found.lost == 0  # nobody was told that it was stored
-    assert files.aside() == [half]
+    assert found.lost == 0  # it was never acknowledged
+    assert files.quarantined() == [half]
 
 
 async def test_a_torn_tail_is_never_merged_with_the_next_append(root: Path) -> None:
@@ -118,11 +118,11 @@ async def test_zeros_at_the_end_are_cut_off(root: Path, count: int) -> None:
     found = await reopen(root)
     assert found.seqs == seqs(5)
     assert found.lost == 0
-    assert b"".join(files.aside()) == bytes(count)
+    assert b"".join(files.quarantined()) == bytes(count)
 
 
 async def test_zeros_in_place_of_the_last_lines_cost_those(root: Path) -> None:
-    """As a file system leaves a file whose new size reached the disk and whose last pages did not."""
+    """A file system leaves this if a file's new size reached the disk and its last pages did not."""
     files = await write(root, 8)
     start = line_start(files, 5) + 10
     hit(files.main, start, bytes(len(files.main.read_bytes()) - start))
@@ -140,7 +140,7 @@ async def test_a_line_behind_zeros_is_saved(root: Path) -> None:
     found = await reopen(root)
     assert found.seqs == [1, 2, 3, 4]
     assert found.history[-1].message["content"] == "after"
-    assert files.aside() == [bytes(100)]
+    assert files.quarantined() == [bytes(100)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 10])
@@ -153,7 +153,7 @@ async def test_a_tail_that_is_there_twice_is_there_once(root: Path, count: int) 
     assert found.seqs == seqs(10)
     assert found.history == entries(1, 10)
     assert found.lost == 0
-    assert b"".join(files.aside()) == tail
+    assert b"".join(files.quarantined()) == tail
     assert "repeat" in found.summary
 
 
@@ -163,7 +163,7 @@ async def test_a_tail_that_is_there_three_times_and_a_half_is_there_once(root: P
     files.main.write_bytes(files.main.read_bytes() + tail + tail + tail[:-30])
     found = await reopen(root)
     assert found.seqs == seqs(10)
-    assert b"".join(files.aside()) == tail + tail + tail[:-30]
+    assert b"".join(files.quarantined()) == tail + tail + tail[:-30]
 
 
 async def test_two_equal_messages_that_were_appended_are_two(root: Path) -> None:
@@ -177,7 +177,7 @@ async def test_two_equal_messages_that_were_appended_are_two(root: Path) -> None
 async def test_equal_messages_are_two_though_the_index_did_not_reach_the_disk_in_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut takes what was not fsynced: all but the index line of a message that came before is."""
+    """A power failure takes what was not fsynced. Only the index line of a repeated message is."""
     from amplifier_context_core.stores.jsonl import file_ops
 
     synced: dict[int, bytes] = {}  # inode -> its bytes on disk
@@ -245,21 +245,21 @@ async def test_any_byte_flipped_costs_at_most_its_line(root: Path, seed: int) ->
     ]
     assert found.repairs
     assert found.lost == 8 - len(found.seqs)
-    assert found.lost == 0 or files.aside()
+    assert found.lost == 0 or files.quarantined()
 
 
-async def test_a_line_that_cannot_be_parsed_is_put_aside(root: Path) -> None:
+async def test_a_line_that_cannot_be_parsed_is_quarantined(root: Path) -> None:
     files = await write(root, 5)
     hit(files.main, line_start(files, 2), b"[")
     broken = files.lines[2]
     await assert_looks(root, seqs(5, 3))
     found = await reopen(root)
     assert found.seqs == seqs(5, 3)
-    assert files.aside() == [broken]
+    assert files.quarantined() == [broken]
     assert found.lost == 1
 
 
-async def test_a_message_that_reads_differently_than_written_is_kept_and_told(root: Path) -> None:
+async def test_a_message_that_reads_differently_than_written_is_kept_and_reported(root: Path) -> None:
     files = await write(root, 5)
     place = line_start(files, 2) + files.lines[2].index(b"def f_3")
     hit(files.main, place, b"def g_3")
@@ -284,13 +284,13 @@ async def test_a_line_end_that_was_hit_costs_nothing(root: Path, number: int) ->
 async def test_damage_is_found_by_a_later_read_and_the_read_is_shorter(root: Path) -> None:
     files = await write(root, 10)
     hit(files.main, line_start(files, 4) + 5, b"\xff\xff")
-    told: list[object] = []
+    reported: list[object] = []
     store = JsonlStore(root)
-    assert (await store.open("s", told.append)).length == 10
+    assert (await store.open("s", reported.append)).length == 10
     assert [one.seq for one in await store.read("s", 0, 4)] == [1, 2, 3, 4]
-    assert told == []  # nobody read it yet
+    assert reported == []  # not read yet
     assert [one.seq for one in await store.read("s", 3, 7)] == [4, 6, 7]
-    assert len(told) == 1
+    assert len(reported) == 1
     assert (await store.extent("s")).length == 9
     assert [one.seq for one in await store.read("s", -3)] == [8, 9, 10]
     await store.append("s", entries(11, 11))
@@ -307,33 +307,33 @@ async def test_damage_found_by_its_seq_is_left_out(root: Path) -> None:
     await store.close()
 
 
-async def test_a_damaged_entry_that_is_replaced_is_told_and_put_aside(root: Path) -> None:
+async def test_a_damaged_entry_that_is_replaced_is_reported_and_quarantined(root: Path) -> None:
     files = await write(root, 6)
     hit(files.main, line_start(files, 4) + 5, b"\xff\xff")
     broken = files.lines[4]
-    store, told = JsonlStore(root), list[object]()
-    await store.open("s", told.append)
+    store, reported = JsonlStore(root), list[object]()
+    await store.open("s", reported.append)
     await store.replace("s", 3, entries(7, 7))
     assert [one.seq for one in await store.read("s")] == [1, 2, 3, 7]
     assert [one.seq for one in await store.archived("s")] == [4, 6]
     await store.close()
-    assert len(told) == 1
-    assert files.aside() == [broken]
+    assert len(reported) == 1
+    assert files.quarantined() == [broken]
 
 
 @pytest.mark.parametrize("line", [b"17", b"[]", b'"text"', b"null", b"{}", b'{"content": "x"}', b'{"role": "nobody"}'])
-async def test_a_line_that_is_no_message_is_put_aside(root: Path, line: bytes) -> None:
+async def test_a_line_that_is_no_message_is_quarantined(root: Path, line: bytes) -> None:
     files = await write(root, 4)
     lines = files.lines
     files.main.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[2:], line + b"\n"]))
     await assert_looks(root, seqs(4))
     found = await reopen(root)
     assert found.history == entries(1, 4)
-    assert b"".join(files.aside()) == line + b"\n" + line + b"\n"
+    assert b"".join(files.quarantined()) == line + b"\n" + line + b"\n"
     assert len(files.messages) == 4
 
 
-# -- what is no damage ------------------------------------------------------------------------------------------------
+# -- harmless differences ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -366,8 +366,8 @@ async def test_a_file_edited_by_hand_keeps_the_seqs_of_what_was_not_touched(root
     assert found.checkpoint == b"stands for some"
 
 
-async def test_a_file_written_anew_by_another_program_keeps_its_seqs(root: Path) -> None:
-    """Other spaces, escapes and offsets; the messages are the same."""
+async def test_a_file_rewritten_by_another_program_keeps_its_seqs(root: Path) -> None:
+    """Spaces, escapes and offsets differ; the messages are the same."""
     files = await write(root, 6, checkpoint=4)
     files.main.write_text("".join(json.dumps(message, indent=None) + "\n" for message in files.messages))
     found = await reopen(root)
@@ -385,18 +385,18 @@ async def test_a_history_another_program_shortened_drops_the_checkpoint(root: Pa
 
 
 @pytest.mark.parametrize("removed", [{4}, {0}, {7}, {2, 3, 6}, {0, 1, 2, 3, 4, 5}])
-async def test_lines_another_program_removed_are_told_as_lost_messages(root: Path, removed: set[int]) -> None:
+async def test_lines_another_program_removed_are_reported_as_lost_messages(root: Path, removed: set[int]) -> None:
     files = await write(root, 8)
     files.main.write_bytes(b"".join(line for place, line in enumerate(files.lines) if place not in removed))
     store = JsonlStore(root)
-    (told,) = await store.verify("s")
+    (reported,) = await store.verify("s")
     await store.close()
     found = await reopen(root)
     assert found.seqs == seqs(8, *(place + 1 for place in removed))
     (repair,) = found.repairs
     assert repair.lost == len(removed)
     assert f"(m{min(removed) + 1}" in repair.description
-    assert repair.description.removesuffix("; gone on without") in told
+    assert repair.description.removesuffix("; continuing without") in reported
 
 
 @pytest.mark.parametrize(
@@ -413,9 +413,9 @@ async def test_verify_tells_of_an_index_that_does_not_fit_its_file(root: Path, o
     files = await write(root, 4)
     files.main.write_bytes(other(files.main.read_bytes()))
     store = JsonlStore(root)
-    assert await store.verify("s") == [f"the index of {NAME} does not fit it"]
+    assert await store.verify("s") == [f"the index of {NAME} does not match it"]
     await store.close()
-    assert (await reopen(root)).summary == f"the index of {NAME} does not fit it; made anew"
+    assert (await reopen(root)).summary == f"the index of {NAME} does not match it; rebuilt"
 
 
 # -- index and checkpoint ---------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ async def test_a_missing_main_file_is_an_empty_session(root: Path) -> None:
     assert found.lost == 4
 
 
-async def test_a_missing_index_is_made_anew(root: Path) -> None:
+async def test_a_missing_index_is_rebuilt(root: Path) -> None:
     files = await write(root, 6, checkpoint=4)
     files.index.unlink()
     await assert_looks(root, seqs(6))
@@ -466,7 +466,7 @@ async def test_a_missing_index_does_not_bring_seqs_of_the_archive_back(root: Pat
 @pytest.mark.parametrize(
     "garbage", [b"", b"\0" * 300, b"garbage\n" * 40, b"\xff\xfe\n[1,2]\n", b"[]\n{}\n", b"[" * 5000]
 )
-async def test_a_garbage_index_is_made_anew(root: Path, garbage: bytes) -> None:
+async def test_a_garbage_index_is_rebuilt(root: Path, garbage: bytes) -> None:
     files = await write(root, 6)
     files.index.write_bytes(garbage)
     await assert_looks(root, seqs(6))
@@ -477,7 +477,7 @@ async def test_a_garbage_index_is_made_anew(root: Path, garbage: bytes) -> None:
     assert found.repairs
 
 
-async def test_the_index_of_another_session_is_made_anew(root: Path) -> None:
+async def test_the_index_of_another_session_is_rebuilt(root: Path) -> None:
     files = await write(root, 6)
     other = await write(root, 60, session_id="other")
     files.index.write_bytes(other.index.read_bytes())
@@ -499,16 +499,16 @@ async def test_a_torn_index_costs_nothing_but_counts(root: Path, cut: int) -> No
 async def test_garbage_in_the_middle_of_the_index_is_found_when_it_is_used(root: Path) -> None:
     files = await write(root, 900)
     hit(files.index, 12_000, b"#" * 300)
-    store, told = JsonlStore(root), list[object]()
-    assert (await store.open("s", told.append)).length == 900
+    store, reported = JsonlStore(root), list[object]()
+    assert (await store.open("s", reported.append)).length == 900
     assert [one.seq for one in await store.read("s", -5)] == seqs(900)[-5:]
     assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 900)]
-    assert told
+    assert reported
     await store.close()
     assert (await reopen(root)).extent.length == 900
 
 
-async def test_an_index_that_leaves_lines_out_is_made_anew(root: Path) -> None:
+async def test_an_index_that_leaves_lines_out_is_rebuilt(root: Path) -> None:
     files = await write(root, 30)
     lines = files.index.read_bytes().splitlines(keepends=True)
     files.index.write_bytes(b"".join(lines[:10] + lines[15:]))
@@ -519,13 +519,13 @@ async def test_an_index_that_leaves_lines_out_is_made_anew(root: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 99, b"garbage", b'{"amplifier_context_checkpoint":[1,3],"crc32":1}\n'])
-async def test_a_garbage_checkpoint_is_none_and_is_put_aside(root: Path, data: bytes) -> None:
+async def test_a_garbage_checkpoint_is_none_and_is_quarantined(root: Path, data: bytes) -> None:
     files = await write(root, 6, checkpoint=3)
     files.checkpoint.write_bytes(data)
     found = await reopen(root)
     assert found.checkpoint is None
     assert len(found.repairs) == 1
-    assert files.aside() == [data]
+    assert files.quarantined() == [data]
     assert not files.checkpoint.exists()
 
 
@@ -556,13 +556,13 @@ async def test_a_stale_checkpoint_is_none(root: Path) -> None:
     assert "checkpoint" in found.summary
 
 
-async def test_damage_a_checkpoint_stands_for_drops_it(root: Path) -> None:
+async def test_damage_that_a_checkpoint_covers_drops_it(root: Path) -> None:
     files = await write(root, 8, checkpoint=5)
     hit(files.main, line_start(files, 2), b"[")
     assert (await reopen(root)).checkpoint is None
 
 
-async def test_damage_after_what_a_checkpoint_stands_for_leaves_it(root: Path) -> None:
+async def test_damage_after_what_a_checkpoint_covers_leaves_it(root: Path) -> None:
     files = await write(root, 8, checkpoint=5)
     hit(files.main, line_start(files, 6), b"[")
     found = await reopen(root)
@@ -599,10 +599,10 @@ async def test_a_long_file_without_an_index_is_read_with_words_in_the_log(
     ]
 
 
-# -- being told -------------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_mended_is_logged_without_any_content(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_repair_is_logged_without_any_content(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = await write(root, 4)
     hit(files.main, line_start(files, 1), b"[")
     store = JsonlStore(root)
@@ -611,14 +611,14 @@ async def test_what_was_mended_is_logged_without_any_content(root: Path, caplog:
         await store.read("s")
     await store.close()
     (record,) = caplog.records
-    size = len(files.aside()[0])
+    size = len(files.quarantined()[0])
     assert record.getMessage() == (
-        f"session 's': {size} bytes of {NAME}, from byte 117 on, are damaged; put aside; 1 message lost; "
+        f"session 's': {size} bytes of {NAME}, from byte 117 on, are damaged; quarantined; 1 message lost; "
         f"kept in {files.damaged}"
     )
 
 
-async def test_a_manager_tells_once_what_was_mended_what_it_cost_and_where_the_rest_is(
+async def test_a_manager_reports_a_repair_once_with_its_loss_and_its_quarantine(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = await write(root, 4)
@@ -629,12 +629,12 @@ async def test_a_manager_tells_once_what_was_mended_what_it_cost_and_where_the_r
         await manager.get_messages()
         await manager.get_messages_for_request()
     await manager.close()
-    told = f"put aside; 1 message lost; kept in {files.damaged}"
+    reported = f"quarantined; 1 message lost; kept in {files.damaged}"
     (record,) = caplog.records
-    assert record.getMessage().endswith(told)
+    assert record.getMessage().endswith(reported)
     (((name, data), _),) = hooks.emit.await_args_list
     assert (name, data["reason"]) == ("context:warning", "repair")
-    assert data["message"].endswith(told)
+    assert data["message"].endswith(reported)
 
 
 async def test_verify_tells_everything_and_changes_nothing(root: Path) -> None:
@@ -645,14 +645,14 @@ async def test_verify_tells_everything_and_changes_nothing(root: Path) -> None:
     files.main.write_bytes(files.main.read_bytes() + b'{"torn')
     before = {path: path.read_bytes() for path in (root / "s").iterdir()}
     store = JsonlStore(root)
-    told = await store.verify("s")
-    assert len(told) == 4, told
-    assert "1 message is lost" in told[0]
+    reported = await store.verify("s")
+    assert len(reported) == 4, reported
+    assert "1 message is lost" in reported[0]
     await store.close()
     assert {path: path.read_bytes() for path in (root / "s").iterdir()} == before
 
 
-async def test_verify_of_what_is_sound_or_not_there_tells_nothing(root: Path) -> None:
+async def test_verify_of_an_intact_or_missing_session_reports_nothing(root: Path) -> None:
     await write(root, 5, checkpoint=2)
     store = JsonlStore(root)
     assert await store.verify("s") == []
@@ -670,8 +670,8 @@ async def test_a_file_that_another_program_wrote_is_no_damage(root: Path) -> Non
     store = JsonlStore(root)
     assert await store.verify("s") == []
     files.main.write_bytes(files.main.read_bytes() + b'{"torn')
-    (told,) = await store.verify("s")
-    assert "not finished" in told
+    (reported,) = await store.verify("s")
+    assert "unfinished" in reported
     await store.close()
 
 
@@ -679,7 +679,7 @@ async def test_an_index_that_was_lost_beside_files_of_this_store_is_damage(root:
     files = await write(root, 12, checkpoint=3)
     files.index.unlink()
     store = JsonlStore(root)
-    assert any("holds 12 messages without an index" in told for told in await store.verify("s"))
+    assert any("holds 12 messages without an index" in reported for reported in await store.verify("s"))
     await store.close()
 
 
@@ -698,7 +698,7 @@ async def test_a_listener_that_fails_does_not_stop_the_repair(root: Path) -> Non
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_damage_of_any_kind_opens_and_what_was_not_hit_is_there(root: Path, seed: int) -> None:
-    """Several hits at once, in every file."""
+    """Several kinds of damage at once, in every file."""
     chance = random.Random(seed)
     for number in range(6):
         session_id = f"session {number}"

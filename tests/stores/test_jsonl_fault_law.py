@@ -1,4 +1,4 @@
-"""The law of faults: whatever system call fails, every call ends in time, and memory and files never part.
+"""The law of faults: whatever system call fails, every call ends in time, and memory and files never diverge.
 
 A manager makes random calls on files, while opening, reading, writing, syncing and renaming fail at random.
 
@@ -33,7 +33,7 @@ WRITING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftrunc
 
 
 class RandomlyFaultyOs:
-    """The module `os`, of which calls fail at random while `rate` is above 0; a write that fails is cut short."""
+    """The module `os`, with calls that fail at random while `rate` is above 0. A failing write is cut short."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance, self.rate, self.failed = chance, 0.0, 0
@@ -76,7 +76,7 @@ class Trial:
         self.manager = self._opened()
 
     async def run(self, calls: int, openings: int) -> None:
-        """Make calls while the system fails, and compare memory and files after each of several openings."""
+        """Make calls while the system fails. Compare memory and files after each of several openings."""
         for number in range(openings):
             for _ in range(5):  # something to edit and to forget
                 await self._add()
@@ -176,7 +176,7 @@ class Trial:
 
 
 async def law(monkeypatch: pytest.MonkeyPatch, seeds: range, calls: int, openings: int) -> dict[str, list[bool]]:
-    """Hold some sessions to the law; give how their calls ended."""
+    """Run the law on several sessions, and return how their calls ended."""
     ended: dict[str, list[bool]] = {}
     for seed in seeds:
         faults = RandomlyFaultyOs(random.Random(-seed))

@@ -1,4 +1,4 @@
-"""Faults of the system: the caller is told what to do, what was acknowledged stays, and then the session goes on."""
+"""Faults of the system: the caller gets advice, acknowledged data stays, and the session continues afterwards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def root() -> Generator[Path]:
 
 
 async def begin(store: Store) -> None:
-    """A session with a bit of everything."""
+    """Begin a session with a bit of everything."""
     await store.append("s", entries(1, 10))
     await store.replace("s", 9, entries(11, 12))
     await store.append("s", entries(13, 13))
@@ -54,13 +54,13 @@ async def begin(store: Store) -> None:
 
 
 def gist(found: Whole) -> object:
-    """A session but for what is counted: a line that was refused and could not be cut off again is adopted later."""
+    """Return a session without its counts: a failed line that could not be truncated is adopted later."""
     history = [(one.seq, one.message) for one in found.history]
     return found.extent, history, [(one.seq, one.message) for one in found.archive], found.checkpoint
 
 
 async def refused(call: Awaitable[object], *, why: str = "free some space") -> bool:
-    """True if a call was refused for this reason; one that could only not erase yet is made."""
+    """True if a call failed with this advice. A call that could only not erase yet counts as done."""
     try:
         await call
     except NotErased:
@@ -73,7 +73,7 @@ async def refused(call: Awaitable[object], *, why: str = "free some space") -> b
 
 
 class FaultyOs:
-    """The module `os`, of which one call that changes files fails, or from one on all; writes are cut short by it."""
+    """The module `os`; one call that changes files fails, or all from one on. A failing write is cut short."""
 
     CHANGING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "fchmod"])
 
@@ -134,7 +134,7 @@ async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
 async def test_a_crash_after_a_fault_leaves_a_change_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
-    """The process dies while nothing works any more: what is on disk is one or the other."""
+    """The process dies while nothing works any more: the disk holds the state before or after."""
     model = MemoryStore()
     await begin(model)
     states = [await whole(model)]
@@ -165,7 +165,7 @@ async def test_a_crash_after_a_fault_leaves_a_change_whole_or_not_at_all(
 async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
     root: Path, monkeypatch: pytest.MonkeyPatch, written: str, ends: str
 ) -> None:
-    """The write or its sync fails, and so does the truncation that undoes it; the caller tries again meanwhile."""
+    """The write or its sync fails, and so does the rollback; the caller tries again meanwhile."""
 
     class DoublyFaultyOs:
         def __getattr__(self, name: str) -> Any:
@@ -196,7 +196,7 @@ async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
     found = await reopen(root)
     assert [one.message for one in found.history[:3]] == [one.message for one in entries(1, 3)]
     kept = {"goes on": [4], "closes": [], "dies": [4] if written == "whole" else []}[ends]
-    assert [one.seq for one in found.history[3:]] == kept  # a whole line is a message, also of another program
+    assert [one.seq for one in found.history[3:]] == kept  # a complete line is a message, even of another program
     other = JsonlStore(root)
     await other.append("s", entries(9, 9))
     assert [one.seq for one in await other.read("s")] == [1, 2, 3, *kept, 9]
@@ -205,7 +205,7 @@ async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
 
 
 async def _die(store: JsonlStore) -> None:
-    """Let go of locks and descriptors as a process does that is killed: nothing is written any more."""
+    """Drop locks and descriptors like a killed process: nothing is written any more."""
     desk = store._engine  # pyright: ignore[reportPrivateUsage]
 
     def die() -> None:
@@ -230,7 +230,7 @@ async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatc
             if not length:
                 assert faulty.lasting or await store.extent("child") == Extent()
                 assert len(await store.sessions()) == 1 + (await store.extent("child")).length // 8
-                # One that could not be taken back either is there, whole, as soon as somebody claims it.
+                # A change that could not be rolled back is there, complete, at the next opening.
                 assert not await refused(store.fork("s", "child", 8), why="already") or faulty.lasting
             assert_same(await store.read("child"), before.history[:8])
             assert await store.load_checkpoint("child") == b"four"
@@ -240,7 +240,7 @@ async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatc
 
 
 async def test_whatever_call_fails_a_session_is_opened_or_can_be_opened_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has to be mended for it."""
+    """Including a session that the opening must repair."""
     for number in range(1, 100):
         faulty = FaultyOs(number, lasting=number % 2 == 0)
         with fast_folder() as root:
@@ -255,9 +255,9 @@ async def test_whatever_call_fails_a_session_is_opened_or_can_be_opened_later(mo
             assert (await store.open("s")).length == 10
             assert_same(await store.read("s"), [*entries(1, 9), *entries(11, 11)])
             assert await store.load_checkpoint("s") == b"four"
-            aside = files.damaged.read_bytes()
-            assert b"garbage\n" in aside
-            assert b'{"torn' in aside
+            quarantined = files.damaged.read_bytes()
+            assert b"garbage\n" in quarantined
+            assert b'{"torn' in quarantined
             await store.close()
         if not faulty.failed:
             return
@@ -282,12 +282,12 @@ async def test_whatever_call_fails_a_session_is_deleted_or_can_be_deleted_later(
             return
 
 
-# -- real ones --------------------------------------------------------------------------------------------------------
+# -- real faults ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def largest_file(size: int) -> Generator[None]:
-    """No file of this process may grow beyond a size, as under ``ulimit -f``."""
+    """Limit the file size of this process, like ``ulimit -f``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -315,7 +315,7 @@ async def test_a_file_at_its_largest_size_takes_nothing_more_and_the_rest_stays(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
-    """A file system of 256 kB."""
+    """Yield a file system of 256 kB."""
     folder = tmp_path / "small"
     folder.mkdir()
     made = subprocess.run(
@@ -341,7 +341,7 @@ async def test_on_a_full_disk_a_change_is_refused_and_after_it_the_session_goes_
                 pass
         except OSError:
             pass
-    if not await refused(change(store)):  # there was room in the last pages
+    if not await refused(change(store)):  # the last pages had space
         filler.unlink()
     else:
         assert not (await whole(store)).differs(before)
@@ -384,8 +384,10 @@ async def test_on_a_file_system_that_is_read_only_a_session_is_read_and_not_open
     await store.close()
 
 
-async def test_an_append_that_did_not_reach_the_disk_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed fsync may have dropped what it could not write: the file is opened anew."""
+async def test_an_append_that_did_not_reach_the_disk_is_rolled_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed fsync may have dropped what it could not write, so the file is reopened."""
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
 
@@ -444,7 +446,7 @@ async def test_a_file_another_program_replaced_is_not_written_to(root: Path, dur
     theirs.write_bytes(files.lines[0])
     theirs.replace(files.main)
     if durability == "none":
-        await store.append("s", entries(4, 4))  # kept back: it is found out when that is written
+        await store.append("s", entries(4, 4))  # buffered: the fault appears when it is written
         with pytest.raises(StoreError, match="another program replaced"):
             await store.read("s")
     else:
@@ -530,7 +532,7 @@ async def test_a_file_that_has_one_more_name_is_still_written_to(root: Path) -> 
     await store.close()
 
 
-# -- what stands in the place of files --------------------------------------------------------------------------------
+# -- other things in place of files ----------------------------------------------------------------------------------
 
 PARTS = ["jsonl", "index.jsonl", "archive.jsonl", "checkpoint", "pending", "lock"]
 
@@ -595,7 +597,7 @@ async def test_a_session_folder_that_is_a_link_out_of_the_root_is_refused(root: 
     await store.close()
 
 
-async def test_a_file_in_the_place_of_a_folder_is_named(root: Path) -> None:
+async def test_a_file_where_a_folder_should_be_is_named(root: Path) -> None:
     (root / "file").write_bytes(b"")
     store = JsonlStore(root / "file" / "sessions")
     with pytest.raises(StoreError, match="a file is in the place of a folder"):

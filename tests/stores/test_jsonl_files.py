@@ -1,4 +1,4 @@
-"""The files themselves: their format, their rights, who holds them, when they are written, and how little is read."""
+"""The files themselves: their format, permissions and lock, when they are written, and how little is read."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
     assert found.lost == 0
 
 
-async def test_what_was_counted_later_is_written_over_the_index_lines(root: Path) -> None:
-    """A reader that counts adopted messages page by page must not write the whole index for each page."""
+async def test_counts_added_later_are_patched_into_the_index_lines(root: Path) -> None:
+    """A reader that counts adopted messages page by page must not rewrite the whole index for each page."""
     (root / "s").mkdir()
     messages = [{"role": "user", "content": f"m{number}"} for number in range(100)]
     Files(root).main.write_text("".join(json.dumps(message) + "\n" for message in messages))
@@ -119,7 +119,7 @@ async def test_a_forgotten_message_is_in_no_file_any_more(root: Path) -> None:
     await store.close()
 
 
-async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_given_again(root: Path) -> None:
+async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(root: Path) -> None:
     store = JsonlStore(root, archive=False)
     await store.append("s", entries(1, 6))
     await store.replace("s", 2, [])
@@ -179,7 +179,7 @@ async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_for
     assert set(files) == {f"talk.fork-x{part}.jsonl" for part in ("", ".index", ".archive")}
     with pytest.raises(ConfigError, match="choose another id"):
         await store.fork("s", f"x.{kind}")
-    assert (await store.extent(f"x.{kind}")).length == 4  # no fork of this id: the one file
+    assert (await store.extent(f"x.{kind}")).length == 4  # no fork has this id: the one file
     assert [info.session_id for info in await store.sessions() if info.session_id != "talk"] == ["x"]
     await store.close()
     assert {path.name: path.read_bytes() for path in root.glob("talk.fork-x*.jsonl")} == files
@@ -234,7 +234,7 @@ async def test_a_file_of_the_hosts_keeps_its_rights(root: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in root.iterdir() if path != file} == {0o600}
 
 
-# -- URLs and rights ---------------------------------------------------------------------------------------------
+# -- URLs and permissions ---------------------------------------------------------------------------------------------
 
 
 async def test_a_url_names_the_root_and_nothing_is_opened(
@@ -316,7 +316,7 @@ async def test_a_released_session_leaves_no_files_of_the_moment(root: Path) -> N
     }
 
 
-# -- who writes -------------------------------------------------------------------------------------------------------
+# -- locks ------------------------------------------------------------------------------------------------------------
 
 HOLD = """
 import asyncio, sys
@@ -359,7 +359,7 @@ async def test_another_process_is_named_and_when_it_is_killed_its_lock_is_free(
     await store.close()
 
 
-async def test_a_note_left_behind_names_nobody(root: Path) -> None:
+async def test_a_stale_owner_file_names_no_holder(root: Path) -> None:
     files = await write(root, 2)
     owner = files.path("context-messages.owner")
     store = JsonlStore(root)
@@ -373,7 +373,7 @@ async def test_a_note_left_behind_names_nobody(root: Path) -> None:
     await store.close()
 
 
-async def test_a_store_nobody_has_any_more_gives_its_claims_back(root: Path) -> None:
+async def test_a_store_without_references_releases_its_locks(root: Path) -> None:
     store: JsonlStore | None = JsonlStore(root, durability="none")
     await store.append("s", entries(1, 2))
     del store
@@ -404,7 +404,7 @@ asyncio.run(store.append("s", entries(1, 3)))
     assert not Files(root).path("context-messages.owner").exists()
 
 
-async def test_a_forked_process_does_not_write_with_its_parents_claims(root: Path) -> None:
+async def test_a_forked_process_does_not_write_with_its_parents_leases(root: Path) -> None:
     program = """
 import asyncio, os, sys
 from amplifier_context_core.errors import StoreError
@@ -429,11 +429,11 @@ asyncio.run(store.append("s", entries(4, 4)))
     assert len(Files(root).messages) == 4
 
 
-# -- when it is written -----------------------------------------------------------------------------------------------
+# -- syncs ------------------------------------------------------------------------------------------------------------
 
 
 class Counted:
-    """How often the disk was asked to keep what was written."""
+    """Counts the syncs of the disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
@@ -441,7 +441,7 @@ class Counted:
 
         def sync(descriptor: int) -> None:
             self.syncs += 1
-            time.sleep(0.001)  # as a disk would take; meanwhile others come
+            time.sleep(0.001)  # like a disk; meanwhile other appends arrive
             real(descriptor)
 
         monkeypatch.setattr(file_ops, "_sync", sync)
@@ -455,7 +455,7 @@ async def test_an_append_is_one_fsync(root: Path, monkeypatch: pytest.MonkeyPatc
         await store.append("s", entries(seq, seq))
     assert counted.syncs == 10
     await store.append("s", entries(12, 60))
-    assert counted.syncs == 12  # a batch is written down first
+    assert counted.syncs == 12  # the journal is written first
     await store.close()
 
 
@@ -504,10 +504,10 @@ async def test_sessions_written_together_are_synced_two_at_a_time_on_a_quick_dis
         await asyncio.gather(*(store.append(name, entries(seq, seq)) for name in names))
         assert syncs == 16
         found.append(most)
-    assert found[0] <= 2  # quick, as a disk is taken to be
-    assert found[1] == 2  # found out to be slow
+    assert found[0] <= 2  # a disk counts as fast at first
+    assert found[1] == 2  # now known as slow
     assert found[2] > 8
-    assert found[4] <= 2  # found out to be quick again
+    assert found[4] <= 2  # now known as fast again
     await store.close()
 
 
@@ -531,7 +531,7 @@ async def test_sessions_written_together_are_on_disk_though_there_is_no_thread_t
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
 @pytest.mark.parametrize("durability", ["fsync", "flush", "none"])
-async def test_what_is_written_for_many_begins_to_reach_the_disk_at_once_where_it_must(
+async def test_writeback_of_many_sessions_starts_at_once_if_durable(
     root: Path, monkeypatch: pytest.MonkeyPatch, durability: Any
 ) -> None:
     store = JsonlStore(root, durability=durability)
@@ -610,7 +610,7 @@ async def test_without_durability_nothing_waits_for_the_disk(
     assert (await reopen(root)).seqs == [1, 2, 3, 4, 10, 11, 12]
 
 
-async def test_what_is_not_promised_is_kept_back_until_it_is_worth_a_write(root: Path) -> None:
+async def test_without_durability_small_appends_are_buffered(root: Path) -> None:
     store = JsonlStore(root, durability="none")
     await store.append("s", [entry(1)])
     assert not Files(root).main.exists()
@@ -632,9 +632,9 @@ async def test_what_is_not_promised_is_kept_back_until_it_is_worth_a_write(root:
 
 
 async def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """A session whose last edit was written down, and nothing of it carried out."""
+    """Leave a session whose last edit is in the journal and not applied."""
 
-    def no_way(self: RedoJournal, edit: Transaction) -> None:
+    def no_way(self: RedoJournal, transaction: Transaction) -> None:
         raise OSError(5, "Input/output error")
 
     store = JsonlStore(root, durability="flush")
@@ -649,13 +649,11 @@ async def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     return Files(root)
 
 
-async def test_an_edit_that_was_written_down_is_carried_out_at_the_next_opening(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_committed_edit_is_applied_at_the_next_opening(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = await interrupted(root, monkeypatch)
     assert len(files.messages) == 6
     store = JsonlStore(root)
-    assert any("not carried out" in line for line in await store.verify("s"))
+    assert any("not applied" in line for line in await store.verify("s"))
     await store.close()
     found = await reopen(root, go_on=False)
     assert found.seqs == [1, 2, 3, 7, 8]
@@ -666,28 +664,28 @@ async def test_an_edit_that_was_written_down_is_carried_out_at_the_next_opening(
     await store.close()
 
 
-async def test_an_edit_carried_out_in_part_is_carried_out_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partly_applied_edit_is_applied_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = await interrupted(root, monkeypatch)
     written = files.pending.read_bytes()
     session = SessionFiles("s", str(files.main), own_folder=True)
     journal = RedoJournal(session, file_ops.FileOps(durable=False))
-    edit = journal.load()
-    assert edit is not None
-    for done in range(len(edit.operations) + 1):
-        journal.apply(Transaction(edit.operations[:done]))
+    transaction = journal.load()
+    assert transaction is not None
+    for done in range(len(transaction.operations) + 1):
+        journal.apply(Transaction(transaction.operations[:done]))
         assert files.pending.read_bytes() == written
     assert (await reopen(root, go_on=False)).seqs == [1, 2, 3, 7, 8]
 
 
 @pytest.mark.parametrize("cut", [1, 40, 400])
-async def test_a_torn_note_of_an_edit_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+async def test_a_torn_journal_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     files = await interrupted(root, monkeypatch)
     files.pending.write_bytes(files.pending.read_bytes()[:-cut])
     found = await reopen(root)
     assert found.seqs == [1, 2, 3, 4, 5, 6]
     assert found.checkpoint == b"five"
     store = JsonlStore(root)
-    assert [one.seq for one in await store.archived("s")] == [7]  # of the edit `reopen` makes
+    assert [one.seq for one in await store.archived("s")] == [7]  # of the edit that `reopen` makes
     await store.close()
 
 
@@ -699,7 +697,7 @@ async def test_an_edit_of_another_file_is_ignored(root: Path, monkeypatch: pytes
 
 
 async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root: Path) -> None:
-    """That its note was struck out did not reach the disk; the messages after it did."""
+    """Clearing the journal did not reach the disk; the messages after the batch did."""
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     noted: list[bytes] = []
@@ -718,12 +716,12 @@ async def test_a_batch_that_comes_back_after_a_power_cut_takes_nothing_away(root
     assert (await reopen(root)).seqs == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
-    disk = file_ops.FileOps(durable=False)
+def test_an_operation_can_be_applied_twice(root: Path) -> None:
+    ops = file_ops.FileOps(durable=False)
     path = str(root / "file")
     for _ in range(2):
-        disk.overwrite(path, 0, b"0123456789")
-        disk.overwrite(path, 4, b"four")
+        ops.overwrite(path, 0, b"0123456789")
+        ops.overwrite(path, 4, b"four")
         assert (root / "file").read_bytes() == b"0123four"
     assert Operation("write", "main").data == b""
 
@@ -732,7 +730,7 @@ def test_a_step_of_an_edit_can_be_made_twice(root: Path) -> None:
 
 
 class Reads:
-    """How many bytes were read, and in how many calls."""
+    """Counts the bytes that are read, and the calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = self.calls = 0
@@ -771,7 +769,7 @@ async def test_resuming_reads_as_much_of_a_long_session_as_of_a_short_one(
             await store.close()
             read.append(await resume(folder, monkeypatch))
     short, long = read
-    assert long.bytes < short.bytes + 60_000  # a few steps of halving the index
+    assert long.bytes < short.bytes + 60_000  # a few more steps of bisecting the index
     assert long.calls < short.calls + 80
 
 
@@ -786,12 +784,12 @@ async def test_a_steady_session_reads_nothing_from_the_disk(root: Path, monkeypa
     await store.close()
 
 
-def test_any_index_is_found_in_by_place_as_by_counting(root: Path) -> None:
-    lines = jsonl_index.RecordWriter("s")
+def test_bisecting_any_index_finds_what_counting_finds(root: Path) -> None:
+    writer = jsonl_index.RecordWriter("s")
     for one in entries(1, 3_000):
-        lines.add(one)
+        writer.add(one)
     path = root / "index"
-    path.write_bytes(b"".join(lines.index_lines))
+    path.write_bytes(b"".join(writer.index_lines))
     with file_ops.open_for_reading(str(path)) as descriptor:
         assert descriptor is not None
         index = jsonl_index.Index(descriptor, path.stat().st_size)
@@ -811,7 +809,7 @@ def test_odd_extras_survive_the_index(root: Path) -> None:
         assert jsonl_index.decode_record(row.encode()) == row
 
 
-async def test_seqs_out_of_order_are_found_by_halving_or_by_looking_at_all(root: Path) -> None:
+async def test_seqs_out_of_order_are_found_by_bisection_or_by_a_scan(root: Path) -> None:
     given = [*entries(1, 400), entry(900), *entries(401, 800), entry(5_000), entry(901)]
     store = JsonlStore(root)
     await store.append("s", given)
@@ -821,7 +819,7 @@ async def test_seqs_out_of_order_are_found_by_halving_or_by_looking_at_all(root:
 
 
 async def test_a_session_is_read_whole_while_another_store_changes_it(root: Path) -> None:
-    """A reader without a claim sees one history or the next, never a part of one."""
+    """A reader without the lock sees one history or the next, never a mixture."""
     writer, reader = JsonlStore(root, durability="flush"), JsonlStore(root)
     await writer.append("s", entries(1, 300))
     states = {(300, 300)}
@@ -867,25 +865,25 @@ async def test_a_session_that_cannot_be_opened_can_be_deleted(root: Path) -> Non
 
 
 @pytest.mark.parametrize("left", [0, 1, 5, 39])
-def test_an_index_that_was_cut_while_it_is_looked_at_is_damaged(tmp_path: Path, left: int) -> None:
+def test_an_index_truncated_during_a_read_is_damaged(tmp_path: Path, left: int) -> None:
     path = tmp_path / "index"
-    lines = jsonl_index.RecordWriter("s")
+    writer = jsonl_index.RecordWriter("s")
     for one in entries(1, 40):
-        lines.add(one)
-    path.write_bytes(b"".join(lines.index_lines))
+        writer.add(one)
+    path.write_bytes(b"".join(writer.index_lines))
     with path.open("r+b") as file:
         index = jsonl_index.Index(file.fileno(), path.stat().st_size)
         assert index.offset_of(39) < index.size
-        file.truncate(len(b"".join(lines.index_lines[:left])))
+        file.truncate(len(b"".join(writer.index_lines[:left])))
         for ask in (index.offset_of, index.record):
             with pytest.raises(jsonl_index.IndexDamaged):
                 ask(39)
         with pytest.raises(jsonl_index.IndexDamaged):
-            index.record_at(len(b"".join(lines.index_lines[:39])))
+            index.record_at(len(b"".join(writer.index_lines[:39])))
 
 
 @pytest.mark.parametrize("keep", [0, 5])
-async def test_who_looks_while_a_writer_shortens_the_history_finds_what_is_left(root: Path, keep: int) -> None:
+async def test_a_reader_finds_what_is_left_while_a_writer_shortens_the_history(root: Path, keep: int) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 10))
     with read_only_session.open_read_only(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
@@ -897,7 +895,7 @@ async def test_who_looks_while_a_writer_shortens_the_history_finds_what_is_left(
     await store.close()
 
 
-async def test_a_claimed_session_whose_index_was_cut_is_mended(root: Path) -> None:
+async def test_an_open_session_whose_index_was_truncated_is_repaired(root: Path) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 10))
     os.truncate(Files(root).index, 0)

@@ -25,12 +25,12 @@ def root() -> Generator[Path]:
 
 
 def tearing(root: Path) -> Tamper:
-    """Damages what was not acknowledged, as a file system does that crashed with the process."""
+    """Damage what was not acknowledged, like a file system that crashed with the process."""
 
     def tear(session_id: str, struck: Struck, chance: random.Random) -> None:
         main = root / session_id / NAME
         if struck.under_way not in ("", "append", "burst", "many") or not main.exists():
-            return  # an edit is whole in the pending file, whatever the others look like; nothing is unacknowledged
+            return  # the journal holds the complete edit, whatever the other files look like; nothing is unacknowledged
         data = main.read_bytes()
         end = _acknowledged(data, struck)
         if chance.random() < 0.6 and end < len(data):
@@ -44,7 +44,7 @@ def tearing(root: Path) -> Tamper:
 
 
 def _acknowledged(data: bytes, struck: Struck) -> int:
-    """Where what was acknowledged ends in the main file."""
+    """Return the offset after the acknowledged bytes of the main file."""
     history = struck.states[0].history
     if not history:
         return 0
@@ -62,7 +62,7 @@ async def test_sixty_killed_writers_lose_nothing_when_their_last_bytes_are_torn(
 
 
 async def test_forty_killed_writers_lose_nothing_on_a_real_disk(tmp_path: Path) -> None:
-    """There the kill finds most of them waiting for an fsync."""
+    """There the kill meets most of them during an fsync."""
     await survive(f"jsonl:{tmp_path}", 40, seed=3)
 
 
@@ -79,7 +79,7 @@ async def test_four_hundred_killed_writers_lose_nothing(root: Path, tmp_path: Pa
 async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_of_its_batch(
     root: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    """Also of one that says again what was said last, which looks like a tail that was written twice."""
+    """Including a repetition of the last message, which looks like a tail that was written twice."""
     store = JsonlStore(root / "now")
     for seq, text in enumerate("abx", 1):
         await store.append("s", [entry(seq, text)])

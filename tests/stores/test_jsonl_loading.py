@@ -1,4 +1,4 @@
-"""A session is loaded, or it must be loaded first: files that could not be opened are never taken for none."""
+"""A session is loaded, or it must be loaded first: files that could not be opened never count as missing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
 
 @contextmanager
 def unloadable(monkeypatch: pytest.MonkeyPatch, name: str) -> Generator[FailingOs]:
-    """A file cannot be opened for appending, which is how a session loads it."""
+    """Make a file fail to open for appending, which is how a session loads it."""
     failing = FailingOs(frozenset(["open"]), (name,), os.O_APPEND)
     with using_os(monkeypatch, failing):
         yield failing
@@ -105,7 +105,7 @@ async def test_a_failed_load_after_an_edit_is_reported_by_the_next_call_and_retr
 
 
 @pytest.mark.parametrize("name", [NAME, INDEX])
-async def test_forget_erases_though_the_files_could_not_be_opened_again_after_an_edit(
+async def test_forget_erases_though_the_files_could_not_be_reopened_after_an_edit(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     manager = ContextManager(load_config({}), session_id="s", store=JsonlStore(root))
@@ -126,7 +126,7 @@ async def test_forget_erases_though_the_files_could_not_be_opened_again_after_an
 
 
 @pytest.mark.parametrize("call", [call for name, call in CALLS.items() if name != "open"])
-async def test_a_session_that_cannot_be_looked_at_is_not_taken_for_one_that_is_not_there(
+async def test_a_session_that_cannot_be_examined_does_not_count_as_missing(
     root: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Store], Awaitable[object]]
 ) -> None:
     store = JsonlStore(root)
@@ -138,7 +138,7 @@ async def test_a_session_that_cannot_be_looked_at_is_not_taken_for_one_that_is_n
     await store.close()
 
 
-async def test_a_fork_beside_the_one_file_that_cannot_be_looked_at_is_not_taken_for_that_file(
+async def test_a_fork_that_cannot_be_examined_is_not_taken_for_the_one_file(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = JsonlStore(root, file=root / "talk.jsonl")
@@ -174,10 +174,10 @@ async def test_a_forget_that_cannot_erase_yet_says_so_and_the_same_call_finishes
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_session_is_not_released_while_what_was_refused_is_in_its_files(
+async def test_a_session_is_not_released_while_a_failed_append_is_in_its_files(
     root: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """The write fails and so does cutting it off: opened again by then, the session would hold what was refused."""
+    """The write fails, and so does truncating it: reopened then, the session would hold the failed entry."""
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     with using_os(monkeypatch, FailingOs(frozenset(["fdatasync", "ftruncate"]), (NAME, "context-messages.pending"))):
@@ -194,10 +194,8 @@ async def test_a_session_is_not_released_while_what_was_refused_is_in_its_files(
     assert found.repairs == []
 
 
-async def test_an_edit_that_waits_survives_a_store_that_is_given_up(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the edit wrote beside the files is needed when it is carried out at last."""
+async def test_a_committed_edit_survives_an_abandoned_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that the edit wrote beside the others are needed when it is applied at last."""
 
     def refused(self: RedoJournal, edit: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -209,13 +207,13 @@ async def test_an_edit_that_waits_survives_a_store_that_is_given_up(
         with pytest.raises(NotErased):
             await store.rewrite("s", [entry(2, "anew")])
         await store._worker.run(store._engine.abandon)  # pyright: ignore[reportPrivateUsage]
-    assert_same(await store.read("s"), entries(1, 4))  # a look does not carry it out
+    assert_same(await store.read("s"), entries(1, 4))  # a read-only session does not apply it
     assert await store.open("s") == Extent(4, 4)
     assert_same(await store.read("s"), [*entries(1, 1), entry(2, "anew"), *entries(3, 4)])
     await store.close()
 
 
-async def test_a_mended_session_is_reported_though_mending_had_to_wait(
+async def test_a_repaired_session_is_reported_though_the_repair_had_to_wait(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, repairs = JsonlStore(root), list[Any]()

@@ -69,11 +69,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def raw(path: Path) -> sqlite3.Connection:
-    """A plain connection, as another program would have it."""
+    """Return a plain connection, like one of another program."""
     return sqlite3.connect(path, isolation_level=None)
 
 
-# -- URLs and files ----------------------------------------------------------------------------------------------
+# -- URLs and files ---------------------------------------------------------------------------------------------------
 
 
 def test_it_answers_to_its_scheme_and_can_search_and_check(path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_a_link_to_nowhere_makes_no_file(path: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-async def test_what_is_no_file_is_refused_and_mended_by_moving_it_away(path: Path, make: object) -> None:
+async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(path: Path, make: object) -> None:
     make(path)  # type: ignore[operator]
     store = SqliteStore(path)
     with pytest.raises(StoreError, match="is no file"):
@@ -158,7 +158,7 @@ async def test_what_is_no_file_is_refused_and_mended_by_moving_it_away(path: Pat
     await store.close()
 
 
-async def test_a_file_in_place_of_a_folder_is_refused(path: Path) -> None:
+async def test_a_file_where_a_folder_should_be_is_refused(path: Path) -> None:
     path.write_text("x")
     with pytest.raises(StoreError, match=r"cannot be opened.*is a file"):
         await SqliteStore(path / "x.db").append("s", entries(1, 1))
@@ -217,7 +217,7 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     await store.close()
-    new = ("CREATE TABLE more(a)", "CREATE TABLE entries(a)")  # the second one is there already
+    new = ("CREATE TABLE more(a)", "CREATE TABLE entries(a)")  # the second one exists already
     monkeypatch.setattr(schema, "_MIGRATIONS", (*schema._MIGRATIONS, new))  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with pytest.raises(StoreError):
@@ -231,11 +231,11 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("flush", 1), ("none", 0)])
-async def test_durability_is_what_sqlite_is_told(path: Path, durability: str, synchronous: int) -> None:
+async def test_durability_sets_the_synchronous_mode(path: Path, durability: str, synchronous: int) -> None:
     store = SqliteStore(path, durability=durability)  # type: ignore[arg-type]
     seen: list[object] = []
     await store.open("s")
-    await store._engine.run("write", lambda job: seen.append(job.db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
+    await store._engine.run("write", lambda task: seen.append(task.db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
     await store.close()
     assert seen == [(synchronous,)]
 
@@ -246,7 +246,7 @@ async def test_durability_is_what_sqlite_is_told(path: Path, durability: str, sy
 async def test_appends_that_come_together_share_commits(path: Path) -> None:
     store = SqliteStore(path)
     commits: list[str] = []
-    await store._engine.run("no_transaction", lambda job: job.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
+    await store._engine.run("no_transaction", lambda task: task.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
     for first in range(1, 11):
         await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
     await store.close()
@@ -277,12 +277,12 @@ async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) ->
         "NoneType",
     ]
     assert [(await store.extent(name)).length for name in ("a", "taken", "b", "c")] == [3, 0, 0, 2]
-    await other.open("b")  # what failed has claimed nothing
+    await other.open("b")  # a failed task has acquired no lease
     await store.close()
     await other.close()
 
 
-async def test_a_long_read_sees_one_moment_and_keeps_nobody_waiting(path: Path) -> None:
+async def test_a_long_read_sees_one_snapshot_and_blocks_no_other_call(path: Path) -> None:
     store = SqliteStore(path, durability="none")
     await store.append("s", entries(1, 5_000))
     reading = asyncio.create_task(store.read("s"))
@@ -295,7 +295,7 @@ async def test_a_long_read_sees_one_moment_and_keeps_nobody_waiting(path: Path) 
     await store.close()
 
 
-async def test_a_store_nobody_holds_gives_everything_back(path: Path) -> None:
+async def test_a_store_without_references_releases_everything(path: Path) -> None:
     before = threading.active_count()
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
@@ -311,7 +311,7 @@ async def test_a_store_nobody_holds_gives_everything_back(path: Path) -> None:
     await other.close()
 
 
-async def test_a_forked_process_has_its_own_connection_and_claims(path: Path) -> None:
+async def test_a_forked_process_has_its_own_connection_and_leases(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     child = await asyncio.to_thread(_forked, store)
@@ -340,7 +340,7 @@ def _forked(store: SqliteStore) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-# -- a file that goes away ---------------------------------------------------------------------------------------------
+# -- removed and replaced files ----------------------------------------------------------------------------------------
 
 FILES = ("", "-wal", "-shm")
 
@@ -351,7 +351,7 @@ def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
 
 
 async def other_database(path: Path) -> None:
-    """A database at a path, closed, with a session `s` of one message."""
+    """Make a database at a path, closed, with a session `s` of one message."""
     store = SqliteStore(path)
     await store.append("s", entries(1, 1))
     await store.close()
@@ -378,7 +378,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_went_while_others_were_w
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
 
-    def remove(job: Task) -> None:
+    def remove(task: Task) -> None:
         path.unlink()
 
     removing = store._engine.run("write", remove)  # pyright: ignore[reportPrivateUsage]
@@ -397,7 +397,7 @@ async def test_a_file_that_is_put_back_is_gone_on_with(path: Path, tmp_path: Pat
             await store.append("s", entries(3, 3))
         assert await store.sessions() == []
         await store.release("s")
-        assert not path.exists()  # or its log would be worked into the file that is put back
+        assert not path.exists()  # or its log would be merged into the file that is restored
         move(tmp_path / "away.db", path, endings)
         assert [one.seq for one in await store.read("s")] == [1, 2]
         await store.open("s")
@@ -453,7 +453,7 @@ async def test_reading_makes_no_database(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-async def test_positions_of_a_history_nobody_edited_need_no_index(path: Path) -> None:
+async def test_an_unedited_history_needs_no_index_of_seqs(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 50))
     await store.fork("s", "child", 20)

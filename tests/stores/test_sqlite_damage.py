@@ -1,4 +1,4 @@
-"""Damaged SQLite databases: what can be read is there again, what cannot is told, nothing is silent."""
+"""Damaged SQLite databases: readable data is recovered, the rest is reported, nothing is silent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def build(path: Path, count: int = 300) -> None:
-    """A database of two sessions, closed."""
+    """Make a database of two sessions, closed."""
     store = SqliteStore(path, durability="none")
     await store.append("s", entries(1, count))
     await store.append("t", entries(1, 20, session_id="t"))
@@ -57,7 +57,7 @@ def damaged_files(path: Path) -> list[Path]:
     "damage",
     [
         "message = 'no JSON'",
-        "message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum tells
+        "message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum shows it
         "message = x'ff00fe'",
         "tokens = tokens + 1",
         "seq = 999",
@@ -66,24 +66,24 @@ def damaged_files(path: Path) -> list[Path]:
         "message = '[]'",
     ],
 )
-async def test_a_damaged_row_is_left_out_put_aside_and_told(path: Path, damage: str) -> None:
+async def test_a_damaged_row_is_left_out_quarantined_and_reported(path: Path, damage: str) -> None:
     await build(path, 9)
     change(path, f"UPDATE entries SET {damage} WHERE session = 1 AND seq = 5")
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    assert await store.open("s", told.append) == Extent(9, 9)
+    assert await store.open("s", reported.append) == Extent(9, 9)
     assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9)])
-    assert [(repair.session_id, repair.lost) for repair in told] == [("s", 1)]
-    assert "damaged" in told[0].quarantined_at
+    assert [(repair.session_id, repair.lost) for repair in reported] == [("s", 1)]
+    assert "damaged" in reported[0].quarantined_at
     assert (await store.extent("s")).length == 8
     assert_same(await store.read("s", 3, 6), [*entries(4, 4), *entries(6, 7)])
     assert_same(await store.read("s", -5), [*entries(4, 4), *entries(6, 9)][-5:])
     assert_same(await store.find("s", [4, 5, 6]), [*entries(4, 4), *entries(6, 6)])
-    assert await store.load_checkpoint("s") is None  # it stood for the damaged one, too
+    assert await store.load_checkpoint("s") is None  # it covered the damaged one, too
     await store.append("s", entries(10, 10))
     await store.replace("s", 8, entries(11, 12))
     assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9), *entries(11, 12)])
-    assert len(told) == 1
+    assert len(reported) == 1
     await store.close()
     assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9), *entries(11, 12)])
     await store.close()
@@ -93,7 +93,7 @@ async def test_a_damaged_row_is_left_out_put_aside_and_told(path: Path, damage: 
     db.close()
 
 
-async def test_checkpoints_before_the_damage_stand(path: Path) -> None:
+async def test_checkpoints_before_the_damage_stay(path: Path) -> None:
     await build(path, 9)
     change(path, "UPDATE entries SET crc = 0 WHERE session = 1 AND seq = 6")
     store = SqliteStore(path)
@@ -102,7 +102,7 @@ async def test_checkpoints_before_the_damage_stand(path: Path) -> None:
     await store.close()
 
 
-async def test_missing_and_damaged_rows_anywhere_leave_all_others_in_their_places(path: Path) -> None:
+async def test_missing_and_damaged_rows_anywhere_leave_all_others_in_order(path: Path) -> None:
     await build(path, 60)
     change(path, "DELETE FROM entries WHERE session = 1 AND seq IN (1, 20, 21, 60)")
     change(path, "UPDATE entries SET crc = 1 WHERE session = 1 AND seq IN (2, 30)")
@@ -121,21 +121,21 @@ async def test_missing_and_damaged_rows_anywhere_leave_all_others_in_their_place
     await store.close()
 
 
-async def test_a_damaged_row_of_the_archive_is_put_aside(path: Path) -> None:
+async def test_a_damaged_row_of_the_archive_is_quarantined(path: Path) -> None:
     await build(path)
     change(path, "UPDATE archive SET message = 'x' WHERE seq = 17")
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    await store.open("t", told.append)
+    await store.open("t", reported.append)
     assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
     assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
-    assert [repair.lost for repair in told] == [1]
+    assert [repair.lost for repair in reported] == [1]
     assert await store.extent("t") == Extent(15, 20)
     assert await store.load_checkpoint("t") == b"fifteen"
     await store.close()
 
 
-async def test_who_does_not_hold_the_session_mends_nothing(path: Path) -> None:
+async def test_a_reader_without_the_lease_repairs_nothing(path: Path) -> None:
     await build(path, 9)
     holder, reader = SqliteStore(path), SqliteStore(path)
     await holder.open("s")
@@ -148,15 +148,17 @@ async def test_who_does_not_hold_the_session_mends_nothing(path: Path) -> None:
     await reader.close()
 
 
-async def test_a_damaged_checkpoint_is_told_and_gone(path: Path) -> None:
+async def test_a_damaged_checkpoint_is_reported_and_dropped(path: Path) -> None:
     await build(path, 9)
     change(path, "UPDATE checkpoints SET data = x'00' WHERE session = 1")
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    await store.open("s", told.append)
+    await store.open("s", reported.append)
     assert await store.load_checkpoint("s") is None
     assert await store.load_checkpoint("s") is None
-    assert [repair.description for repair in told] == ["the checkpoint was damaged; it is made again from the history"]
+    assert [repair.description for repair in reported] == [
+        "the checkpoint was damaged; a new one is made from the history"
+    ]
     await store.close()
 
 
@@ -176,8 +178,8 @@ async def test_verify_finds_what_is_wrong_and_changes_nothing(path: Path) -> Non
     change(path, "UPDATE archive SET crc = 0")
     before = path.read_bytes()
     assert await store.verify("s") == [
-        "the message at place 4 is damaged or missing",
-        "the message at place 7 is damaged or missing",
+        "the message at index 4 is damaged or missing",
+        "the message at index 7 is damaged or missing",
         "the checkpoint is damaged",
     ]
     assert await store.verify("t") == ["5 archived messages are damaged"]
@@ -249,15 +251,15 @@ DAMAGES: list[tuple[Callable[[Path], None], int]] = [
 
 
 @pytest.mark.parametrize(("damage", "least"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
-async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
+async def test_a_damaged_database_is_rewritten_and_the_damaged_one_kept(
     path: Path, damage: Callable[[Path], None], least: int
 ) -> None:
     await build(path)
     damage(path)
     broken = path.read_bytes()
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    extent = await store.open("s", told.append)
+    extent = await store.open("s", reported.append)
     history = await store.read("s")
     extent = await store.extent("s")
     assert len(history) == extent.length >= least
@@ -265,13 +267,13 @@ async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
     assert_same(history, [whole[one.seq] for one in history])
     assert [one.seq for one in history] == sorted({one.seq for one in history})
     (kept,) = damaged_files(path)
-    if damage is flipped_page:  # found after it was opened and the claim written
+    if damage is flipped_page:  # found after opening, with the lease written
         assert kept.stat().st_size == len(broken)
     else:
         assert kept.read_bytes() == broken
-    assert str(kept) in str(told)
+    assert str(kept) in str(reported)
     if extent.length < 300:
-        assert sum(repair.lost for repair in told) == 300 - extent.length
+        assert sum(repair.lost for repair in reported) == 300 - extent.length
     assert await store.verify("s") == []
     await store.append("s", entries(400, 402))
     await store.close()
@@ -280,7 +282,7 @@ async def test_a_damaged_database_is_written_anew_and_the_damaged_one_kept(
     assert {path, kept} == set(path.parent.iterdir()) - {schema.sidecar(kept, "-wal")}
 
 
-async def test_what_another_session_lost_is_told_when_it_is_opened(path: Path) -> None:
+async def test_losses_of_another_session_are_reported_when_it_is_opened(path: Path) -> None:
     await build(path, 30)
     garbage_header(path)
     change_later = path.read_bytes()
@@ -289,21 +291,21 @@ async def test_what_another_session_lost_is_told_when_it_is_opened(path: Path) -
     await store.open("s")
     await store.close()
     change(path, "INSERT INTO repairs(session, what, lost, kept) VALUES ('t', 'lost', 3, 'there')")
-    told: list[Repair] = []
-    await store.open("t", told.append)
-    await store.open("t", told.append)
-    assert told == [Repair("t", "lost", 3, "there")]
+    reported: list[Repair] = []
+    await store.open("t", reported.append)
+    await store.open("t", reported.append)
+    assert reported == [Repair("t", "lost", 3, "there")]
     await store.close()
 
 
-async def test_damage_found_while_working_keeps_the_claims(path: Path) -> None:
+async def test_damage_found_while_working_keeps_the_leases(path: Path) -> None:
     await build(path)
     store = SqliteStore(path)
-    told: list[Repair] = []
-    await store.open("t", told.append)
+    reported: list[Repair] = []
+    await store.open("t", reported.append)
     await store.close()
     flipped_page(path)
-    await store.open("t", told.append)
+    await store.open("t", reported.append)
     assert not damaged_files(path)
     assert len(await store.read("s")) < 300
     assert len(damaged_files(path)) == 1
@@ -316,11 +318,11 @@ async def test_damage_found_while_working_keeps_the_claims(path: Path) -> None:
 async def test_a_history_that_ends_elsewhere_than_it_says_is_found_whole(path: Path, stop: int) -> None:
     await build(path)
     change(path, f"UPDATE sessions SET stop = {stop} WHERE id = 's'")
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    assert await store.open("s", told.append) == Extent(300, 300)
+    assert await store.open("s", reported.append) == Extent(300, 300)
     assert_same(await store.read("s"), entries(1, 300))
-    assert len(told) == 1
+    assert len(reported) == 1
     await store.append("s", entries(301, 302))
     assert_same(await store.read("s", -3), entries(300, 302))
     await store.close()
@@ -335,7 +337,7 @@ async def test_an_append_onto_a_history_that_is_longer_than_it_says_finds_it_who
     await store.close()
 
 
-async def test_entries_that_changed_places_are_known_for_damaged(path: Path) -> None:
+async def test_entries_that_changed_slots_count_as_damaged(path: Path) -> None:
     await build(path, 9)
     change(path, "UPDATE entries SET id = id + 1000 WHERE session = 1 AND seq = 3")
     change(path, "UPDATE entries SET id = id - 1 WHERE session = 1 AND seq = 4")
@@ -370,7 +372,7 @@ async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> N
     assert process.stdout.readline() == "open\n"
     flipped_page(path)
     store = SqliteStore(path)
-    with pytest.raises(StoreError, match="other processes work on it"):
+    with pytest.raises(StoreError, match="other processes use it"):
         await store.read("s")
     assert not damaged_files(path)
     process.stdin.close()
@@ -381,8 +383,8 @@ async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> N
 
 
 @pytest.mark.parametrize("step", range(4))
-async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, step: int) -> None:
-    """The files as they are after each step of putting the new database in its place."""
+async def test_a_recovery_killed_half_way_is_finished_by_the_next_process(path: Path, step: int) -> None:
+    """The files as they are after each step of replacing the database."""
     await build(path, 30)
     new = schema.sidecar(path, ".salvaged-20260101T000000-1")
     kept = schema.sidecar(path, ".damaged-20260101T000000-1")
@@ -404,7 +406,7 @@ async def test_who_was_killed_while_mending_has_it_done_by_the_next(path: Path, 
     assert not new.exists()
 
 
-async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
+async def test_an_intact_database_is_recovered_completely(path: Path) -> None:
     await build(path)
     status = path.stat()
     kept = recovery.recover(path, (status.st_dev, status.st_ino))
@@ -416,11 +418,11 @@ async def test_a_sound_database_is_salvaged_whole(path: Path) -> None:
     assert await store.extent("t") == Extent(15, 20)
     assert await store.verify("s") == []
     await store.close()
-    assert recovery.recover(path, (status.st_dev, status.st_ino)) is None  # another one is there meanwhile
+    assert recovery.recover(path, (status.st_dev, status.st_ino)) is None  # another database is there meanwhile
 
 
-async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path: Path) -> None:
-    """Each takes the file of the lock away when it is done."""
+async def test_recoveries_that_wait_for_the_lock_run_one_at_a_time(path: Path) -> None:
+    """Each removes the lock file when it is done."""
     inside: list[int] = []
     most: list[int] = []
 
@@ -438,18 +440,18 @@ async def test_who_waits_for_the_lock_of_a_salvage_is_let_in_one_at_a_time(path:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_random_damage_never_goes_unsaid_and_never_mixes_messages(path: Path, seed: int) -> None:
+async def test_random_damage_is_always_reported_and_never_mixes_messages(path: Path, seed: int) -> None:
     await build(path, 120)
     chance = random.Random(seed)
     for _ in range(chance.randrange(1, 4)):
         flip(path, chance.randrange(100, path.stat().st_size), chance.choice((1, 8, 300, 4096)))
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    await store.open("s", told.append)
+    await store.open("s", reported.append)
     history = await store.read("s")
     whole = {one.seq: one for one in entries(1, 120)}
     assert_same(history, [whole[one.seq] for one in history])
-    assert len(history) == 120 or told
+    assert len(history) == 120 or reported
     assert (await store.extent("s")).length == len(history)
     await store.append("s", entries(500, 500))
     assert_same(await store.read("s", -1), entries(500, 500))

@@ -1,4 +1,4 @@
-"""Faults around a SQLite database, really made: the caller is told what to do, and goes on when they end."""
+"""Real faults around a SQLite database: the caller gets advice, and continues when they end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
 
 @contextmanager
 def largest_file(size: int) -> Generator[None]:
-    """No file may grow past a size, as on a full disk: the writes fail half-way."""
+    """Limit the file size, as on a full disk: writes fail half-way."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -58,8 +58,8 @@ def largest_file(size: int) -> Generator[None]:
 
 
 async def sql(store: SqliteStore, statement: str) -> None:
-    def run(job: Task) -> None:
-        job.db.execute(statement).fetchall()
+    def run(task: Task) -> None:
+        task.db.execute(statement).fetchall()
 
     await store._engine.run("no_transaction", run)  # pyright: ignore[reportPrivateUsage]
 
@@ -100,7 +100,7 @@ async def test_a_full_database_fails_the_call_and_nothing_else(store: SqliteStor
     assert await store.verify("s") == []
 
 
-async def test_a_database_locked_by_another_process_is_told_and_waited_for(path: Path, store: SqliteStore) -> None:
+async def test_a_database_locked_by_another_process_is_waited_for_and_reported(path: Path, store: SqliteStore) -> None:
     await store.append("s", entries(1, 1))
     code = (
         "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('begin immediate');"
@@ -114,7 +114,7 @@ async def test_a_database_locked_by_another_process_is_told_and_waited_for(path:
     assert process.stdout.readline() == "locked\n"
     with pytest.raises(StoreError, match="locked by another process"):
         await store.append("s", entries(2, 2))
-    assert_same(await store.read("s"), entries(1, 1))  # who reads needs not wait
+    assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     process.stdin.close()
     process.wait(10)
     process.stdout.close()
@@ -122,12 +122,12 @@ async def test_a_database_locked_by_another_process_is_told_and_waited_for(path:
     assert_same(await store.read("s"), entries(1, 2))
 
 
-async def test_a_database_that_became_read_only_is_told(path: Path, store: SqliteStore) -> None:
+async def test_a_database_that_became_read_only_is_reported(path: Path, store: SqliteStore) -> None:
     await store.append("s", entries(1, 1))
     await sql(store, "PRAGMA query_only = ON")
     with pytest.raises(StoreError, match=r"read-only; make it writable \(SQLITE_READONLY\)"):
         await store.append("s", entries(2, 2))
-    assert_same(await store.read("s"), entries(1, 1))  # by a new connection: the old one is not trusted
+    assert_same(await store.read("s"), entries(1, 1))  # by a new connection: the old one was closed
     await store.append("s", entries(2, 2))
     assert await store.extent("s") == Extent(2, 2)
 
@@ -136,7 +136,7 @@ READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0
 
 
 def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
-    """What becomes of work that a process does whom modes of files hold: root is held by none."""
+    """Run work in a process that file permissions apply to (they do not apply to root), and return its outcome."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -158,7 +158,7 @@ def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
 
 @pytest.fixture
 def open_folder() -> Generator[Path]:
-    """A folder that every user may go to."""
+    """Yield a folder that every user may enter."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -167,7 +167,7 @@ def open_folder() -> Generator[Path]:
 
 
 @pytest.mark.parametrize("modes", READ_ONLY.values(), ids=READ_ONLY)
-async def test_what_may_only_be_read_is_read(open_folder: Path, modes: tuple[int, int]) -> None:
+async def test_a_read_only_database_is_read(open_folder: Path, modes: tuple[int, int]) -> None:
     path = open_folder / "sessions.db"
     store = SqliteStore(path)
     await store.append("s", entries(1, 1_200))
@@ -203,12 +203,12 @@ async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path
     )
 
 
-# -- disks without room, and for reading only --------------------------------------------------------------------------
+# -- full and read-only disks ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Generator[Path]:
-    """A file system of one megabyte."""
+    """Yield a file system of one megabyte."""
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], capture_output=True, check=False
     )
@@ -219,7 +219,7 @@ def disk(tmp_path: Path) -> Generator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Write until there is no room left, not for a byte."""
+    """Write until not a single byte is free."""
     with open(disk / "filling", "wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1_024))
@@ -255,7 +255,7 @@ async def test_a_disk_that_takes_no_byte_is_read_and_says_so_when_written_to(
         await store.close()
     limit(disk)
     store = SqliteStore(path, busy=0.1)
-    if left == "-wal" and limit is make_read_only:  # what came last cannot be read, so nothing is
+    if left == "-wal" and limit is make_read_only:  # the newest messages cannot be read, so nothing is
         with pytest.raises(StoreError, match="read-only; make it writable"):
             await store.read("s")
         return
@@ -308,7 +308,7 @@ async def test_damage_on_a_full_disk_says_both(disk: Path) -> None:
     db.execute("UPDATE sessions SET stop = 2")
     db.close()
     fill(disk)
-    with pytest.raises(StoreError, match=r"disk is full; free some space.*it is damaged, and what can be read"):
+    with pytest.raises(StoreError, match=r"disk is full; free some space.*it is damaged, and is recovered"):
         await store.read("s")
     (disk / "filling").unlink()
     assert_same(await store.read("s"), entries(1, 9))
@@ -316,7 +316,7 @@ async def test_damage_on_a_full_disk_says_both(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
-async def test_a_database_that_cannot_be_made_is_told_and_made_later(
+async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(*_: object) -> None:
@@ -332,12 +332,12 @@ async def test_a_database_that_cannot_be_made_is_told_and_made_later(
     assert await store.extent("s") == Extent(1, 1)
 
 
-async def test_an_io_error_is_told_and_the_next_call_goes_on(
+async def test_an_io_error_is_reported_and_the_next_call_succeeds(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.append("s", entries(1, 1))
 
-    def fail(job: Task) -> None:
+    def fail(task: Task) -> None:
         problem = sqlite3.OperationalError("disk I/O error")
         problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
         raise problem
@@ -374,7 +374,7 @@ async def test_errors_name_no_content(store: SqliteStore) -> None:
 
 
 def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
-    """A kind that is new in the driver would show here."""
+    """A new error class of the driver would fail here."""
     kinds = {name for name in dir(sqlite3) if isinstance(getattr(sqlite3, name), type)}
     raised = {name for name in kinds if issubclass(getattr(sqlite3, name), Exception)}
     assert raised - {"Warning"} == {
@@ -392,11 +392,11 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
         problem = getattr(sqlite3, name)("some words of a message")
         assert isinstance(problem, sqlite3.Error)
         said = str(errors.store_error(problem, path))
-        assert said == f"the database {path} could not do what it was asked ({name})"
+        assert said == f"the database {path} could not do what was asked ({name})"
 
 
 async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
-    def fail(job: Task) -> None:
+    def fail(task: Task) -> None:
         raise RuntimeError("ours")
 
     for kind in ("read", "write", "write_unsynced", "no_transaction", "no_connection"):
@@ -407,7 +407,7 @@ async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> 
     assert threading.active_count() == before
 
 
-async def test_who_is_told_of_repairs_may_fail(
+async def test_a_listener_for_repairs_may_fail(
     path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: object) -> None:
@@ -420,7 +420,7 @@ async def test_who_is_told_of_repairs_may_fail(
     db.close()
     assert [one.seq for one in await store.read("s")] == [1, 3]
     assert "a listener for repairs failed (RuntimeError)" in caplog.text
-    assert "1 damaged messages were put aside; 1 message lost; kept in" in caplog.text
+    assert "1 damaged messages were quarantined; 1 message lost; kept in" in caplog.text
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
@@ -462,7 +462,7 @@ async def test_a_log_that_was_replaced_is_noticed_by_every_writer(path: Path) ->
     await other.close()
 
 
-async def test_a_file_that_cannot_be_looked_at_now_is_not_taken_for_removed(
+async def test_a_file_that_cannot_be_examined_does_not_count_as_removed(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.append("s", entries(1, 2))

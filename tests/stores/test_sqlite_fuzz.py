@@ -1,6 +1,6 @@
-"""Thousands of damaged databases: `sqlite_damage` says what must hold. A few in every run, more when soaking.
+"""Thousands of damaged databases: `sqlite_damage` says what must be true. A few in every run, more in a soak.
 
-The soak prints a table of what became of them: `make soak ARGS="tests/stores/test_sqlite_fuzz.py -s"`.
+The soak prints a table of the outcomes: `make soak ARGS="tests/stores/test_sqlite_fuzz.py -s"`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ COLUMNS = {
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of damaged files.
+    """Outcomes of damaged files.
 
     Attributes:
-        used: files, by kind of damage and what came of using them, a key of COLUMNS.
-        further: what came of repairing copies of them, and of erasing messages from copies.
-        broken: promises that were not kept, with the seed of the file.
+        used: Number of files, by kind of damage and outcome, a key of COLUMNS.
+        further: Outcomes of repairing copies of them, and of erasing messages from copies.
+        broken: Broken promises, with the seed of the file.
     """
 
     used: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -58,7 +58,7 @@ def _quiet() -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
 
 
 async def _try_all(folder: Path, seeds: Iterable[int]) -> Outcomes:
-    """The outcomes of damaged files, one for each seed; every other file was written by a VACUUM."""
+    """Return the outcomes of damaged files, one for each seed. A VACUUM has rewritten every other file."""
     made: list[tuple[bytes, dict[str, dict[int, object]]]] = []
     for erased in (False, True):
         path = folder / f"erased-{erased}.db"

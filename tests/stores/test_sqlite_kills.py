@@ -1,4 +1,4 @@
-"""Writers of a SQLite database are killed at random moments; nothing they were told is kept is missing."""
+"""Writers of a SQLite database are killed at random moments; nothing acknowledged is missing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ async def test_nothing_acknowledged_is_lost_whenever_a_writer_is_killed(tmp_path
 
 
 async def test_a_writer_killed_before_the_disk_was_waited_for_loses_nothing_either(tmp_path: Path) -> None:
-    """The operating system has it all: only a loss of power could take it."""
+    """The operating system has everything: only a power failure could take it."""
     assert await survive(f"sqlite:{tmp_path}/kills.db", 20, seed=2, durability="none", longest=0.06)
 
 
-async def test_what_was_torn_while_being_written_is_not_read(tmp_path: Path) -> None:
-    """Behind what was committed, the log is filled with noise, as a write that was cut leaves it."""
+async def test_a_torn_write_is_not_read(tmp_path: Path) -> None:
+    """After the committed part, the log is filled with noise, as a torn write leaves it."""
 
     def tear(session_id: str, struck: Struck, chance: random.Random) -> None:
         log = tmp_path / "kills.db-wal"

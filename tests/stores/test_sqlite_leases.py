@@ -1,4 +1,4 @@
-"""Who writes to a session of a SQLite database: claims, stale ones, lost ones."""
+"""The writer of a session in a SQLite database: leases, stale ones, lost ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def change(path: Path, **columns: Any) -> None:
-    """Change the row of a claim, as another holder's would look like."""
+    """Change the row of a lease, as if another store object held it."""
     db = sqlite3.connect(path, isolation_level=None)
     for name, value in columns.items():
         db.execute(f"UPDATE leases SET {name} = ?", (value,))
@@ -56,7 +56,7 @@ asyncio.run(main())
 
 
 def child(path: Path) -> subprocess.Popen[str]:
-    """Another process that holds the session."""
+    """Start another process that holds the session's lease."""
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD, f"sqlite:{path}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -75,7 +75,7 @@ def end(process: subprocess.Popen[str], *, kill: bool) -> None:
     process.stdout.close()
 
 
-async def test_a_claim_of_another_process_holds_until_it_closes(path: Path) -> None:
+async def test_a_lease_of_another_process_is_valid_until_it_closes(path: Path) -> None:
     process = await asyncio.to_thread(child, path)
     store = SqliteStore(path)
     with pytest.raises(SessionInUse, match=f"pid {process.pid} on ") as caught:
@@ -91,7 +91,7 @@ async def test_a_claim_of_another_process_holds_until_it_closes(path: Path) -> N
 async def test_a_killed_holder_is_noticed_at_once_and_its_work_is_there(path: Path) -> None:
     process = await asyncio.to_thread(child, path)
     await asyncio.to_thread(end, process, kill=True)
-    assert path.with_name(path.name + "-wal").stat().st_size  # hot: nobody closed the database
+    assert path.with_name(path.name + "-wal").stat().st_size  # a hot log: the database was not closed
     store = SqliteStore(path)
     (info,) = await store.sessions()
     assert info.holder == ""
@@ -114,7 +114,7 @@ async def test_another_store_object_of_the_process_is_named_as_such(path: Path) 
 async def test_a_process_id_that_was_given_again_is_no_holder(path: Path) -> None:
     store, other = SqliteStore(path), SqliteStore(path)
     await store.append("s", entries(1, 1))
-    change(path, pid=os.getppid(), started="1")  # a living process, but it began at another time
+    change(path, pid=os.getppid(), started="1")  # a running process with another start time
     await other.append("s", entries(2, 2))
     with pytest.raises(SessionLost):
         await store.append("s", entries(3, 3))
@@ -123,7 +123,7 @@ async def test_a_process_id_that_was_given_again_is_no_holder(path: Path) -> Non
 
 
 @pytest.mark.parametrize(("left", "free"), [(30.0, False), (-1.0, True)])
-async def test_a_claim_from_another_machine_holds_until_it_expires(path: Path, left: float, free: bool) -> None:
+async def test_a_lease_from_another_machine_is_valid_until_it_expires(path: Path, left: float, free: bool) -> None:
     store, other = SqliteStore(path), SqliteStore(path)
     await store.append("s", entries(1, 1))
     change(path, machine="elsewhere", host="host-b", pid=7, expires=time.time() + left)
@@ -136,10 +136,10 @@ async def test_a_claim_from_another_machine_holds_until_it_expires(path: Path, l
     await store.close()
 
 
-async def test_a_claim_that_was_lost_says_to_whom_and_writes_nothing(path: Path) -> None:
+async def test_a_lost_lease_names_the_new_holder_and_nothing_is_written(path: Path) -> None:
     store, other = SqliteStore(path), SqliteStore(path)
     await store.append("s", entries(1, 2))
-    change(path, machine="elsewhere", expires=0.0)  # as if it had been asleep for long, elsewhere
+    change(path, machine="elsewhere", expires=0.0)  # as if it had been suspended for long on another machine
     await other.append("s", entries(3, 3))
     for attempt in (
         store.append("s", entries(9, 9)),
@@ -151,7 +151,7 @@ async def test_a_claim_that_was_lost_says_to_whom_and_writes_nothing(path: Path)
         with pytest.raises(SessionLost, match=f"taken over by pid {os.getpid()}"):
             await attempt
     await other.release("s")
-    with pytest.raises(SessionLost):  # still: it does not know what the other wrote
+    with pytest.raises(SessionLost):  # still lost: it does not know what the other wrote
         await store.append("s", entries(9, 9))
     assert await store.open("s") == Extent(3, 3)
     await store.append("s", entries(4, 4))
@@ -160,8 +160,8 @@ async def test_a_claim_that_was_lost_says_to_whom_and_writes_nothing(path: Path)
     await other.close()
 
 
-async def test_a_claim_that_was_taken_and_given_back_was_lost_all_the_same(path: Path) -> None:
-    """The number of the claim tells, not the name of the holder."""
+async def test_a_lease_taken_over_and_released_is_lost_all_the_same(path: Path) -> None:
+    """The fence decides, not the name of the holder."""
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     change(path, fence=99)
@@ -172,7 +172,7 @@ async def test_a_claim_that_was_taken_and_given_back_was_lost_all_the_same(path:
     await store.close()
 
 
-async def test_fences_rise_with_every_claim(path: Path) -> None:
+async def test_fences_ascend_with_every_lease(path: Path) -> None:
     fences: list[int] = []
     for _ in range(4):
         store = SqliteStore(path)
@@ -185,7 +185,7 @@ async def test_fences_rise_with_every_claim(path: Path) -> None:
     assert fences == sorted(set(fences))
 
 
-async def test_writing_renews_a_claim(path: Path) -> None:
+async def test_writing_renews_a_lease(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 1))
     change(path, expires=1.0)
@@ -194,7 +194,7 @@ async def test_writing_renews_a_claim(path: Path) -> None:
     await store.close()
 
 
-async def test_a_claim_is_renewed_while_nothing_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_is_renewed_while_nothing_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amplifier_context_core.stores.sqlite.engine.TTL", 0.15)
     store = SqliteStore(path)
     await store.open("s")
@@ -209,7 +209,7 @@ async def test_a_claim_is_renewed_while_nothing_is_written(path: Path, monkeypat
     assert row(path)["released"] is not None
 
 
-async def test_a_refused_claim_leaves_no_trace(path: Path) -> None:
+async def test_a_refused_lease_leaves_no_trace(path: Path) -> None:
     store, other = SqliteStore(path), SqliteStore(path)
     await store.open("s")
     before = row(path)
@@ -220,7 +220,7 @@ async def test_a_refused_claim_leaves_no_trace(path: Path) -> None:
     await other.close()
 
 
-def test_a_process_is_known_by_when_it_began() -> None:
+def test_a_process_is_identified_by_its_start_time() -> None:
     assert leases.process_start(os.getpid()) == leases.process_start(os.getpid()) != ""
     process = subprocess.Popen(["sleep", "60"])
     began = leases.process_start(process.pid)

@@ -49,7 +49,7 @@ async def test_words_are_found_whatever_their_case_newest_first(store: SqliteSto
     assert await store.search("s", "PARSER", 2) == [3, 1]
 
 
-async def test_who_holds_the_whole_query_comes_first(store: SqliteStore) -> None:
+async def test_entries_with_the_whole_query_come_first(store: SqliteStore) -> None:
     await said(store, "disk full on host", "disk disk disk", "the disk is full", "full disk", "other")
     assert (await store.search("s", "disk full", 9))[0] == 1
     assert sorted(await store.search("s", "disk full", 9)) == [1, 2, 3, 4]
@@ -143,7 +143,7 @@ WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon"]
 
 
 async def test_one_word_finds_what_a_scan_finds_in_the_same_order(store: SqliteStore) -> None:
-    """Words that are no beginnings of others; of several words, both find the same entries."""
+    """Words that begin no other word; of several words, both find the same entries."""
 
     @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=1, max_size=12))
@@ -169,7 +169,7 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
     assert await store.search("s", "f_3", 5) == [3]
 
 
-# -- keeping up -------------------------------------------------------------------------------------------------------
+# -- updating the index -----------------------------------------------------------------------------------------------
 
 
 async def test_what_comes_after_a_search_is_found_by_the_next(store: SqliteStore) -> None:
@@ -179,7 +179,7 @@ async def test_what_comes_after_a_search_is_found_by_the_next(store: SqliteStore
     assert await store.search("s", "needle", 5) == [2, 1]
 
 
-async def test_what_was_replaced_is_not_found_any_more(store: SqliteStore) -> None:
+async def test_replaced_messages_are_not_found_any_more(store: SqliteStore) -> None:
     await said(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     await store.replace("s", 1, [entry(3, "needle three"), entry(4, "other")])
@@ -188,7 +188,7 @@ async def test_what_was_replaced_is_not_found_any_more(store: SqliteStore) -> No
     assert await store.search("s", "needle", 5) == []
 
 
-async def test_what_was_rewritten_is_found_by_its_new_words_only(store: SqliteStore) -> None:
+async def test_rewritten_messages_are_found_by_their_new_words_only(store: SqliteStore) -> None:
     await said(store, "secret one", "two")
     assert await store.search("s", "secret", 5) == [1]
     await store.rewrite("s", [entry(1, "forgotten")])
@@ -225,7 +225,7 @@ async def test_catching_up_lets_others_have_their_turn(store: SqliteStore) -> No
     assert turns == ["appended", "found"]
 
 
-async def test_a_search_needs_no_claim(path: Path, store: SqliteStore) -> None:
+async def test_a_search_needs_no_lease(path: Path, store: SqliteStore) -> None:
     await said(store, "needle")
     other = SqliteStore(path)
     assert await other.search("s", "needle", 5) == [1]
@@ -244,7 +244,7 @@ async def test_the_index_outlives_the_store(path: Path, store: SqliteStore) -> N
     assert await store.search("s", "needle", 5) == [1]
 
 
-async def test_without_fts5_the_history_is_looked_through(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(db: sqlite3.Connection) -> bool:
         return False
 
@@ -266,9 +266,9 @@ async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
     assert await store.search("s", "other", 5) == [4]
 
 
-async def test_a_damaged_index_is_filled_anew(path: Path, store: SqliteStore) -> None:
-    told: list[object] = []
-    await store.open("s", told.append)
+async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> None:
+    reported: list[object] = []
+    await store.open("s", reported.append)
     await said(store, "needle one", "two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 1]
     await store.close()
@@ -276,12 +276,12 @@ async def test_a_damaged_index_is_filled_anew(path: Path, store: SqliteStore) ->
     db.execute("DELETE FROM search_data WHERE id > 10")
     db.commit()
     db.close()
-    await store.open("s", told.append)
+    await store.open("s", reported.append)
     assert await store.search("s", "needle", 5) == [3, 1]
-    assert "search index was damaged" in str(told)
+    assert "search index was damaged" in str(reported)
 
 
-def test_the_table_is_made_when_somebody_searches(path: Path) -> None:
+def test_the_first_search_creates_the_table(path: Path) -> None:
     schema.make_file(path)
     db = schema.open_database(path, "none", 1.0)
     assert not schema.has_search_table(db)

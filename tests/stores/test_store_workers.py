@@ -15,7 +15,7 @@ from amplifier_context_core.stores.leased.loop_thread import LoopThread
 from amplifier_context_core.stores.sqlite import worker as sqlite_worker
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 
-DEADLINE = 5.0  # seconds a call may take here at most
+DEADLINE = 5.0  # seconds
 PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), ValueError("no")]
 
 
@@ -38,7 +38,7 @@ def of(problem: BaseException) -> type[BaseException]:
 
 
 def put(worker: jsonl_worker.JsonlWorker, work: Callable[[], object] | None) -> asyncio.Future[object]:
-    """Have a jsonl worker do some work, or without it an append; give the future of its answer."""
+    """Make a JSONL worker run some work, or without it an append. Return the future of its result."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[object] = loop.create_future()
     call = jsonl_worker._Call(loop, answer, work, None if work else ("s", []))  # pyright: ignore[reportPrivateUsage]
@@ -57,8 +57,8 @@ async def test_the_jsonl_worker_answers_every_call(problem: BaseException) -> No
 
 async def test_a_listener_that_raises_hides_no_answer() -> None:
     problem = ValueError("of a listener")
-    told = [raising(problem)]
-    worker = jsonl_worker.JsonlWorker(raising(problem), lambda: [told.pop()] if told else [])
+    reported = [raising(problem)]
+    worker = jsonl_worker.JsonlWorker(raising(problem), lambda: [reported.pop()] if reported else [])
     seen: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
     assert await asyncio.wait_for(worker.run(lambda: "done"), DEADLINE) == "done"
@@ -77,7 +77,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     server = LoopThread("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
         lambda: asyncio.ensure_future(files.run(lambda: "done")),
-        lambda: asyncio.ensure_future(database.run("no_connection", lambda job: "done")),
+        lambda: asyncio.ensure_future(database.run("no_connection", lambda task: "done")),
         lambda: asyncio.ensure_future(server.run(asyncio.sleep(0, "done"))),
     ]
     for call in calls:
@@ -93,17 +93,17 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> None:
-    """Also where the engine's own handling fails, which it never should."""
+    """Even if the engine's own handling fails, which it never should."""
     loop = asyncio.get_running_loop()
     handled: list[int] = []
 
-    def handle(jobs: Sequence[sqlite_worker.Task]) -> None:
-        handled.append(len(jobs))
+    def handle(tasks: Sequence[sqlite_worker.Task]) -> None:
+        handled.append(len(tasks))
         if len(handled) == 1:
             raise problem
-        for job in jobs:
-            job.result = "done"
-        sqlite_worker.deliver(jobs)
+        for task in tasks:
+            task.result = "done"
+        sqlite_worker.deliver(tasks)
 
     def tick() -> float | None:
         if len(handled) == 1:
@@ -111,10 +111,10 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
         return None
 
     worker = sqlite_worker.SqliteWorker("test", handle, tick)
-    jobs = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
-    for job in jobs:
-        worker.submit(job)
-    first, second = [job.future for job in jobs]
+    tasks = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
+    for task in tasks:
+        worker.submit(task)
+    first, second = [task.future for task in tasks]
     assert first is not None
     assert second is not None
     assert type(await ended(first)) is of(problem)
@@ -127,9 +127,9 @@ async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseExcept
     engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     kinds: tuple[sqlite_worker.TaskKind, ...] = ("read", "write", "no_transaction", "no_connection")
     for kind in kinds:
-        job = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
-        engine.submit(job)
-        assert job.future is not None
-        assert type(await ended(job.future)) is of(problem)
-        assert await asyncio.wait_for(engine.run(kind, lambda job: "goes on"), DEADLINE) == "goes on"
+        task = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
+        engine.submit(task)
+        assert task.future is not None
+        assert type(await ended(task.future)) is of(problem)
+        assert await asyncio.wait_for(engine.run(kind, lambda task: "goes on"), DEADLINE) == "goes on"
     await engine.close()

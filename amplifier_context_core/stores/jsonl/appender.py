@@ -152,7 +152,7 @@ class Appender:
         else:
             self._write_files([writer], journaled=any(len(entries) > 1 for entries in batches))
 
-    def begin_sync(self) -> None:
+    def start_writeback(self) -> None:
         """Start writing the uncommitted bytes to disk without waiting."""
         if self._uncommitted is not None and self.main is not None:
             begin = self._committed_sizes[0]
@@ -257,7 +257,7 @@ class Appender:
             }
         return repeats
 
-    # -- when it fails ----------------------------------------------------------------------------------------------
+    # -- rolling back -----------------------------------------------------------------------------------------------
 
     def rollback(self) -> None:
         """Truncate what a failed append left in the files. Must run before any other operation.
@@ -328,7 +328,7 @@ class Appender:
     def _modified_error(self, change: str, path: str) -> StoreError:
         return StoreError(
             f"session {self._files.session_id!r}: another program {change} {path}, and nothing was written over it; "
-            "release the session and open it again, then what it holds now is taken over"
+            "release the session and open it again to continue with its present content"
         )
 
 

@@ -133,7 +133,7 @@ class EditPlanner:
             offset = end
         return [Operation("patch", "index", start, b"".join(lines)) for start, lines in runs]
 
-    # -- beginning --------------------------------------------------------------------------------------------------
+    # -- forking ----------------------------------------------------------------------------------------------------
 
     def plan_fork(
         self, history: IndexedHistory, count: int, last_seq: int, checkpoint: SavedCheckpoint | None

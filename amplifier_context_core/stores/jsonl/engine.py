@@ -131,7 +131,7 @@ class JsonlEngine:
         if len(appenders) < 2 or self._durability != "fsync":
             return [appender.sync() for appender in appenders]
         for appender in appenders:
-            appender.begin_sync()
+            appender.start_writeback()
         workers = min(len(appenders), _SYNC_WORKERS_SLOW_DISK if self._disk_is_slow else _SYNC_WORKERS)
         others = [self._in_pool(partial(_sync_all, appenders[worker::workers])) for worker in range(1, workers)]
         ours = _sync_all(appenders[::workers])
@@ -234,7 +234,9 @@ class JsonlEngine:
                     if child.has_unapplied:
                         with suppress(OSError):
                             child.delete()
-                        raise StoreError(f"session {new_id!r} could not be made; see that there is room for it")
+                        raise StoreError(
+                            f"session {new_id!r} could not be created; make sure that there is room for it"
+                        )
                 except BaseException:
                     if not was_open:
                         child.abandon()
@@ -264,10 +266,10 @@ class JsonlEngine:
         with self._translated_errors(session_id):
             if session_id in self._open_sessions:
                 self._open_sessions[session_id].history()
-            with open_read_only(self._paths.files_of(session_id)) as look:
-                return problems_of(look)
+            with open_read_only(self._paths.files_of(session_id)) as session:
+                return problems_of(session)
 
-    # -- all of them ------------------------------------------------------------------------------------------------
+    # -- all sessions -----------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[SessionInfo]:
         """Return all sessions, the last changed first."""
@@ -328,7 +330,7 @@ class JsonlEngine:
         notifications, self._notifications = self._notifications, []
         return notifications
 
-    # -- who has what -----------------------------------------------------------------------------------------------
+    # -- open sessions ----------------------------------------------------------------------------------------------
 
     def _writer(self, session_id: str, files: SessionFiles | None = None) -> OpenSession:
         session = self._open_sessions.get(session_id)
@@ -350,8 +352,8 @@ class JsonlEngine:
         if session is not None:
             yield session
         else:
-            with open_read_only(self._paths.files_of(session_id)) as look:
-                yield look
+            with open_read_only(self._paths.files_of(session_id)) as session:
+                yield session
 
     def _exists(self, session_id: str) -> bool:
         session = self._open_sessions.get(session_id)

@@ -41,7 +41,7 @@ def store_error(session_id: str, error: OSError) -> StoreError:
     """Return the `StoreError` for an error of the operating system, with advice."""
     where = f"{error.filename}: " if error.filename else ""
     reason = error.strerror or type(error).__name__
-    advice = _ADVICE.get(error.errno or 0, "see that its folder is there and can be written")
+    advice = _ADVICE.get(error.errno or 0, "make sure that its folder exists and is writable")
     return StoreError(f"session {session_id!r}: {where}{reason}; {advice}")
 
 

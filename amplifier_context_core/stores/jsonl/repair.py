@@ -148,7 +148,7 @@ def findings_of(name: str, report: ScanReport) -> list[Finding]:
                 break
         else:
             gone = f"{_number(report.lost, 'message')} that the index knows ({_marks(report.missing_seqs)})"
-            findings.append(Finding(f"{gone} {_are(report.lost)} not in {name}", "gone on without", report.lost))
+            findings.append(Finding(f"{gone} {_are(report.lost)} not in {name}", "continuing without", report.lost))
     else:
         findings = [replace(note, lost=0) for note in findings]
     return findings
@@ -162,16 +162,16 @@ def _byte_findings(name: str, report: ScanReport) -> Iterator[Finding]:
 
     count, where = ranges("unreadable", "zeros")
     if count:
-        yield Finding(f"{where} are damaged", "put aside", 1, quarantined=True)
+        yield Finding(f"{where} are damaged", "quarantined", 1, quarantined=True)
     count, where = ranges("unfinished")
     if count:
-        yield Finding(f"{where} are a line that was not finished", "put aside", 1, quarantined=True)
+        yield Finding(f"{where} are an unfinished line", "quarantined", 1, quarantined=True)
     count, where = ranges("twice")
     if count:
-        yield Finding(f"{where} repeat what is before them", "put aside", quarantined=True)
+        yield Finding(f"{where} repeat what is before them", "quarantined", quarantined=True)
     count, where = ranges("line end")
     if count:
-        yield Finding(f"{_number(count, 'line end')} of {name} {_are(count)} damaged", "mended", quarantined=True)
+        yield Finding(f"{_number(count, 'line end')} of {name} {_are(count)} damaged", "repaired", quarantined=True)
 
 
 def _message_findings(name: str, report: ScanReport) -> Iterator[Finding]:
@@ -181,7 +181,7 @@ def _message_findings(name: str, report: ScanReport) -> Iterator[Finding]:
         yield Finding(f"{which} {_are(count)} not as written", "kept as read")
     if report.unreadable_index_lines:
         yield Finding(
-            f"{_number(report.unreadable_index_lines, 'line')} of the index of {name} cannot be read", "made anew"
+            f"{_number(report.unreadable_index_lines, 'line')} of the index of {name} cannot be read", "rebuilt"
         )
     count = len(report.adopted)
     if count:
@@ -191,7 +191,7 @@ def _message_findings(name: str, report: ScanReport) -> Iterator[Finding]:
 
 def index_mismatch(name: str) -> Finding:
     """Return the finding for an index that does not match an otherwise intact main file."""
-    return Finding(f"the index of {name} does not fit it", "made anew")
+    return Finding(f"the index of {name} does not match it", "rebuilt")
 
 
 def describe_damage(contents: ArchiveContents) -> str:

@@ -157,7 +157,7 @@ class _Scan:
         self.missing_records: dict[int, IndexRecord] = {}  # the same, by identity
         self.damaged_line_ends: set[int] = set()  # offsets of damaged line ends
 
-    # -- what the index knows ---------------------------------------------------------------------------------------
+    # -- reading the index ------------------------------------------------------------------------------------------
 
     def load_index(self, index: Index, *, trust_end: bool) -> None:
         """Read the index: how far it can be trusted, and the records after that."""
@@ -194,7 +194,7 @@ class _Scan:
             self.writer = RecordWriter.after("", record)
             self.turn = record.turn
 
-    # -- what the main file holds -----------------------------------------------------------------------------------
+    # -- comparing with the main file -------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Compare the index with the main file."""
@@ -246,7 +246,7 @@ class _Scan:
             self.lines_read += 1
             if self.lines_read % _LOG_EVERY == 0:
                 progress = (self.session_id, self.lines_read, 100 * offset // self.size)
-                log.info("session %s: %d lines read that no index tells of, %d %% of the file", *progress)
+                log.info("session %s: %d lines read that the index does not know, %d %% of the file", *progress)
             yield_gil()
 
     def _scan_line(self, offset: int, raw: bytes, *, last: bool) -> None:

@@ -91,7 +91,7 @@ class OpenSession:
             self._release_lock()
             raise
 
-    # -- asking -----------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
@@ -138,8 +138,8 @@ class OpenSession:
             self._repair(frozenset(record.entry_index for record in damaged))
             seqs = [record.seq for record in damaged]
             left, _ = self.history().read(iter(self.with_intact_history(lambda history: history.find_records(seqs))))
-            mended = {entry.seq: entry for entry in left if entry is not None}
-            found = [entry or mended.get(record.seq) for entry, record in zip(found, wanted, strict=True)]
+            repaired = {entry.seq: entry for entry in left if entry is not None}
+            found = [entry or repaired.get(record.seq) for entry, record in zip(found, wanted, strict=True)]
         return [entry for entry in found if entry is not None]
 
     def with_intact_history(self, query: Callable[[IndexedHistory], _Result]) -> _Result:
@@ -149,7 +149,7 @@ class OpenSession:
                 return query(self.history())
             except IndexDamaged:
                 self._repair()
-        raise StoreError(f"session {self.files.session_id!r}: its index is damaged again and again; see to the disk")
+        raise StoreError(f"session {self.files.session_id!r}: its index is damaged repeatedly; check the disk")
 
     def archived(self) -> list[Entry]:
         """Repair the archive if necessary and return its entries."""
@@ -164,7 +164,7 @@ class OpenSession:
             record = edit_record(appender.writer.entry_index, max(appender.last_seq, contents.last_seq), 0)
             self._file_ops.write_new(path, [*(line.data for line in contents.lines), record])
             self._commit([Operation("rename", "archive")])
-            self._report(Repair(self.files.session_id, f"{describe_damage(contents)}; put aside", 0, kept))
+            self._report(Repair(self.files.session_id, f"{describe_damage(contents)}; quarantined", 0, kept))
             self._load_if_needed()
             contents = self._archive.read()
         return contents
@@ -177,17 +177,17 @@ class OpenSession:
             checkpoint = load_checkpoint(path)
             if checkpoint is None or self.with_intact_history(lambda history: covers_history(checkpoint, history)):
                 return checkpoint
-            why = "stands for messages that are not there any more"
+            why = "covers messages that no longer exist"
         except CheckpointDamaged:
             why = "is damaged"
         with open_for_reading(path) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
         kept = quarantine(self.files, self._file_ops, os.path.basename(path), [(0, data)])
         remove(path)
-        self._report(Repair(self.files.session_id, f"the checkpoint {why}; put aside", 0, kept))
+        self._report(Repair(self.files.session_id, f"the checkpoint {why}; quarantined", 0, kept))
         return None
 
-    # -- changing ---------------------------------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, batches: Sequence[Sequence[Entry]]) -> Appender:
         """Write batches. The caller must sync and commit them at the appender that this returns."""
@@ -235,12 +235,12 @@ class OpenSession:
         self._commit(made)
         erases = any(operation.part == "damaged" for operation in made)
         if erases and had_damage:
-            what = "the damaged bytes that were put aside are erased: what they say cannot be told"
+            what = "the quarantined bytes are erased: their content is unknown"
             self._report(Repair(self.files.session_id, what))
         if erases and self._unapplied is not None:
             raise NotErased(
-                f"session {self.files.session_id!r}: the messages were replaced, but what they said is not erased from "
-                "every file yet; see that its folder can be written, and make the same call again"
+                f"session {self.files.session_id!r}: the messages were replaced, but their former content is not "
+                "erased from every file yet; make sure that its folder is writable, and repeat the call"
             )
 
     def save_checkpoint(self, covered: int, data: bytes) -> None:
@@ -268,7 +268,7 @@ class OpenSession:
     def _quarantine_entry(self, record: IndexRecord, span: bytes) -> None:
         kept = quarantine(self.files, self._file_ops, self.files.name, [(record.offset, span)])
         self._report(
-            Repair(self.files.session_id, f"m{record.seq} is damaged, and was to be archived; put aside", 1, kept)
+            Repair(self.files.session_id, f"m{record.seq} is damaged and cannot be archived; quarantined", 1, kept)
         )
 
     def _commit(self, operations: Sequence[Operation]) -> None:
@@ -289,12 +289,12 @@ class OpenSession:
             self._load_if_needed()
         except (OSError, StoreError) as problem:
             log.warning(
-                "session %r: an edit is written down but cannot be carried out yet (%s); the next call does that",
+                "session %r: an edit is in the journal but cannot be applied yet (%s); the next call applies it",
                 self.files.session_id,
                 problem.strerror if isinstance(problem, OSError) else problem,
             )
 
-    # -- loading and mending ----------------------------------------------------------------------------------------
+    # -- loading and repairing --------------------------------------------------------------------------------------
 
     def _load_if_needed(self) -> Appender:
         """Return the appender, after completing what an earlier call left undone. There is no other way to the
@@ -346,7 +346,7 @@ class OpenSession:
                 raise
             appender.close()
             bad_indexes, trust_ends = frozenset(), True
-        raise StoreError(f"session {self.files.session_id!r} cannot be mended; see to the disk, and copy it elsewhere")
+        raise StoreError(f"session {self.files.session_id!r} cannot be repaired; check the disk, and copy it elsewhere")
 
     def _repair(self, bad_indexes: frozenset[int] = frozenset()) -> None:
         """Scan and repair the files, trusting nothing."""
@@ -373,7 +373,7 @@ class OpenSession:
             self._report(repair)
         self._apply_pending()
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- releasing and deleting -------------------------------------------------------------------------------------
 
     def release(self) -> None:
         """Write everything and release the lock.
@@ -435,4 +435,6 @@ def _acquire_lock(files: SessionFiles, file_ops: FileOps) -> SessionLock:
         file_ops.make_folder(files.folder)
         with suppress(FileNotFoundError):  # the former holder of an empty session removes its folder
             return SessionLock(files)
-    raise StoreError(f"session {files.session_id!r}: {files.folder} is removed again and again; see who does that")
+    raise StoreError(
+        f"session {files.session_id!r}: {files.folder} is removed repeatedly; find the program that does it"
+    )

@@ -30,7 +30,7 @@ def problems_of(session: ReadOnlySession) -> list[str]:
         findings = [index_mismatch(files.name)]
     problems = [_with_lost(finding.problem, finding.lost) for finding in findings]
     if RedoJournal(files, file_ops).load() is not None:
-        problems.append("an edit is written down but not carried out; that is done when the session is opened")
+        problems.append("an edit is in the journal but not applied; opening the session applies it")
     if unreadable := _unreadable(history):
         problems.append(f"{unreadable:,} messages of {files.name} are no messages, though they are as written")
     if damage := describe_damage(Archive(files.session_id, files.path("archive"), file_ops).read()):
@@ -57,7 +57,7 @@ def _checkpoint_problems(path: str, history: IndexedHistory) -> list[str]:
         if checkpoint is None or covers_history(checkpoint, history):
             return []
     except CheckpointDamaged:
-        return ["the checkpoint is damaged; it is left out, and made anew when one is needed"]
+        return ["the checkpoint is damaged; it is ignored, and a new one is made when needed"]
     except StoreError as problem:
         return [str(problem)]
-    return ["the checkpoint stands for messages that are not there any more; it is left out"]
+    return ["the checkpoint covers messages that no longer exist; it is ignored"]

@@ -55,7 +55,7 @@ def slots_in(value: object, stop: int) -> list[int]:
             bounds = [-1, *slots, stop]
             if all(one < other for one, other in pairwise(bounds)):
                 return slots
-    raise damage_error("a column does not hold the positions it should")
+    raise damage_error("a column does not hold the slots it should")
 
 
 def row_checksum(row: tuple[int | str, ...]) -> int:

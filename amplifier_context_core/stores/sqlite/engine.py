@@ -99,7 +99,7 @@ class SqliteEngine:
         if not self._worker.is_idle and self._pid == os.getpid():
             self._worker.submit(Task(self._close, "no_connection"))
 
-    # -- for jobs ------------------------------------------------------------------------------------------------------
+    # -- for tasks -----------------------------------------------------------------------------------------------------
 
     def set_listener(self, session_id: str, listener: OnRepair | None) -> None:
         """Set the listener for repairs of a session."""
@@ -336,7 +336,7 @@ class SqliteEngine:
     def _quarantine_log(self, is_orphan: Callable[[], bool]) -> None:
         quarantined_at = quarantine_log(self.path, is_orphan)
         if quarantined_at is not None:
-            log.warning("the log of the database that was %s is kept as %s", self.path, quarantined_at)
+            log.warning("the orphaned log of the database %s is kept as %s", self.path, quarantined_at)
 
     def _database(self) -> sqlite3.Connection:
         while self._db is None:
@@ -387,7 +387,7 @@ class SqliteEngine:
                 self.path, self._file_identity.identity if self._file_identity is not None else None
             )
         except _FAULTS as another:
-            text = f"{self._translate_error(another)}; it is damaged, and what can be read of it is saved then"
+            text = f"{self._translate_error(another)}; it is damaged, and is recovered then"
             raise StoreError(text) from another
         log.warning(
             "the database %s was damaged and has been rewritten; the damaged one is kept as %s",
@@ -471,7 +471,7 @@ class SqliteEngine:
             self.leases.renew(db)
             db.execute("COMMIT")
         except sqlite3.Error as problem:
-            log.debug("claims were not renewed: %s", type(problem).__name__)
+            log.debug("leases were not renewed: %s", type(problem).__name__)
             self._roll_back(problem)
 
     def _reset_after_fork(self) -> None:

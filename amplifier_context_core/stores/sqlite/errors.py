@@ -17,7 +17,7 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or its file system is read-only; make it writable",
     sqlite3.SQLITE_PERM: "cannot be written: permission is missing; give it back",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there and may be written by this user",
-    sqlite3.SQLITE_CORRUPT: "is damaged; nothing was changed. `amplifier-context repair` saves what can be read",
+    sqlite3.SQLITE_CORRUPT: "is damaged; nothing was changed. `amplifier-context repair` recovers what is readable",
     sqlite3.SQLITE_NOTADB: "is no database, or damaged from its first byte; name another path, or restore a backup",
     sqlite3.SQLITE_NOMEM: "cannot be used: memory is short; free some and try again",
     sqlite3.SQLITE_TOOBIG: "cannot take a message this large",
@@ -64,7 +64,7 @@ def store_error(error: DriverError, path: Path) -> StoreError:
             code = sqlite3.SQLITE_FULL
         elif code == sqlite3.SQLITE_CANTOPEN and _is_read_only(path.parent):
             code = sqlite3.SQLITE_READONLY
-        advice = _ADVICE.get(code, "could not do what it was asked")
+        advice = _ADVICE.get(code, "could not do what was asked")
         name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     return StoreError(f"the database {path} {advice} ({name})")
 

@@ -112,8 +112,8 @@ class Leases:
         """Mark all leases as orphaned: the database is gone, and the one at its path may hold something else."""
         for session_id in self.held:
             self.lost[session_id] = StoreError(
-                f"session {session_id!r}: another program {change}, and nothing was written there; put it back if it "
-                "is missed, then release the session and open it again: what it holds then is taken over"
+                f"session {session_id!r}: another program {change}, and nothing was written there; restore it if it "
+                "is needed, then release the session and open it again to continue with its present content"
             )
         self.held.clear()
 

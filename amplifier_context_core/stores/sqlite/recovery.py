@@ -169,7 +169,7 @@ def _stamp() -> str:
 
 def _check_exclusive(path: Path) -> None:
     if connection_count(path):
-        raise StoreError(f"the database {path} is damaged, and others of this process work on it; close their stores")
+        raise StoreError(f"the database {path} is damaged, and other stores of this process use it; close them")
     if sys.platform == "win32":
         return
     import fcntl
@@ -179,8 +179,8 @@ def _check_exclusive(path: Path) -> None:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, _LOCK_OFFSET)
         except OSError:
             raise StoreError(
-                f"the database {path} is damaged, and other processes work on it; end them, and what can be read is "
-                "saved at the next call"
+                f"the database {path} is damaged, and other processes use it; end them, and what is readable is "
+                "recovered at the next call"
             ) from None
 
 
@@ -210,7 +210,7 @@ def _recover_rows(new: sqlite3.Connection, copy: Path, path: Path, quarantined_a
 
 def _unrecoverable_error(path: Path) -> Unrecoverable:
     return Unrecoverable(
-        f"the file {path} is no database of sessions, or damaged beyond what can be saved; it was left as it is. "
+        f"the file {path} is no database of sessions, or damaged beyond recovery; it was not changed. "
         "Move it away, restore a backup, or name another path"
     )
 

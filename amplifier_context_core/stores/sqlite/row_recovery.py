@@ -285,7 +285,7 @@ class RowRecovery:
             new_row.archived_count += 1
             new_row.last_seq = max(new_row.last_seq, columns[0])
 
-    # -- what belongs to a session -------------------------------------------------------------------------------------
+    # -- rows of a session ---------------------------------------------------------------------------------------------
 
     def _insert(self, table: str, key: int, session: _FoundSession, columns: RawRow, added: int) -> None:
         """Insert the columns of an intact row.
@@ -341,8 +341,8 @@ class RowRecovery:
         unsure = ", ".join(session.name for session in sessions if session.row is None)
         if not unsure:
             return []
-        claimed = self.new.execute("SELECT session FROM leases WHERE session NOT IN (SELECT id FROM sessions)")
-        missing = [text_in(session) for (session,) in claimed.fetchall()]
+        rows = self.new.execute("SELECT session FROM leases WHERE session NOT IN (SELECT id FROM sessions)")
+        missing = [text_in(session) for (session,) in rows.fetchall()]
         for name in missing:
             self._report(name, f"{REWRITTEN}; messages of sessions whose ids could not be read are in: {unsure}", 0)
         return missing

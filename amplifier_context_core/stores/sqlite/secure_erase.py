@@ -53,7 +53,7 @@ def _vacuum(path: Path, task: Task) -> Continuation | None:
         db.execute("VACUUM")
     except sqlite3.Error as problem:
         name = getattr(problem, "sqlite_errorname", type(problem).__name__)
-        raise _not_erased(path, f"the database could not be written anew ({name})") from problem
+        raise _not_erased(path, f"the database could not be rewritten ({name})") from problem
     finally:
         db.execute("PRAGMA temp_store = MEMORY")
     return Continuation(partial(_truncate_log, path, number, time.monotonic() + _READER_TIMEOUT), "no_transaction")
@@ -73,10 +73,10 @@ def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Conti
         db.execute(f"PRAGMA busy_timeout = {int(before)}")
     if busy:
         if time.monotonic() > deadline:
-            raise _not_erased(path, "others keep reading from its log")
+            raise _not_erased(path, "other connections keep reading from its log")
         return Continuation(partial(_truncate_log, path, number, deadline), "no_transaction", delay=_RETRY_DELAY)
     for erased in erase_quarantined(path):
-        log.warning("erased %s: what was to be forgotten may have stood in it", erased)
+        log.warning("erased %s: it may have held messages to be forgotten", erased)
     return Continuation(partial(_clear_request, number), "write")
 
 
@@ -92,5 +92,5 @@ def _pending_number(db: sqlite3.Connection) -> int | None:
 def _not_erased(path: Path, why: str) -> NotErased:
     return NotErased(
         f"the messages were replaced, but the former ones are not erased from every byte of {path} yet: {why}. It is "
-        "tried again when the database is opened anew, or rewritten once more"
+        "tried again at the next opening or rewrite of the database"
     )

@@ -71,7 +71,7 @@ class SqliteStore:
         path = url_path(url, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- leases --------------------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
@@ -168,7 +168,7 @@ class SqliteStore:
 
         def report(task: Task) -> None:
             self._engine.report(
-                task, Repair(session_id, "the checkpoint was damaged; it is made again from the history")
+                task, Repair(session_id, "the checkpoint was damaged; a new one is made from the history")
             )
 
         return await self._engine.run("read", work, session_id)
@@ -176,7 +176,7 @@ class SqliteStore:
     async def sessions(self) -> list[SessionInfo]:
         return await self._engine.run("read", lambda task: queries.sessions(task.db))
 
-    # -- changing ------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         batch = tuple(entries)
@@ -242,9 +242,9 @@ class SqliteStore:
             return catching_up if has_fts5(task.db) and not is_read_only(task.db) else scan(task)
 
         def catch_up(task: Task) -> Continuation:
-            return catching_up if search.index_next_batch(task.db, session_id) else Continuation(look, "read")
+            return catching_up if search.index_next_batch(task.db, session_id) else Continuation(use_index, "read")
 
-        def look(task: Task) -> Continuation:
+        def use_index(task: Task) -> Continuation:
             if is_read_only(task.db):  # the index may be incomplete
                 return scan(task)
             return self._in_background(lambda db: search.matching_seqs(db, session_id, query, limit))
@@ -291,7 +291,7 @@ class SqliteStore:
         for repair in pop_repairs(task.db, WHOLE_DATABASE):
             self._engine.report(task, repair)
 
-    # -- how -----------------------------------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------------
 
     async def _change(self, session_id: str, change: Change) -> None:
         check_session_id(session_id)
@@ -335,13 +335,13 @@ class SqliteStore:
                 task.retried = True
                 return Continuation(*task.original)  # the database was rewritten or repaired: it reads differently
             if lost:
-                what = f"{lost:,} damaged messages were put aside"
+                what = f"{lost:,} damaged messages were quarantined"
                 self._engine.report(task, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
             return found.entries
 
         def left_out(task: Task) -> list[Entry]:
             lost = len(found.damaged)
-            what = f"{lost:,} damaged messages were left out; the session's next writer puts them aside"
+            what = f"{lost:,} damaged messages were left out; the session's next writer quarantines them"
             self._engine.report(task, Repair(session_id, what, lost))
             return found.entries
 

@@ -65,7 +65,7 @@ def check_pages(db: sqlite3.Connection) -> None:
     """Raise the driver's error for a damaged file if its pages are inconsistent."""
     ((answer,),) = db.execute("PRAGMA quick_check(1)").fetchall()[:1]
     if answer != b"ok":
-        raise damage_error(f"pages do not hang together: {bytes(answer).decode('utf-8', 'replace')}")
+        raise damage_error(f"pages are inconsistent: {bytes(answer).decode('utf-8', 'replace')}")
 
 
 def _check_database(db: sqlite3.Connection, problems: list[str]) -> None:
@@ -91,7 +91,7 @@ def _check_session(db: sqlite3.Connection, problems: list[str], session_id: str)
     history = queries.read(db, session_id, session, index_range(session.length, 0, None))
     start = first_key(session.number)
     problems += [
-        f"the message at place {session.index_of(key - start)} is damaged or missing" for key in history.damaged
+        f"the message at index {session.index_of(key - start)} is damaged or missing" for key in history.damaged
     ]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):
@@ -101,7 +101,7 @@ def _check_session(db: sqlite3.Connection, problems: list[str], session_id: str)
         (start + session.stop_slot, first_key(session.number + 1)),
     ).fetchone()
     if others:
-        problems.append(f"{others} messages lie behind the end of the history")
+        problems.append(f"{others} messages are after the end of the history")
     _, damaged = queries.load_checkpoint(db, session)
     problems += ["the checkpoint is damaged"] if damaged else []
     old = queries.archived(db, session_id, session)

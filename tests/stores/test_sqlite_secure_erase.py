@@ -31,13 +31,13 @@ async def store(path: Path) -> AsyncGenerator[SqliteStore]:
 
 
 def holding(path: Path, *words: str) -> list[str]:
-    """Which words stand in any file beside a database, or in it."""
+    """Return the words that are in a database or in any file beside it."""
     data = b"".join(file.read_bytes() for file in path.parent.iterdir() if file.is_file()).lower()
     return [word for word in words if word.lower().encode() in data]
 
 
-async def held_apart(path: Path, *words: str) -> list[str]:
-    """The same, seen by a process of its own: to open and close the files here would take away SQLite's locks."""
+async def holding_elsewhere(path: Path, *words: str) -> list[str]:
+    """Return the same from another process: opening and closing the files here would release SQLite's locks."""
     code = (
         "import sys, pathlib; d = b''.join(f.read_bytes() for f in pathlib.Path(sys.argv[1]).parent.iterdir() "
         "if f.is_file()).lower(); print(*[w for w in sys.argv[2:] if w.lower().encode() in d], sep='\\n')"
@@ -55,17 +55,17 @@ async def test_a_rewritten_message_is_gone_from_all_files_while_they_are_open(pa
     await store.fork("s", "child", 3)
     await store.replace("s", 4, [])  # the archive holds it now
     await store.save_checkpoint("s", 2, b"they said hunter2secret")
-    assert await held_apart(path, "hunter2secret") == ["hunter2secret"]
+    assert await holding_elsewhere(path, "hunter2secret") == ["hunter2secret"]
     await store.rewrite("child", [entry(1, "gone")])
     await store.rewrite("s", [entry(1, "gone"), entry(5, "gone as well")])
-    assert await held_apart(path, "hunter2secret") == []
+    assert await holding_elsewhere(path, "hunter2secret") == []
     assert await store.load_checkpoint("s") is None
     assert [one.message["content"] for one in await store.archived("s")] == ["gone as well"]
     assert await store.search("s", "gone", 5) == [1]
 
 
 async def test_of_pages_that_were_split_no_copies_remain(path: Path, store: SqliteStore) -> None:
-    """`secure_delete` alone leaves some behind: this fails without the database being written anew."""
+    """`secure_delete` alone leaves copies: this fails without a VACUUM."""
     chance = random.Random(1)
     counts = [0] * 12
 
@@ -100,7 +100,7 @@ async def test_damaged_bytes_that_were_kept_are_erased_as_well(path: Path, store
     db.close()
     kept = path.with_name("sessions.db.damaged-20260101T000000-1")
     kept.write_bytes(b"hunter2secret")
-    assert [one.seq for one in await store.read("s")] == [1, 2]  # the third is put aside
+    assert [one.seq for one in await store.read("s")] == [1, 2]  # the third is quarantined
     assert holding(path, "hunter2secret again")
     await store.rewrite("s", [entry(1, "gone")])
     await store.close()
@@ -108,13 +108,13 @@ async def test_damaged_bytes_that_were_kept_are_erased_as_well(path: Path, store
     assert not kept.exists()
 
 
-async def test_who_reads_meanwhile_is_waited_for(path: Path, store: SqliteStore) -> None:
+async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None:
     await store.append("s", [entry(1, "hunter2secret")])
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM entries").fetchone()
     rewriting = asyncio.create_task(store.rewrite("s", [entry(1, "gone")]))
-    await store.append("other", entries(1, 2))  # others go on
+    await store.append("other", entries(1, 2))  # other sessions continue
     await asyncio.sleep(0.05)
     assert not rewriting.done()
     db.execute("COMMIT")
@@ -124,7 +124,7 @@ async def test_who_reads_meanwhile_is_waited_for(path: Path, store: SqliteStore)
     assert holding(path, "hunter2secret") == []
 
 
-async def test_erasing_that_was_cut_short_is_told_and_done_later(
+async def test_an_interrupted_erasure_is_reported_and_finished_later(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.append("s", [entry(1, "hunter2secret")])
@@ -139,13 +139,13 @@ async def test_erasing_that_was_cut_short_is_told_and_done_later(
     db.execute("COMMIT")
     db.close()
     await store.close()
-    assert (await store.extent("s")).length == 1  # opened anew, it takes up what was left
+    assert (await store.extent("s")).length == 1  # the next opening finishes what was left
     await store.rewrite("s", [entry(1, "gone")])
     await store.close()
     assert holding(path, "hunter2secret") == []
 
 
-async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, store: SqliteStore) -> None:
+async def test_an_erasure_killed_half_way_is_finished_by_the_next_process(path: Path, store: SqliteStore) -> None:
     await store.append("s", [entry(1, "hunter2secret")])
     await store.close()
     db = sqlite3.connect(path, isolation_level=None)
@@ -157,7 +157,7 @@ async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, 
     assert holding(path, "hunter2secret")
     await store.sessions()
     for _ in range(6_000):
-        if not await store._engine.run("read", lambda job: secure_erase.is_erase_pending(job.db)):  # pyright: ignore[reportPrivateUsage]
+        if not await store._engine.run("read", lambda task: secure_erase.is_erase_pending(task.db)):  # pyright: ignore[reportPrivateUsage]
             break
         await asyncio.sleep(0.01)
     await store.close()
@@ -166,7 +166,7 @@ async def test_who_was_killed_while_erasing_has_it_done_by_the_next(path: Path, 
 
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
-async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_known(
+async def test_a_quarantined_row_is_erased_though_no_seq_is_known(
     path: Path, store: SqliteStore, archived: bool, given: list[Entry]
 ) -> None:
     await store.append("s", [entry(1), entry(2, "the password is hunter2secret")])
@@ -177,7 +177,7 @@ async def test_a_damaged_message_that_was_put_aside_is_erased_though_no_seq_is_k
         db.execute(f"UPDATE {'archive' if archived else 'entries'} SET crc = crc + 1 WHERE seq = 2")
     await store.open("s")
     assert [one.seq for one in [*await store.read("s"), *await store.archived("s")]] == [1]
-    assert await held_apart(path, "hunter2secret") == ["hunter2secret"], "it is put aside"
+    assert await holding_elsewhere(path, "hunter2secret") == ["hunter2secret"], "it is put aside"
     await store.rewrite("s", given)
-    assert await held_apart(path, "hunter2secret") == []
+    assert await holding_elsewhere(path, "hunter2secret") == []
     assert [one.seq for one in await store.read("s")] == [1]

@@ -1,4 +1,4 @@
-"""Nothing a database says is believed alone: rows are sealed, indexes are hints, every error of the driver is ours."""
+"""Nothing in a database is trusted alone: rows have checksums, indexes are hints, every error of the driver is ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def build(path: Path) -> None:
-    """A database of three sessions, one of them edited; closed."""
+    """Make a database of three sessions, one of them edited; closed."""
     store = SqliteStore(path, durability="none")
     await store.append("s", entries(1, 20))
     await store.append("t", entries(1, 6, session_id="t"))
@@ -52,7 +52,7 @@ def change(path: Path, *statements: str) -> None:
 
 
 def page_of(path: Path, name: str) -> int:
-    """The offset of the only page of a table or an index."""
+    """Return the offset of the only page of a table or an index."""
     db = sqlite3.connect(path)
     ((page,),) = db.execute("SELECT pageno FROM dbstat WHERE name = ?", (name,))
     db.close()
@@ -60,7 +60,7 @@ def page_of(path: Path, name: str) -> int:
 
 
 def empty(path: Path, name: str) -> None:
-    """Make a table or an index of one page hold nothing: sound as a page, and none of its rows can be found."""
+    """Empty a table or an index of one page: a valid page, with none of its rows to be found."""
     at = page_of(path, name)
     data = bytearray(path.read_bytes())
     data[at + 1 : at + 8] = bytes(4) + PAGE.to_bytes(2, "big") + bytes(1)
@@ -81,7 +81,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def one_less(path: Path) -> None:
-    """One bit of the number of the index's cells: the index has less rows than the table."""
+    """Flip one bit in the index's cell count: the index has fewer rows than the table."""
     flip(path, page_of(path, "sqlite_autoindex_sessions_1") + 4, 0)
 
 
@@ -90,13 +90,13 @@ def none_left(path: Path) -> None:
 
 
 def other_name(path: Path) -> None:
-    """The index has another id for the session's row."""
+    """Give the session's row another id in the index."""
     at = page_of(path, "sqlite_autoindex_sessions_1")
     flip(path, path.read_bytes().index(b"s", at + 8), 1)  # s becomes q
 
 
 def other_row(path: Path) -> None:
-    """The index leads from the session's id to the row of another."""
+    """Make the index lead from the session's id to the row of another."""
     at = page_of(path, "sqlite_autoindex_sessions_1")
     data = bytearray(path.read_bytes())
     data[data.index(b"t\x02", at) + 1] = 3
@@ -110,17 +110,17 @@ async def test_a_damaged_index_of_ids_never_makes_a_session_open_as_new(
 ) -> None:
     await build(path)
     damage(path)
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
     lengths = {"s": 20, "t": 9, "u": 3}
-    await store.open(name, told.append)
+    await store.open(name, reported.append)
     assert len(await store.read(name)) == lengths[name]
     await store.append(name, [entry(100, session_id=name)])
     assert {info.session_id: info.length for info in await store.sessions()} == lengths | {name: lengths[name] + 1}
-    assert all(repair.lost == 0 for repair in told)
+    assert all(repair.lost == 0 for repair in reported)
     await store.close()
     for other in lengths:
-        assert await store.verify(other) == [] or not told
+        assert await store.verify(other) == [] or not reported
     await store.close()
 
 
@@ -129,12 +129,12 @@ async def test_a_damaged_index_is_reported_by_verify_and_repaired(path: Path) ->
         path.unlink(missing_ok=True)
         await build(path)
         empty(path, name)
-        told: list[Repair] = []
+        reported: list[Repair] = []
         store = SqliteStore(path)
         assert name in str(await store.verify("t"))
-        await store.repair("t", told.append)
+        await store.repair("t", reported.append)
         assert await store.verify("t") == []
-        assert [repair.lost for repair in told] == [0]
+        assert [repair.lost for repair in reported] == [0]
         assert [one.seq for one in await store.read("t")] == T_HISTORY
         assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
         await store.close()
@@ -202,12 +202,12 @@ async def test_a_damaged_row_of_a_session_is_known_for_damaged_and_made_of_its_m
 ) -> None:
     await build(path)
     change(path, f"UPDATE sessions SET {column} = {value} WHERE number = 1")
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    assert await store.open("s", told.append) == Extent(20, 20)
+    assert await store.open("s", reported.append) == Extent(20, 20)
     assert_same(await store.read("s"), entries(1, 20))
     assert await store.load_checkpoint("s") == b"five"
-    assert [(repair.session_id, repair.lost) for repair in told] == [("s", 0)]
+    assert [(repair.session_id, repair.lost) for repair in reported] == [("s", 0)]
     await store.append("s", [entry(21)])
     assert await store.extent("s") == Extent(21, 21)
     assert sorted(info.session_id for info in await store.sessions()) == ["s", "t", "u"]
@@ -216,24 +216,22 @@ async def test_a_damaged_row_of_a_session_is_known_for_damaged_and_made_of_its_m
 
 
 @pytest.mark.parametrize(("name", "kept"), [("'q'", "q"), ("'t'||char(9)", "recovered-2"), ("x'ff'", "recovered-2")])
-async def test_a_session_whose_id_is_lost_is_kept_under_one_that_its_owner_is_told(
-    path: Path, name: str, kept: str
-) -> None:
+async def test_a_session_whose_id_is_lost_is_kept_under_a_reported_one(path: Path, name: str, kept: str) -> None:
     await build(path)
     change(path, f"UPDATE sessions SET id = {name} WHERE id = 't'")  # and so does the index
-    told: list[Repair] = []
+    reported: list[Repair] = []
     store = SqliteStore(path)
-    assert await store.open("t", told.append) == Extent()
-    assert [repair.session_id for repair in told] == ["t"]
-    assert f"messages of sessions whose ids could not be read are in: {kept}" in told[0].description
+    assert await store.open("t", reported.append) == Extent()
+    assert [repair.session_id for repair in reported] == ["t"]
+    assert f"messages of sessions whose ids could not be read are in: {kept}" in reported[0].description
     assert [one.seq for one in await store.read(kept)] == T_HISTORY
     assert_same(await store.read("s"), entries(1, 20))
     await store.close()
 
 
 @pytest.mark.parametrize("claimed", [True, False])
-async def test_entries_of_another_session_are_known_for_damaged(path: Path, claimed: bool) -> None:
-    """A key says to which session an entry belongs, and the checksum says which key."""
+async def test_entries_of_another_session_count_as_damaged(path: Path, claimed: bool) -> None:
+    """A key says to which session an entry belongs, and the checksum covers the key."""
     await build(path)
     step = 1 << schema.SLOT_BITS
     change(path, "DELETE FROM entries WHERE session = 3 AND seq = 2")
@@ -301,7 +299,7 @@ async def test_whatever_is_in_a_column_every_call_ends_in_a_value_or_a_store_err
 
 
 def not_text(path: Path) -> None:
-    """The text of an index is no text any more: what SQLite says of it cannot be decoded."""
+    """Make the text of an index invalid: SQLite's description of it cannot be decoded."""
     flip(path, path.read_bytes().index(b"WHERE seq <> (id") + 12, 7)
 
 
@@ -314,7 +312,7 @@ def other_table(path: Path) -> None:
 
 
 def other_root(path: Path) -> None:
-    """The tables of messages and of archived messages begin at one page."""
+    """Make the tables of messages and of archived messages begin at one page."""
     data = bytearray(path.read_bytes())
     at = data.index(b"CREATE TABLE archive(") - 1
     db = sqlite3.connect(path)
@@ -337,19 +335,19 @@ def format_4(path: Path) -> None:
 @pytest.mark.parametrize("erased", [False, True])
 async def test_a_damaged_schema_loses_nothing(path: Path, damage: Callable[[Path], None], erased: bool) -> None:
     await build(path)
-    if erased:  # the tables are where a VACUUM puts them
+    if erased:  # a VACUUM has moved the tables
         change(path, "VACUUM")
     damage(path)
     store = SqliteStore(path)
     assert (await store.verify("s")) != []
-    told: list[Repair] = []
-    await store.open("t", told.append)
+    reported: list[Repair] = []
+    await store.open("t", reported.append)
     assert [one.seq for one in await store.read("t")] == T_HISTORY
     assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
     assert_same(await store.read("s"), entries(1, 20))
     assert await store.load_checkpoint("s") == b"five"
-    assert sum(repair.lost for repair in told) == 0
-    assert len(told) == 1
+    assert sum(repair.lost for repair in reported) == 0
+    assert len(reported) == 1
     assert await store.verify("s") == []
     await store.close()
 
@@ -387,7 +385,7 @@ async def test_a_manager_reads_and_adds_where_the_schema_is_no_text(path: Path) 
 # -- the driver -------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_driver_does_not_document_is_one_of_its_documented_errors(path: Path) -> None:
+def test_undocumented_errors_of_the_driver_become_documented_ones(path: Path) -> None:
     plain = sqlite3.connect(path, isolation_level=None)
     plain.execute("CREATE TABLE a(b)")
     plain.execute("PRAGMA writable_schema = ON")
@@ -451,7 +449,7 @@ async def test_a_file_of_which_nothing_can_be_saved_is_read_once(path: Path, mon
 
 
 def downgrade(path: Path) -> None:
-    """Write a database as version 1 did: without seals of sessions, entries sealed with their position only."""
+    """Write a database like version 1: sessions without checksums, entries whose checksum covers only their slot."""
     old = sqlite3.connect(path)
     rows = {
         table: old.execute(f"SELECT * FROM {table}").fetchall()
