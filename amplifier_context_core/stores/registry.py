@@ -59,7 +59,7 @@ def _without_scheme(given: str) -> str:
 
 
 def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
-    def of(module: str, name: str) -> Callable[[], Store]:
+    def maker(module: str, name: str) -> Callable[[], Store]:
         def make() -> Store:
             try:
                 kind = getattr(import_module(f".{module}", __package__), name)
@@ -79,11 +79,11 @@ def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Ca
             raise ConfigError("store", "'memory:' takes nothing after it")
         return MemoryStore()
 
-    postgres, redis = of("postgres.store", "PostgresStore"), of("redis.store", "RedisStore")
+    postgres, redis = maker("postgres.store", "PostgresStore"), maker("redis.store", "RedisStore")
     return {
         "memory": memory,
-        "jsonl": of("jsonl.store", "JsonlStore"),
-        "sqlite": of("sqlite.store", "SqliteStore"),
+        "jsonl": maker("jsonl.store", "JsonlStore"),
+        "sqlite": maker("sqlite.store", "SqliteStore"),
         "postgresql": postgres,
         "postgres": postgres,
         "redis": redis,

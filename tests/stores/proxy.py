@@ -24,7 +24,7 @@ LATE = 0.25  # seconds
 
 
 @dataclass
-class Cut:
+class PlannedCut:
     """A cut that waits for its request.
 
     Attributes:
@@ -44,7 +44,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._target = port
         self._lock = threading.Lock()
-        self._cuts: list[Cut] = []
+        self._cuts: list[PlannedCut] = []
         self._refusing = False
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -55,7 +55,7 @@ class Proxy:
     def cut(self, mark: bytes, moment: Moment, *, then_refuse: bool = False) -> None:
         """Cut the connection of the next request that holds these bytes."""
         with self._lock:
-            self._cuts.append(Cut(mark, moment, then_refuse))
+            self._cuts.append(PlannedCut(mark, moment, then_refuse))
 
     def refuse(self) -> None:
         """Cut all connections, and refuse new ones."""
@@ -120,7 +120,7 @@ class Proxy:
             with self._lock:
                 self._open.discard(one)
 
-    def _found(self, data: bytes) -> Cut | None:
+    def _found(self, data: bytes) -> PlannedCut | None:
         with self._lock:
             for cut in self._cuts:
                 if cut.mark in data:
@@ -129,7 +129,7 @@ class Proxy:
                     return cut
         return None
 
-    def _cut_now(self, cut: Cut, data: bytes, client: socket.socket, server: socket.socket) -> None:
+    def _cut_now(self, cut: PlannedCut, data: bytes, client: socket.socket, server: socket.socket) -> None:
         if cut.moment == "after":
             server.sendall(data)
             self._await_answer(client, server)

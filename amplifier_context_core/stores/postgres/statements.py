@@ -38,8 +38,10 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self._names: dict[str, sql.Composable] = {name: sql.Identifier(schema, name) for name in _TABLES}
         self._names |= {name: sql.SQL(part) for name, part in _PARTS.items()}
-        self._names["its_key"] = sql.SQL("(SELECT key FROM {sessions} WHERE id = %(id)s)").format(**self._names)
-        self._names["its_length"] = sql.SQL("(SELECT length FROM {sessions} WHERE id = %(id)s)").format(**self._names)
+        self._names["session_key"] = sql.SQL("(SELECT key FROM {sessions} WHERE id = %(id)s)").format(**self._names)
+        self._names["session_length"] = sql.SQL("(SELECT length FROM {sessions} WHERE id = %(id)s)").format(
+            **self._names
+        )
         self._add_leases()
         self._add_appends()
         self._add_changes()
@@ -47,20 +49,20 @@ class Statements:
         self._add_reads()
         self._add_checks()
 
-    def _of(self, text: LiteralString) -> bytes:
+    def _render(self, text: LiteralString) -> bytes:
         return sql.SQL(text).format(**self._names).as_bytes(None)
 
     def _add_leases(self) -> None:
-        self.acquire = self._of("""
+        self.acquire = self._render("""
             INSERT INTO {sessions} AS s (id, fence, holder, expires)
             VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
             ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
             WHERE s.fence IS NULL OR s.fence = excluded.fence OR s.expires <= clock_timestamp()
             RETURNING key, length, last_seq, change, updated IS NOT NULL
         """)
-        self.holder = self._of("SELECT holder FROM {sessions} WHERE id = %(id)s")
+        self.holder = self._render("SELECT holder FROM {sessions} WHERE id = %(id)s")
         # Skips locked rows: their holder is changing them, which renews the lease.
-        self.renew = self._of("""
+        self.renew = self._render("""
             UPDATE {sessions} AS s SET expires = {lease}
             FROM (
                 SELECT o.key
@@ -71,18 +73,18 @@ class Statements:
             ) AS mine
             WHERE s.key = mine.key
         """)
-        self.release = self._of("""
+        self.release = self._render("""
             WITH unused AS (
                 DELETE FROM {sessions} WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NULL
             )
             UPDATE {sessions} SET fence = NULL, holder = NULL, expires = NULL
             WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
         """)
-        self.state = self._of("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
-        self.set_revision = self._of(
+        self.state = self._render("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
+        self.set_revision = self._render(
             "UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {guard}"
         )
-        self.revert_append = self._of("""
+        self.revert_append = self._render("""
             WITH s AS (
                 UPDATE {sessions}
                 SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
@@ -97,7 +99,7 @@ class Statements:
 
     def _add_appends(self) -> None:
         # Appends to many sessions at once; returns the sessions whose guard matched.
-        self.append_many = self._of("""
+        self.append_many = self._render("""
             WITH s AS (
                 UPDATE {sessions} AS t
                 SET length = t.length + g.count, last_seq = g.last_seq, size = t.size + g.size, change = g.change,
@@ -118,14 +120,14 @@ class Statements:
             SELECT key FROM s
         """)
         # One message, mostly one without extra fields: as little as possible is sent.
-        self.append_one = self._of("""
+        self.append_one = self._render("""
             WITH s AS (
                 UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {guard} RETURNING key, length - 1 AS place
             )
             INSERT INTO {entries} (session, seq, turn, tokens, place, message)
             SELECT key, %(seq)s::bigint, %(turn)s::bigint, %(token)s::bigint, place, %(message)s FROM s
         """)
-        self.append_one_with_extra = self._of("""
+        self.append_one_with_extra = self._render("""
             WITH s AS (
                 UPDATE {sessions} SET {grown_by_one}, {changed} WHERE {guard} RETURNING key, length - 1 AS place
             )
@@ -134,21 +136,21 @@ class Statements:
                 nullif(%(origin)s, ''), nullif(%(extra)s, '')
             FROM s
         """)
-        self.append = self._of("""
+        self.append = self._render("""
             WITH s AS (UPDATE {sessions} SET {grown}, {changed} WHERE {guard} RETURNING key)
             INSERT INTO {entries} ({columns})
             SELECT {values}
             FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
             WHERE EXISTS (SELECT FROM s)
         """)
-        self.insert = self._of("""
+        self.insert = self._render("""
             INSERT INTO {entries} ({columns})
             SELECT {values} FROM {rows} WITH ORDINALITY AS r (seq, turn, tokens, message, origin, extra, number)
         """)
 
     def _add_changes(self) -> None:
-        self.guard = self._of("UPDATE {sessions} SET {changed} WHERE {guard}")
-        self.replace = self._of("""
+        self.guard = self._render("UPDATE {sessions} SET {changed} WHERE {guard}")
+        self.replace = self._render("""
             UPDATE {sessions}
             SET length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
                 covered = CASE WHEN covered <= %(keep)s::bigint THEN covered END,
@@ -156,17 +158,17 @@ class Statements:
                 {changed}
             WHERE {guard}
         """)
-        self.archive = self._of("""
+        self.archive = self._render("""
             INSERT INTO {archive} (session, {row})
             SELECT session, {row} FROM {entries} WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
         """)
-        self.tail_size = self._of("SELECT coalesce(sum(octet_length(message)), 0) FROM {entries} WHERE {tail}")
-        self.delete_tail = self._of("DELETE FROM {entries} WHERE {tail}")
-        self.add_size = self._of("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
-        self.save_checkpoint = self._of("""
+        self.tail_size = self._render("SELECT coalesce(sum(octet_length(message)), 0) FROM {entries} WHERE {tail}")
+        self.delete_tail = self._render("DELETE FROM {entries} WHERE {tail}")
+        self.add_size = self._render("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
+        self.save_checkpoint = self._render("""
             UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {guard}
         """)
-        self.fork = self._of("""
+        self.fork = self._render("""
             WITH p AS (
                 SELECT * FROM {sessions} WHERE id = %(parent)s AND updated IS NOT NULL AND length >= %(count)s::bigint
             ), s AS (
@@ -191,7 +193,7 @@ class Statements:
             )
             SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM s)
         """)
-        self.delete = self._of("""
+        self.delete = self._render("""
             WITH s AS (
                 DELETE FROM {sessions} WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid RETURNING key
             ), e AS (
@@ -205,83 +207,83 @@ class Statements:
         """)
 
     def _add_rewrites(self) -> None:
-        self.differing = self._of("""
+        self.differing = self._render("""
             SELECT count(*) FILTER (WHERE e.message <> r.message),
                 coalesce(sum(octet_length(r.message) - octet_length(e.message)), 0)
             FROM {entries} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
-        self.differing_archived = self._of("""
+        self.differing_archived = self._render("""
             SELECT count(*) FILTER (WHERE e.message <> r.message), 0
             FROM {archive} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
-        self.unknown = self._of("""
+        self.unknown = self._render("""
             SELECT count(*) FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE NOT EXISTS (SELECT 1 FROM {entries} WHERE session = %(key)s::bigint AND seq = r.seq)
                 AND NOT EXISTS (SELECT 1 FROM {archive} WHERE session = %(key)s::bigint AND seq = r.seq)
         """)
-        self.discard_quarantine = self._of("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
-        self.rewrite_entries = self._of("""
+        self.discard_quarantine = self._render("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
+        self.rewrite_entries = self._render("""
             UPDATE {entries} AS e
             SET turn = r.turn, tokens = r.tokens, message = r.message,
                 origin = nullif(r.origin, ''), extra = nullif(r.extra, '')
             FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
-        self.rewrite_archive = self._of("""
+        self.rewrite_archive = self._render("""
             UPDATE {archive} AS e
             SET turn = r.turn, tokens = r.tokens, message = r.message,
                 origin = nullif(r.origin, ''), extra = nullif(r.extra, '')
             FROM {rows} AS r (seq, turn, tokens, message, origin, extra)
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
-        self.discard_derived = self._of("""
+        self.discard_derived = self._render("""
             WITH gone AS (DELETE FROM {damaged} WHERE session = %(key)s::bigint)
             UPDATE {sessions} SET covered = NULL, checkpoint = NULL WHERE key = %(key)s::bigint
         """)
-        self.partitions = self._of("""
+        self.partitions = self._render("""
             SELECT DISTINCT c.relname
             FROM {entries} e JOIN pg_class c ON c.oid = e.tableoid
             WHERE e.session = %(key)s::bigint
         """)
 
     def _add_reads(self) -> None:
-        self.extent = self._of("SELECT length, last_seq FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL")
-        self.read_from = self._of("""
+        self.extent = self._render("SELECT length, last_seq FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL")
+        self.read_from = self._render("""
             SELECT {row} FROM {entries}
-            WHERE session = {its_key} AND place >= CASE WHEN %(start)s::bigint < 0
-                THEN greatest({its_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
+            WHERE session = {session_key} AND place >= CASE WHEN %(start)s::bigint < 0
+                THEN greatest({session_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
             ORDER BY place
         """)
-        self.read = self._of("""
+        self.read = self._render("""
             SELECT {row} FROM {entries}
-            WHERE session = {its_key}
+            WHERE session = {session_key}
                 AND place >= CASE WHEN %(start)s::bigint < 0
-                    THEN greatest({its_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
+                    THEN greatest({session_length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
                 AND place < CASE WHEN %(stop)s::bigint < 0
-                    THEN greatest({its_length} + %(stop)s::bigint, 0) ELSE %(stop)s::bigint END
+                    THEN greatest({session_length} + %(stop)s::bigint, 0) ELSE %(stop)s::bigint END
             ORDER BY place
         """)
-        self.find = self._of("""
-            SELECT {row} FROM {entries} WHERE session = {its_key} AND seq = ANY (%(seqs)s::bigint[]) ORDER BY place
+        self.find = self._render("""
+            SELECT {row} FROM {entries} WHERE session = {session_key} AND seq = ANY (%(seqs)s::bigint[]) ORDER BY place
         """)
-        self.archived = self._of("SELECT {row} FROM {archive} WHERE session = {its_key} ORDER BY number")
-        self.load_checkpoint = self._of("SELECT checkpoint FROM {sessions} WHERE id = %(id)s AND covered <= length")
-        self.sessions = self._of("""
+        self.archived = self._render("SELECT {row} FROM {archive} WHERE session = {session_key} ORDER BY number")
+        self.load_checkpoint = self._render("SELECT checkpoint FROM {sessions} WHERE id = %(id)s AND covered <= length")
+        self.sessions = self._render("""
             SELECT id, length, updated, size, CASE WHEN expires > clock_timestamp() THEN holder END
             FROM {sessions} WHERE updated IS NOT NULL
             ORDER BY updated DESC, key DESC
         """)
 
     def _add_checks(self) -> None:
-        self.counts = self._of("""
+        self.counts = self._render("""
             SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
                 coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
             FROM {sessions} s LEFT JOIN {entries} e ON e.session = s.key
             WHERE s.id = %(id)s GROUP BY s.key
         """)
-        self.quarantine = self._of("""
+        self.quarantine = self._render("""
             WITH gone AS (
                 DELETE FROM {entries} WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
                 RETURNING session, seq, message, extra
@@ -289,7 +291,7 @@ class Statements:
             INSERT INTO {damaged} (session, seq, message, extra) SELECT * FROM gone
         """)
         # In two steps, by way of negative indices: one step would move rows to indices that are still taken.
-        self.renumber = self._of("""
+        self.renumber = self._render("""
             UPDATE {entries} e SET place = -1 - n.new
             FROM (
                 SELECT place, row_number() OVER (ORDER BY place) - 1 AS new
@@ -297,8 +299,8 @@ class Statements:
             ) n
             WHERE e.session = %(key)s::bigint AND e.place = n.place
         """)
-        self.renumber_back = self._of("UPDATE {entries} SET place = -1 - place WHERE session = %(key)s::bigint")
-        self.recount = self._of("""
+        self.renumber_back = self._render("UPDATE {entries} SET place = -1 - place WHERE session = %(key)s::bigint")
+        self.recount = self._render("""
             UPDATE {sessions}
             SET length = (SELECT count(*) FROM {entries} WHERE session = %(key)s::bigint),
                 covered = NULL, checkpoint = NULL

@@ -81,7 +81,7 @@ class RedisDriver:
         return LeaseState(reply.fence.decode(), reply.holder.decode(), int(reply.revision), reply.extent)
 
     async def _state(self, session_id: str) -> StateReply:
-        return StateReply.of(await self._run(scripts.STATE, self._keys(session_id)))
+        return StateReply.parse(await self._run(scripts.STATE, self._keys(session_id)))
 
     async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool:
         return bool(await self._run(scripts.SET_REVISION, lease.grant.key, *_guard(lease, revision, ttl)))
@@ -290,7 +290,7 @@ class RedisDriver:
         for first in range(0, len(ids), _WINDOW):
             window = ids[first : first + _WINDOW]
             replies = await self._client.run_all(scripts.STATE, [self._keys(one) for one in window])
-            for session_id, state in zip(window, map(StateReply.of, replies), strict=True):
+            for session_id, state in zip(window, map(StateReply.parse, replies), strict=True):
                 if state.updated or state.counts.has_no_meta:
                     micros = int(state.updated or 0)
                     when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat() if micros else ""

@@ -85,7 +85,7 @@ class StateReply(NamedTuple):
     counts: KeyCounts
 
     @classmethod
-    def of(cls, reply: Sequence[Any]) -> StateReply:
+    def parse(cls, reply: Sequence[Any]) -> StateReply:
         """Return the script's reply as a value."""
         *fields, counts = reply
         return cls._make([*fields, KeyCounts._make(counts)])
