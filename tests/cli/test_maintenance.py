@@ -183,7 +183,7 @@ def test_a_url_can_name_the_project_as_amplifier_does(
     assert "here" in run("sessions", "--store", f"jsonl:{tmp_path}/kept/{{project}}").output
 
 
-def test_what_is_looked_for_in_vain_is_told(run: Run, filled: str) -> None:
+def test_a_search_without_a_match_is_reported(run: Run, filled: str) -> None:
     at = ("--store", filled)
     assert run("show", "one", "--from", "m9999", *at).output == (
         f"one has no message from m9999 on in {filled}; its newest is m121\n"
@@ -194,7 +194,7 @@ def test_what_is_looked_for_in_vain_is_told(run: Run, filled: str) -> None:
     assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
 
 
-def test_messages_that_cannot_be_read_are_told(run: Run, tmp_path: Path) -> None:
+def test_unreadable_messages_are_reported(run: Run, tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     asyncio.run(_filled(url, "one", 60, 4))
     (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
@@ -301,7 +301,7 @@ def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
     "arguments",
     [("sessions",), ("show", "one"), ("verify",), ("repair", "one"), ("fork", "one"), ("delete", "one", "--yes")],
 )
-def test_a_mistyped_url_is_told_and_nothing_is_made_there(
+def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
     run: Run, url: str, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     said = run(*arguments, "--store", url, code=1).output
@@ -368,7 +368,7 @@ def test_what_a_tool_printed_cannot_take_over_the_terminal(run: Run, filled: str
         ("repair", "ones"),
     ],
 )
-def test_a_session_that_is_not_there_is_told_with_the_nearest_name(
+def test_a_missing_session_is_reported_with_the_most_similar_id(
     run: Run, filled: str, arguments: tuple[str, ...]
 ) -> None:
     assert "similar: one" in run(*arguments, "--store", filled, code=1).output
@@ -381,7 +381,7 @@ def test_a_sound_store_is_found_sound(run: Run, filled: str) -> None:
 
 
 @pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])
-def test_a_fork_ends_where_it_is_told(run: Run, filled: str, mark: str, count: int | None) -> None:
+def test_a_fork_ends_at_its_mark(run: Run, filled: str, mark: str, count: int | None) -> None:
     run("fork", "one", "branch", "--at", mark, "--store", filled)
     forked = messages(run, "branch", filled)
     assert forked == messages(run, "one", filled)[: len(forked)]
@@ -447,7 +447,7 @@ def test_what_is_forgotten_is_nowhere_in_the_files(run: Run, filled: str, tmp_pa
     assert "sound" in run("verify", "one", "--store", filled).output
 
 
-def test_forgetting_what_is_not_there_is_told(run: Run, filled: str) -> None:
+def test_forgetting_a_missing_message_is_reported(run: Run, filled: str) -> None:
     assert "not in one: m9999" in run("forget", "one", "m9999", "--yes", "--store", filled, code=1).output
     assert "is no mark" in run("forget", "one", "x", "--yes", "--store", filled, code=1).output
     run("forget", "one", "--yes", "--store", filled, code=2)
@@ -523,7 +523,7 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
         loop.close()
 
 
-def test_a_damaged_file_is_found_and_mended(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_file_is_found_and_repaired(run: Run, tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     asyncio.run(_filled(url, "one", 60, 4))
     file = tmp_path / "one" / "context-messages.jsonl"
@@ -539,7 +539,7 @@ def test_a_damaged_file_is_found_and_mended(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
-def test_a_store_that_cannot_be_used_is_told_in_a_sentence(run: Run, url: str) -> None:
+def test_an_unusable_store_is_reported_in_a_sentence(run: Run, url: str) -> None:
     done = run("sessions", "--store", url, code=1)
     assert done.output.startswith("Error: ")
     assert "Traceback" not in done.output

@@ -60,7 +60,7 @@ def test_verify_names_the_command_that_repairs_a_whole_store(run: Run, database:
 
 
 @pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
-def test_repair_says_that_a_database_was_rewritten_whoever_had_it_rewritten(
+def test_repair_reports_a_rewritten_database_whichever_process_rewrote_it(
     run: Run, database: Path, before: tuple[str, ...]
 ) -> None:
     url = f"sqlite:{database}"

@@ -152,7 +152,7 @@ def test_a_pipe_that_is_closed_ends_the_command_without_a_word(
         pytest.param(["verify"], marks=pytest.mark.soak),
     ],
 )
-def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_deleted_current_folder_is_reported(tmp_path: Path, arguments: list[str]) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     code = f"import os; os.chdir({str(folder)!r}); os.rmdir({str(folder)!r}); {COMMAND[2]}"

@@ -55,7 +55,7 @@ async def test_a_listing_shows_folders_first_and_sizes(root: Path) -> None:
     assert (await run(root, "list_folder", path="src")).output.endswith("loader.py")
 
 
-async def test_an_empty_folder_and_an_empty_file_are_said_to_be_empty(root: Path) -> None:
+async def test_an_empty_folder_and_an_empty_file_are_reported_as_empty(root: Path) -> None:
     (root / "none").mkdir()
     (root / "empty").touch()
     assert "is empty" in (await run(root, "list_folder", path="none")).output

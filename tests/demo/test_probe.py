@@ -1,4 +1,4 @@
-"""The witness: what goes in, what comes out, and nothing else changes."""
+"""The probe records every message and every view, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Coordinator:
 
 
 class Observer:
-    """Keeps what it is told."""
+    """Records the requests."""
 
     def __init__(self) -> None:
-        self.told: list[Request] = []
+        self.requests: list[Request] = []
 
     def on_request(self, request: Request) -> None:
-        self.told.append(request)
+        self.requests.append(request)
 
     def on_response(self, request: Request) -> None: ...
 
@@ -128,7 +128,7 @@ async def test_a_context_that_explains_nothing_is_measured_by_comparing_its_list
     await context.add_message(dict(ANSWER))
     await context.add_message(dict(HELLO))
     await context.get_messages_for_request(100)
-    first, second = observer.told
+    first, second = observer.requests
     assert (first.number, first.prefix, first.budget) == (1, 0, 100)
     assert (second.number, second.prefix, second.budget) == (2, first.tokens, 100)
     assert 0 < second.share < 1
@@ -143,7 +143,7 @@ async def test_lists_got_by_request_retention_are_seen_too(probe: ContextProbe, 
     coordinator.capabilities["context.request_retention"] = retain
     await probe.attach(coordinator)
     await coordinator.capabilities["context.request_retention"](retain_contents=["Hello."], token_budget=50)
-    assert [request.budget for request in observer.told] == [50]
+    assert [request.budget for request in observer.requests] == [50]
 
 
 async def test_everything_else_is_handed_on(probe: ContextProbe) -> None:

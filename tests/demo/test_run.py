@@ -132,7 +132,7 @@ def test_a_warning_of_a_module_is_a_note_not_a_log_line(run: Run, plan: Callable
     assert lines_with(run(file, "--prompt", "Hi."), "note  context-simple: unknown config key 'max_tokns' is ignored")
 
 
-def test_a_source_that_is_not_fetched_is_told_with_what_is_used_instead(run: Run, plan: Callable[..., Path]) -> None:
+def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
     source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
     result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
     assert result.exit_code == 0, result.output

@@ -16,7 +16,7 @@ from .conftest import Run
 PROVIDERS = "providers: [{module: provider-replay}]"
 
 
-def told(result: object) -> str:
+def error_of(result: object) -> str:
     """The output as one line; there must be an error and no traceback."""
     output = " ".join(str(getattr(result, "output", "")).split())
     assert getattr(result, "exit_code", None) == 1, output
@@ -26,20 +26,20 @@ def told(result: object) -> str:
 
 
 def test_without_a_plan_outside_of_a_clone_it_says_what_to_pass(run: Run) -> None:
-    assert "no PLAN was given" in (text := told(run()))
+    assert "no PLAN was given" in (text := error_of(run()))
     assert "amplifier-context run my-plan.yaml" in text
 
 
 def test_a_missing_plan_is_named(run: Run) -> None:
-    assert told(run("nowhere.yaml")) == "nowhere.yaml: there is no such file"
+    assert error_of(run("nowhere.yaml")) == "nowhere.yaml: there is no such file"
 
 
 def test_a_folder_in_place_of_a_plan_points_to_path(run: Run, tmp_path: Path) -> None:
-    assert "--path names a folder" in told(run(tmp_path))
+    assert "--path names a folder" in error_of(run(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("session: {orchestrator: loop-replay", "is not YAML: "),
         ("", "the file is empty"),
@@ -56,26 +56,28 @@ def test_a_folder_in_place_of_a_plan_points_to_path(run: Run, tmp_path: Path) ->
         (f"session: {{orchestrator: a, context: b}}\n{PROVIDERS}\nprompts: hello", "`prompts` must be a list of texts"),
     ],
 )
-def test_a_bad_plan_is_told_by_key_with_what_to_write(run: Run, tmp_path: Path, text: str, said: str) -> None:
+def test_the_error_of_a_bad_plan_names_the_key_and_a_correct_form(
+    run: Run, tmp_path: Path, text: str, expected: str
+) -> None:
     (tmp_path / "plan.yaml").write_text(text)
-    assert said in (error := told(run("plan.yaml", "--prompt", "Hi.")))
+    assert expected in (error := error_of(run("plan.yaml", "--prompt", "Hi.")))
     assert error.startswith("plan.yaml")
 
 
 def test_a_yaml_error_names_the_line_and_quotes_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("session: {a: b}\nproviders: [{api_key: hidden-secret, }, ]]")
-    assert "(line 2, column" in (error := told(run("plan.yaml")))
+    assert "(line 2, column" in (error := error_of(run("plan.yaml")))
     assert "hidden-secret" not in error
 
 
 def test_a_plan_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_bytes(b"\xff\xfe\x00")
-    assert told(run("plan.yaml")) == "plan.yaml cannot be read: it is not UTF-8 text"
+    assert error_of(run("plan.yaml")) == "plan.yaml cannot be read: it is not UTF-8 text"
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "expected"),
     [
         ({"context": "context-simpel"}, "unknown module context-simpel; did you mean context-simple?"),
         ({"orchestrator": "loop-nowhere"}, "unknown module loop-nowhere"),
@@ -84,15 +86,15 @@ def test_a_plan_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_an_unknown_module_is_named_with_those_there_are(
-    run: Run, plan: Callable[..., Path], parts: dict[str, str], said: str
+    run: Run, plan: Callable[..., Path], parts: dict[str, str], expected: str
 ) -> None:
-    assert said in (error := told(run(plan(**parts), "--prompt", "Hi.")))
+    assert expected in (error := error_of(run(plan(**parts), "--prompt", "Hi.")))
     assert "Installed here: " in error
 
 
 @pytest.mark.kernel
 def test_an_unknown_module_given_with_context_is_named(run: Run, plan: Callable[..., Path]) -> None:
-    assert "unknown module context-nowhere" in told(run(plan(), "--context", "context-nowhere", "--prompt", "Hi."))
+    assert "unknown module context-nowhere" in error_of(run(plan(), "--context", "context-nowhere", "--prompt", "Hi."))
 
 
 @pytest.mark.kernel
@@ -100,42 +102,44 @@ def test_a_module_of_ours_that_is_not_installed_is_an_install_away(
     run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("amplifier_context_testing.demo.session.OURS", ("context-unborn",))
-    error = told(run(plan(context="context-unborn"), "--prompt", "Hi."))
+    error = error_of(run(plan(context="context-unborn"), "--prompt", "Hi."))
     assert error.startswith("context-unborn is not installed Install it: pip install ./amplifier_context_unborn ")
 
 
 @pytest.mark.kernel
 def test_a_source_elsewhere_is_not_fetched_but_named(run: Run, plan: Callable[..., Path]) -> None:
     entry = '{module: context-far, source: "git+https://example.org/far"}'
-    assert "pip install 'git+https://example.org/far'" in told(run(plan(context=entry), "--prompt", "Hi."))
+    assert "pip install 'git+https://example.org/far'" in error_of(run(plan(context=entry), "--prompt", "Hi."))
 
 
 @pytest.mark.kernel
-def test_an_impossible_config_value_is_told_with_key_and_range(run: Run, plan: Callable[..., Path]) -> None:
+def test_the_error_of_a_config_value_names_key_and_range(run: Run, plan: Callable[..., Path]) -> None:
     entry = "{module: context-simple, config: {compact_threshold: 7}}"
-    error = told(run(plan(context=entry), "--prompt", "Hi."))
+    error = error_of(run(plan(context=entry), "--prompt", "Hi."))
     assert "compact_threshold: 7 is impossible" in error
     assert "Cannot initialize" not in error
 
 
 @pytest.mark.kernel
-def test_a_failing_provider_is_told_by_its_own_words(run: Run, plan: Callable[..., Path]) -> None:
+def test_the_error_of_a_provider_is_shown_in_its_own_words(run: Run, plan: Callable[..., Path]) -> None:
     failing = '[{module: provider-replay, config: {fail: {"on": 1, error: AuthenticationError, message: no key}}}]'
-    assert told(run(plan(providers=failing), "--prompt", "Hi.")) == "the session failed: AuthenticationError: no key"
+    assert (
+        error_of(run(plan(providers=failing), "--prompt", "Hi.")) == "the session failed: AuthenticationError: no key"
+    )
 
 
 @pytest.mark.kernel
 def test_nothing_to_ask_says_how_to_ask(run: Run, plan: Callable[..., Path]) -> None:
-    assert "--prompt" in told(run(plan(), typed=""))
+    assert "--prompt" in error_of(run(plan(), typed=""))
 
 
 def test_path_needs_a_folder_and_a_tool_to_point_there(run: Run, plan: Callable[..., Path], tmp_path: Path) -> None:
-    assert "is not a folder" in told(run(plan(), "--path", tmp_path / "nowhere"))
-    assert "mounts no tool-folder" in told(run(plan(), "--path", tmp_path))
+    assert "is not a folder" in error_of(run(plan(), "--path", tmp_path / "nowhere"))
+    assert "mounts no tool-folder" in error_of(run(plan(), "--path", tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (None, "there is no such file"),
         (b"not json", "line 1: not JSON"),
@@ -146,19 +150,19 @@ def test_path_needs_a_folder_and_a_tool_to_point_there(run: Run, plan: Callable[
     ],
 )
 def test_a_transcript_that_cannot_be_replayed_is_named(
-    run: Run, tmp_path: Path, content: bytes | None, said: str
+    run: Run, tmp_path: Path, content: bytes | None, expected: str
 ) -> None:
     file = tmp_path / "recorded.jsonl"
     if content is not None:
         file.write_bytes(content)
-    assert said in (error := told(run("--transcript", file)))
+    assert expected in (error := error_of(run("--transcript", file)))
     assert "recorded.jsonl" in error
 
 
 def test_a_broken_archive_is_named(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl.gz"
     file.write_bytes(b"\x1f\x8b\x08broken")
-    assert "recorded.jsonl.gz cannot be read" in told(run("--transcript", file))
+    assert "recorded.jsonl.gz cannot be read" in error_of(run("--transcript", file))
 
 
 def test_a_replay_takes_no_prompts(run: Run) -> None:
@@ -171,7 +175,7 @@ def test_a_missing_kernel_is_an_install_away(
     run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("amplifier_context_testing.demo.session.find_spec", lambda name: None)
-    assert "pip install amplifier-core" in told(run(plan(), "--prompt", "Hi."))
+    assert "pip install amplifier-core" in error_of(run(plan(), "--prompt", "Hi."))
 
 
 def test_the_folders_that_these_errors_name_are_packages_of_this_repository() -> None:

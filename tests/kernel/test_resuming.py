@@ -277,7 +277,7 @@ async def test_what_was_acknowledged_is_on_disk_by_default() -> None:
     assert PersistentConfig().durability == "fsync"
 
 
-async def test_a_session_that_another_one_has_is_told_with_the_holder(tmp_path: Path) -> None:
+async def test_a_session_that_is_open_elsewhere_is_reported_with_the_holder(tmp_path: Path) -> None:
     config = {"storage_path": str(tmp_path)}
     first, clean_first = await mount(config)
     await first.add_message({"role": "user", "content": "mine"})

@@ -84,7 +84,7 @@ def test_peers_that_are_not_installed_are_skipped_with_a_reason(data: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--context", "context-simpel"], "there is no context manager 'context-simpel'"),
         (["--context", "context-simple:target_usage=2"], "target_usage"),
@@ -92,10 +92,10 @@ def test_peers_that_are_not_installed_are_skipped_with_a_reason(data: Path, monk
         (["--min-messages", "1000"], "no session is left to replay"),
     ],
 )
-def test_mistakes_are_named(data: Path, arguments: list[str], said: str) -> None:
+def test_mistakes_are_named(data: Path, arguments: list[str], expected: str) -> None:
     done = replay(data, *arguments)
     assert done.exit_code != 0
-    assert said in done.output
+    assert expected in done.output
     assert "Traceback" not in done.output
 
 
@@ -175,7 +175,7 @@ def several(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(data: Path) -> None:
+def test_an_unwritable_file_is_reported_before_anything_is_measured(data: Path) -> None:
     started = time.monotonic()
     done = replay(data, "--json", "/nope/x.json", "--budget", "0.2k")
     assert done.exit_code == 1

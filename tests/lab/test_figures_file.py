@@ -14,13 +14,13 @@ import pytest
 from amplifier_context_testing.lab.figures_file import FiguresFile
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException, match=r"--json: .*nope/x.json cannot be written: No such file"):
         FiguresFile(tmp_path / "nope" / "x.json")
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_that_may_not_be_written_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")
     file.chmod(0o400)

@@ -37,7 +37,7 @@ def test_arguments_that_are_no_json_are_read_as_they_are() -> None:
     assert "half_a_pa" in identifiers(spoken(message))
 
 
-def test_thinking_and_tool_names_are_shown_but_not_said() -> None:
+def test_thinking_and_tool_names_are_visible_but_not_spoken() -> None:
     message = {
         "role": "assistant",
         "content": [{"type": "thinking", "thinking": "secret_plan"}, {"type": "text", "text": "spoken_word"}],
@@ -47,7 +47,7 @@ def test_thinking_and_tool_names_are_shown_but_not_said() -> None:
     assert {"secret_plan", "read_file"} <= identifiers(visible(message))
 
 
-def test_results_are_said_whatever_their_shape() -> None:
+def test_results_are_spoken_whatever_their_shape() -> None:
     anthropic = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "out_put_1"}]}
     kernel = {"role": "tool", "tool_call_id": "c", "content": [{"type": "tool_result", "output": "out_put_1"}]}
     assert identifiers(spoken(anthropic)) == identifiers(spoken(kernel)) == {"out_put_1"}

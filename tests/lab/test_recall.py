@@ -32,7 +32,7 @@ def test_system_messages_are_no_history() -> None:
     assert targets([{"role": "system", "content": "use rule_1"}, user("hi"), says("rule_1")])[2] == {}
 
 
-def test_what_stands_in_more_than_three_messages_and_a_fifth_of_all_is_not_recalled() -> None:
+def test_a_name_in_more_than_three_messages_and_a_fifth_of_all_is_not_recalled() -> None:
     four = [user("main.py") for _ in range(4)]
     assert targets([*four[:3], says("main.py")])[3] == {"main.py": False}
     assert targets([*four, says("main.py")])[4] == {}
@@ -67,7 +67,7 @@ def origins(name: str) -> frozenset[str]:
     return next(target.origins for target in found if target.name == name)
 
 
-def test_a_name_comes_from_the_tool_and_file_that_printed_it_or_from_who_said_it() -> None:
+def test_a_name_comes_from_the_tool_and_file_that_printed_it_or_from_its_speaker() -> None:
     assert origins("load_all") == {"read_file", "app.py"}
     assert origins("helper_one") == {"assistant"}
     assert origins("src/app.py") == {"read_file", "app.py", "assistant"}

@@ -75,7 +75,7 @@ def test_building_twice_gives_the_same_and_shares_nothing() -> None:
     assert second == conversations()
 
 
-def test_what_loops_store_is_valid_as_it_stands() -> None:
+def test_what_loops_store_is_valid_unchanged() -> None:
     assert check_request(conversation("kernel_loop").messages) == []
 
 

@@ -81,7 +81,9 @@ async def test_options_reach_the_session() -> None:
         assert running.coordinator.session_id == "s-1"
 
 
-async def test_a_module_given_as_a_function_is_told_when_the_session_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_module_given_as_a_function_is_notified_when_the_session_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ready: list[Any] = []
 
     async def on_session_ready(coordinator: Any) -> None:

@@ -203,7 +203,7 @@ async def test_a_denied_request_ends_the_turn_and_a_denied_tool_only_its_call() 
     assert room.context.messages[2]["content"] == "Denied by a hook: too dangerous"
 
 
-async def test_a_lasting_injection_stands_between_call_and_result() -> None:
+async def test_a_lasting_injection_is_between_call_and_result() -> None:
     room = Room(CALL, "Done.")
     room.on("tool:post", HookResult(action="inject_context", context_injection="lint: clean"))
     await room.run()

@@ -39,7 +39,7 @@ def test_calls_and_results_are_the_same_in_every_spelling(shape: Any) -> None:
         ({"role": "user"}, False),
     ],
 )
-def test_a_person_is_told_from_what_was_injected(message: dict[str, Any], human: bool) -> None:
+def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
 
 

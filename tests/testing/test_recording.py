@@ -43,7 +43,7 @@ def test_a_user_who_cuts_in_ends_the_turn_before() -> None:
     assert recording.prompts == ("Go.", "Stop.")
 
 
-def test_an_assistant_who_speaks_unasked_is_told_to_go_on() -> None:
+def test_an_assistant_message_without_a_prompt_gets_a_prompt_to_go_on() -> None:
     recording = Recording.of(ConversationBuilder().user("Go.").say("One.").say("Two.").messages)
     assert recording.prompts == ("Go.", GO_ON)
 

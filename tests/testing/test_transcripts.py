@@ -70,7 +70,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         list(read_transcripts(file))
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(read_transcripts(tmp_path / "none.jsonl"))
 
@@ -86,13 +86,13 @@ async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
     assert (done.added, done.requests) == (len(talk.messages), len(assistants))
 
 
-async def test_the_request_after_the_last_message_is_asked_for_too_unless_told_otherwise() -> None:
+async def test_the_request_after_the_last_message_is_made_by_default() -> None:
     transcript = Transcript("t", "s", ConversationBuilder().user("Go.").messages)
     assert (await replay(transcript, ListContext())).requests == 1
     assert (await replay(transcript, ListContext(), closing=False)).requests == 0
 
 
-async def test_nothing_is_asked_before_anything_was_said() -> None:
+async def test_no_request_is_made_before_the_first_message() -> None:
     transcript = Transcript("t", "s", ConversationBuilder().system("S.").say("Hello.").messages)
     assert (await replay(transcript, ListContext())).requests == 0
 
