@@ -135,8 +135,10 @@ class ContextManager(SessionLifecycle):
         key = last.key if last else ("", "")
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         system = await self._system(counter)
-        report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
-        await self._save(compactions_only=True)
+        try:
+            report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
+        finally:  # even if a handler was cancelled
+            await self._save(compactions_only=True)
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}

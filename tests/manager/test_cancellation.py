@@ -1,4 +1,4 @@
-"""A turn is cancelled: the event comes twice, loops may still add to it, and the config says what becomes of it."""
+"""A turn is cancelled: the event comes twice, loops may still add to it, and the config decides what becomes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compactions are announced through the kernel's hooks; what handlers do with that harms nobody."""
+"""Compactions are announced through the kernel's hooks; what a handler does cannot harm a request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Watch(Strategy):
         return draft
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- what is emitted --------------------------------------------------------------------------------------------------
 
 
 async def test_a_compaction_is_announced_before_and_after_and_to_existing_consumers() -> None:

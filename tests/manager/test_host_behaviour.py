@@ -558,7 +558,7 @@ async def test_a_stored_timestamp_never_changes() -> None:
     assert [message["metadata"]["timestamp"] for message in await manager.get_messages()] == before
 
 
-# --- who is human -----------------------------------------------------------------------------------------------------
+# --- what is human ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running:
     assert size(await ask(running.manager, None, provider("openai"))) == size(before)
 
 
-# --- what explain says ------------------------------------------------------------------------------------------------
+# --- what explain reports ---------------------------------------------------------------------------------------------
 
 
 async def test_explain_says_estimated_with_the_heuristic_counter(running: Session) -> None:

@@ -1,4 +1,4 @@
-"""Plug-ins that fail: each failure is named once, with the line it came from, and never with what a message says."""
+"""Plug-ins that fail: each failure is named once, with the line it came from, never with the content of a message."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Running:
         self.recorder = EventRecorder(coordinator.hooks, list(events.EVENTS))
 
     async def request(self) -> dict[str, Any]:
-        """One request and its answer; what `explain` says of its view."""
+        """One request and its answer; what `explain` reports of its view."""
         view = await ask(self.manager, None, provider())
         explained = await self.manager.explain()
         usage = {"input_tokens": self.reported(size(view)), "output_tokens": 7}
@@ -68,7 +68,7 @@ async def running(reported: Counted, messages: list[Message] | None = None, **co
 
 
 async def worked(reported: Counted, requests: int = 40, **config: Any) -> tuple[Running, list[dict[str, Any]]]:
-    """A session of so many requests, two tool rounds between each, and what `explain` said of each."""
+    """A session of so many requests, two tool rounds between each, and what `explain` reported of each."""
     session = await running(reported, **config)
     explained: list[dict[str, Any]] = []
     for number in range(requests):

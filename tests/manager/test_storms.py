@@ -18,7 +18,7 @@ WARNING = "context:warning"
 
 
 def words(tokens: int) -> str:
-    """Text of about so many tokens, with words in it that tell where it was cut."""
+    """Text of about so many tokens, with numbered words, so that a cut shows its place."""
     return " ".join(f"word{number:05d}" for number in range(tokens * 4 // 10))
 
 

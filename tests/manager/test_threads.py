@@ -95,7 +95,7 @@ def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> Non
 
 
 def test_rounds_are_intact_in_every_view() -> None:
-    """A result stands by its own call, whatever the other threads put between the two."""
+    """A result is next to its own call, whatever the other threads add between the two."""
     manager = new_manager()
     asyncio.run(start(manager))
     parted: list[str] = []
