@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,10 +110,9 @@ def distinct(sessions: Iterable[Session]) -> Iterator[Session]:
     """Yield the sessions; give a repeated id a suffix, because figures are stored by id."""
     seen: set[str] = set()
     for session in sessions:
-        names = (
-            session.id,
-            f"{session.id} ({session.set})",
-            *(f"{session.id} ({number})" for number in range(2, 10**6)),
+        names = chain(
+            (session.id, f"{session.id} ({session.set})"),
+            (f"{session.id} ({number})" for number in count(2)),
         )
         name = next(name for name in names if name not in seen)
         seen.add(name)

@@ -123,7 +123,7 @@ class Trial:
 
     async def use(self) -> str:
         """Use all of it like a host."""
-        store = SqliteStore(self._path, busy=0.2)
+        store = SqliteStore(self._path, durability="none", busy=0.2)
         try:
             for name in self._sessions:
                 await self._use_session(store, name)
@@ -183,7 +183,7 @@ class Trial:
 
     async def repair(self) -> str:
         """Find damage and repair it, like the command line."""
-        store = SqliteStore(self._path, busy=0.2)
+        store = SqliteStore(self._path, durability="none", busy=0.2)
         try:
             found = [await self.call(store.verify(name)) for name in self._sessions]
             if not any(found):
@@ -203,7 +203,7 @@ class Trial:
 
     async def erase(self) -> str:
         """Erase archived messages, if they can be found."""
-        store = SqliteStore(self._path, busy=0.2)
+        store = SqliteStore(self._path, durability="none", busy=0.2)
         known = self._sessions["edited"]
         try:
             await store.open("edited", self._reports.append)
