@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from amplifier_context_core.view import shared_cache
 from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+# A sync of a file in memory is free, and most tests are not about syncs. A soak uses the disk, and so does `disk`.
+MEMORY = Path("/dev/shm")
+ENOUGH = 2_000_000_000  # bytes; a container often has 64 MB there
 
 # Conversations are large on purpose, and machines are slow at times: neither says anything about the code.
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -38,6 +44,8 @@ def soaking(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: a test takes its settings when it is defined."""
     settings.load_profile("soak" if soaking(config) else "fast")
+    if not soaking(config) and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # the parent of all `tmp_path`; --basetemp wins
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,6 +63,13 @@ def recorded() -> Path:
     if not any(DATA.glob("*.jsonl.gz")):
         pytest.skip(f"no recorded transcripts in {DATA.name}/ (AMPLIFIER_CONTEXT_DATA names their folder)")
     return DATA
+
+
+@pytest.fixture
+def disk() -> Generator[Path]:
+    """A folder on a disk, where a sync is not free."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -61,17 +61,17 @@ async def test_sixty_killed_writers_lose_nothing_when_their_last_bytes_are_torn(
     assert await survive(f"jsonl:{root}", 60, seed=2, tamper=tearing(root)) > 60
 
 
-async def test_forty_killed_writers_lose_nothing_on_a_real_disk(tmp_path: Path) -> None:
+async def test_forty_killed_writers_lose_nothing_on_a_real_disk(disk: Path) -> None:
     """There the kill meets most of them during an fsync."""
-    await survive(f"jsonl:{tmp_path}", 40, seed=3)
+    await survive(f"jsonl:{disk}", 40, seed=3)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-async def test_four_hundred_killed_writers_lose_nothing(root: Path, tmp_path: Path, seed: int) -> None:
+async def test_four_hundred_killed_writers_lose_nothing(root: Path, disk: Path, seed: int) -> None:
     await survive(f"jsonl:{root}", 150, seed=100 + seed)
     await survive(f"jsonl:{root}", 150, seed=200 + seed, tamper=tearing(root))
-    await survive(f"jsonl:{tmp_path}", 50, seed=300 + seed, tamper=tearing(tmp_path), longest=0.1)
+    await survive(f"jsonl:{disk}", 50, seed=300 + seed, tamper=tearing(disk), longest=0.1)
     await survive(f"jsonl:{root}/flushed", 50, seed=400 + seed, durability="flush")
 
 
