@@ -99,9 +99,9 @@ class NotLoaded(ContextError, LookupError):
     """An entry is only in the store, because the session was resumed and its whole history was not loaded yet.
 
     Attributes:
-        place: index of the entry, from 0.
+        index: of the entry, from 0.
     """
 
-    def __init__(self, place: int) -> None:
-        super().__init__(f"message {place + 1} is not in memory; `await context.load()` brings the whole history")
-        self.place = place
+    def __init__(self, index: int) -> None:
+        super().__init__(f"message {index + 1} is not in memory; `await context.load()` brings the whole history")
+        self.index = index

@@ -39,13 +39,13 @@ Cost = tuple[int, int, int]  # of scrypt: log2 N, r, p
 # One of the choices of equal strength in OWASP's Password Storage Cheat Sheet (the first is N=2^17, r=8, p=1); this one
 # takes 32 MiB. See docs/forgetting.md.
 COST: Cost = (15, 8, 3)
-_DEAREST: Cost = (17, 8, 10)  # a trace of a higher cost was not made by this code, and is not compared
+_MAX_COST: Cost = (17, 8, 10)  # a trace of a higher cost was not made by this code, and is not compared
 _SALT = 16  # bytes
 _HASH = 32  # bytes
 _TRACE = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([\w+/]{22})\$([\w+/]{43})")
 _TO_THE_MILLISECOND = re.compile(r"\.\d*[1-9]")  # a fraction of a second that is not zero
 _LONG_ID = 16  # characters; ids of providers are longer, and short ones such as "call_0" are reused in every turn
-_MOST = 128  # texts compared with traces in one call; takes a thread some 40 seconds
+_MAX_COMPARED = 128  # texts compared with traces in one call; takes a thread some 40 seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class Redactions:
             return list(items)
         behind = {(entry.session_id, entry.seq): entry for entry in entries if entry.is_redacted}
         left = list(items)
-        for place, echo in echoes.items():
-            message, info = items[place]
+        for index, echo in echoes.items():
+            message, info = items[index]
             entry = behind.get((echo.session_id, echo.seq))
             if entry is not None:
                 message = entry.message
@@ -169,7 +169,7 @@ class Redactions:
                 message = redacted_message(message, human=info.human)
                 if echo.timestamp:
                     message["metadata"] = {**metadata_of(message), "timestamp": echo.timestamp}
-            left[place] = parse_message(message)
+            left[index] = parse_message(message)
         return left
 
     async def echoes(self, items: Sequence[ParsedMessage], *, by_text: bool) -> dict[int, Redaction]:
@@ -178,39 +178,39 @@ class Redactions:
         for one in self.all():
             remembered.setdefault(one.kind, []).append(one)
         alike: dict[tuple[Kind, str], list[int]] = {}
-        for place, (message, info) in enumerate(items):
+        for index, (message, info) in enumerate(items):
             kind = (info.role, info.call_ids, info.answered_ids)
             if kind in remembered and not is_redacted(message):
-                alike.setdefault((kind, timestamp_of(message) or ""), []).append(place)
+                alike.setdefault((kind, timestamp_of(message) or ""), []).append(index)
         found: dict[int, Redaction] = {}
         doubtful: list[tuple[int, list[Redaction]]] = []
-        for (kind, timestamp), places in alike.items():
+        for (kind, timestamp), indices in alike.items():
             by_ids = _is_named(kind)
             named = [one for one in remembered[kind] if timestamp and one.timestamp == timestamp]
             named = named or (remembered[kind] if by_ids else [])
             traced = any(one.trace for one in named)
             exact = by_ids or bool(_TO_THE_MILLISECOND.search(timestamp))
-            alone = len(places) <= len(named) and not any(one.shares_time for one in named)
+            alone = len(indices) <= len(named) and not any(one.shares_time for one in named)
             if (exact and alone) or (named and not traced and (exact or by_text)):
-                found |= dict(zip(places, named, strict=False))
+                found |= dict(zip(indices, named, strict=False))
             elif by_text or named:
-                doubtful += [(place, remembered[kind]) for place in places]
+                doubtful += [(index, remembered[kind]) for index in indices]
         return found | await self._by_trace(items, [one for one in doubtful if one[0] not in found])
 
     async def _by_trace(
         self, items: Sequence[ParsedMessage], doubtful: Sequence[tuple[int, list[Redaction]]]
     ) -> dict[int, Redaction]:
         """Return the messages whose content has the trace of one of their candidates, by index."""
-        traced = [(place, some) for place, some in doubtful if any(one.trace for one in some)]
-        if len(traced) > _MOST:
-            left = len(traced) - _MOST
+        traced = [(index, some) for index, some in doubtful if any(one.trace for one in some)]
+        if len(traced) > _MAX_COMPARED:
+            left = len(traced) - _MAX_COMPARED
             log.warning("%d new messages were not compared with what was erased: too many at once", left)
         found: dict[int, Redaction] = {}
-        for place, candidates in traced[:_MOST]:
-            text = normalized_content(items[place][0], items[place][1].call_ids)
+        for index, candidates in traced[:_MAX_COMPARED]:
+            text = normalized_content(items[index][0], items[index][1].call_ids)
             for one in candidates:
                 if text and await self._is_trace_of(one.trace, text):
-                    found[place] = one
+                    found[index] = one
                     break
         return found
 
@@ -245,7 +245,7 @@ def settings_of(trace: str) -> tuple[bytes, Cost] | None:
     if found is None:
         return None
     power, size, lanes = int(found[1]), int(found[2]), int(found[3])
-    if not (0 < power <= _DEAREST[0] and 0 < size <= _DEAREST[1] and 0 < lanes <= _DEAREST[2]):
+    if not (0 < power <= _MAX_COST[0] and 0 < size <= _MAX_COST[1] and 0 < lanes <= _MAX_COST[2]):
         return None
     return b64decode(found[4] + "=="), (power, size, lanes)
 

@@ -245,13 +245,13 @@ class StoredTranscript:
 
     async def _with_tokens(self, entries: list[Entry]) -> list[Entry]:
         """Return entries with their tokens. Entries of another program are uncounted, and are counted once."""
-        new = [place for place, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
-        for number, place in enumerate(new, 1):
-            entries[place] = entries[place]._replace(tokens=await self._count(entries[place].message))
+        new = [index for index, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
+        for number, index in enumerate(new, 1):
+            entries[index] = entries[index]._replace(tokens=await self._count(entries[index].message))
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         if new:
-            await self._store.rewrite(self.session_id, [entries[place] for place in new])
+            await self._store.rewrite(self.session_id, [entries[index] for index in new])
         return entries
 
     def _on_repair(self, repair: Repair) -> None:

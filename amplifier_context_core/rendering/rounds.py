@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
 from ..transcript.transcript import Entry
 
-_PATIENCE = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first
+_MAX_WAIT = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +129,15 @@ class RoundList:
     result that comes later still joins its call.
     """
 
-    __slots__ = ("_asked", "_at", "_growing", "_open", "_rounds", "_settled")
+    __slots__ = ("_closed_before", "_growing", "_newest_human", "_open", "_rounds", "_waiting_at")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._rounds: list[Round] = []
         self._growing: dict[int, _Growing] = {}  # by index, rounds that results joined since the list was last read
         self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
-        self._at: set[int] = set()  # indices of rounds with open calls
-        self._asked = 0  # rounds before this index are older than the newest human message
-        self._settled = 0  # rounds before this index no longer wait for results
+        self._waiting_at: set[int] = set()  # indices of rounds with open calls
+        self._newest_human = 0  # rounds before this index are older than the newest human message
+        self._closed_before = 0  # rounds before this index no longer wait for results
         for entry in entries:
             self.add(entry)
 
@@ -162,19 +162,19 @@ class RoundList:
         else:
             self._rounds.append(Round((entry,), waiting))
         if waiting:
-            self._at.add(changed)
+            self._waiting_at.add(changed)
             for call in waiting:
                 self._open.setdefault(call, []).append(changed)
         if entry.human:
-            self._asked = changed
+            self._newest_human = changed
         elif entry.role == "assistant":
-            self._settle(max(self._asked, len(self._rounds) - _PATIENCE))
+            self._close_before(max(self._newest_human, len(self._rounds) - _MAX_WAIT))
         return changed
 
     @property
     def closed(self) -> int:
         """Number of leading rounds that are complete: those before the oldest round that waits for results."""
-        return min(self._at, default=len(self._rounds))
+        return min(self._waiting_at, default=len(self._rounds))
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []
@@ -201,7 +201,7 @@ class RoundList:
         growing.answered.update(call for _, call in homes)
         growing.open += len(waiting) - len(homes)
         if not growing.open:
-            self._at.discard(target)
+            self._waiting_at.discard(target)
         return target
 
     def _merge(
@@ -218,7 +218,7 @@ class RoundList:
         rounds[target] = Round((*members, entry), (*left_open, *waiting))
         self._drop(indices[1:], target)
         if not rounds[target].unanswered:
-            self._at.discard(target)
+            self._waiting_at.discard(target)
         return target
 
     def _drop(self, merged: Sequence[int], target: int) -> None:
@@ -233,15 +233,15 @@ class RoundList:
         self._rounds[merged[0] :] = kept
         for waiting in self._open.values():
             waiting[:] = sorted(moved.get(index, index) for index in waiting)
-        self._at = {moved.get(index, index) for index in self._at}
-        self._asked = moved.get(self._asked, self._asked)
-        self._settled = moved.get(self._settled, self._settled)
+        self._waiting_at = {moved.get(index, index) for index in self._waiting_at}
+        self._newest_human = moved.get(self._newest_human, self._newest_human)
+        self._closed_before = moved.get(self._closed_before, self._closed_before)
 
-    def _settle(self, before: int) -> None:
+    def _close_before(self, before: int) -> None:
         """Stop waiting for results of rounds before this index, so that a compaction may cover them."""
-        if before > self._settled:
-            self._at = {index for index in self._at if index >= before}
-            self._settled = before
+        if before > self._closed_before:
+            self._waiting_at = {index for index in self._waiting_at if index >= before}
+            self._closed_before = before
 
 
 def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .transcript import Entry, Snapshot
 
-_AHEAD = 50  # messages a host may have left out when it replays a history
+_MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
 
 
 async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
@@ -25,20 +25,20 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
     Stored system and developer messages that a filter left out are skipped. An equal message is only compared, so the
     echo that a host sends every turn is cheap. A message that a filter changed is parsed as well.
     """
-    place = heard = 0
-    while place < len(stored) and heard < len(incoming):
-        entry = stored[place]
-        if entry.message == incoming[heard] or _is_filtered(entry, incoming[heard]):
-            heard += 1
+    index = matched = 0
+    while index < len(stored) and matched < len(incoming):
+        entry = stored[index]
+        if entry.message == incoming[matched] or _is_filtered(entry, incoming[matched]):
+            matched += 1
         elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # a redacted one may have an echo here
             break
-        place += 1
-        if place % YIELD_EVERY == 0:
+        index += 1
+        if index % YIELD_EVERY == 0:
             await asyncio.sleep(0)
-    if heard == len(incoming) and heard:
-        while place < len(stored) and stored[place].role in SYSTEM_ROLES:
-            place += 1
-    return (place, heard) if heard else (0, 0)
+    if matched == len(incoming) and matched:
+        while index < len(stored) and stored[index].role in SYSTEM_ROLES:
+            index += 1
+    return (index, matched) if matched else (0, 0)
 
 
 async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
@@ -104,24 +104,24 @@ class ReplayDetector:
         if stamp is None:
             return self._begins and info.role in SYSTEM_ROLES and _begins_with(history, message, info)
         first = self._next or 0
-        for place in range(first, min(len(history), first + _AHEAD)):  # a filter may have left some out
-            if place in history.gap:
+        for index in range(first, min(len(history), first + _MAX_SKIPPED)):  # a filter may have left some out
+            if index in history.gap:
                 if not self._next:
                     return False  # no replay was recognised yet: a new message must not make a session load everything
                 await self._load()  # the host replays all of it, so all of it is needed
                 history = self._history()
-            entry = history[place]
+            entry = history[index]
             if stamp == timestamp_of(entry.message) and same_message(entry, message, info):
                 if self._next is not None:  # None if a request was made while the history was loaded
-                    self._next = place + 1
+                    self._next = index + 1
                 return True
         return False
 
 
 def _begins_with(history: Snapshot, message: Message, info: MessageInfo) -> bool:
     """True if this message is among the leading instructions of the history."""
-    for place in range(history.gap.start if history.gap else len(history)):
-        entry = history[place]
+    for index in range(history.gap.start if history.gap else len(history)):
+        entry = history[index]
         if entry.role not in SYSTEM_ROLES:
             return False
         if same_message(entry, message, info):

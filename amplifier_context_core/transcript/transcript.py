@@ -128,21 +128,21 @@ class Snapshot(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
         if isinstance(index, slice):
-            places = range(*index.indices(self._length))
-            if places.step != 1:
-                return [self[place] for place in places]
-            if self.gap and places and places.start < self.gap.stop and places.stop > self.gap.start:
-                raise NotLoaded(max(places.start, self.gap.start))
-            moved = len(self.gap) if self.gap and places.start >= self.gap.stop else 0
-            return self._entries[places.start - moved : places.stop - moved]
+            positions = range(*index.indices(self._length))
+            if positions.step != 1:
+                return [self[position] for position in positions]
+            if self.gap and positions and positions.start < self.gap.stop and positions.stop > self.gap.start:
+                raise NotLoaded(max(positions.start, self.gap.start))
+            moved = len(self.gap) if self.gap and positions.start >= self.gap.stop else 0
+            return self._entries[positions.start - moved : positions.stop - moved]
         if not -self._length <= index < self._length:
             raise IndexError("snapshot index out of range")
-        place = index if index >= 0 else index + self._length
+        position = index if index >= 0 else index + self._length
         if self.gap:
-            if place in self.gap:
-                raise NotLoaded(place)
-            place -= len(self.gap) if place >= self.gap.stop else 0
-        return self._entries[place]
+            if position in self.gap:
+                raise NotLoaded(position)
+            position -= len(self.gap) if position >= self.gap.stop else 0
+        return self._entries[position]
 
     def __iter__(self) -> Iterator[Entry]:
         entries = self._entries
@@ -162,7 +162,7 @@ class Snapshot(Sequence[Entry]):
                 high = middle
         if low < self._count and self._entries[low].seq == seq:
             return self._entries[low]
-        found = next((place for place in range(self._count) if self._entries[place].seq == seq), None)
+        found = next((position for position in range(self._count) if self._entries[position].seq == seq), None)
         if found is None and self.gap:
             raise NotLoaded(self.gap.start)
         return None if found is None else self._entries[found]

@@ -58,7 +58,7 @@ def rounds(*messages: Message) -> list[Round]:
 
 
 def segments(*messages: Message) -> list[Segment]:
-    """Each round as it stands, shown as it is stored."""
+    """Return a segment for each round, shown as stored."""
     return [
         segment_of(round_, [RenderedMessage(entry.message, entry.tokens, entry.seq) for entry in round_.entries])
         for round_ in rounds(*messages)

@@ -1,4 +1,4 @@
-"""Alignment: an echo is told from an edit, and every message keeps its identity through both."""
+"""Alignment: an echo is distinguished from an edit, and every message keeps its identity through both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amounts are read alike in a config and on the command line."""
+"""Amounts are parsed the same way in a config and on the command line."""
 
 from __future__ import annotations
 

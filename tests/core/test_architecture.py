@@ -88,7 +88,7 @@ def module_name(package: str, path: Path) -> str:
 
 @cache
 def imported(package: str, path: Path, *, typing_too: bool = False, lazy_too: bool = True) -> frozenset[str]:
-    """The modules a file imports, by full name; those under `if TYPE_CHECKING` only when asked for."""
+    """Return the modules that a file imports, by full name; with `typing_too` also under `if TYPE_CHECKING`."""
     here = module_name(package, path).split(".")
     parent = here if path.name == "__init__.py" else here[:-1]
     found: set[str] = set()

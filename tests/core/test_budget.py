@@ -1,4 +1,4 @@
-"""The budget of a request: who says it, who caps it, and what a provider says that makes no sense."""
+"""The budget of a request: its sources, its caps, and impossible values from a provider."""
 
 from __future__ import annotations
 

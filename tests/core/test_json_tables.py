@@ -1,4 +1,4 @@
-"""Tables: keys said once, and nothing lost."""
+"""Tables: keys are written once, and nothing is lost."""
 
 from __future__ import annotations
 

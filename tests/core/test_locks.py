@@ -1,4 +1,4 @@
-"""The gate: one task at a time, whatever loop and thread it runs on, and no turn is ever lost."""
+"""The lock: one task at a time, on any loop and thread, and it is never lost with a loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_task_at_a_time_goes_in() -> None:
+async def test_one_task_at_a_time_holds_the_lock() -> None:
     lock = CrossLoopLock()
     inside = most = 0
 
@@ -32,7 +32,7 @@ async def test_one_task_at_a_time_goes_in() -> None:
     assert (inside, most) == (0, 1)
 
 
-async def test_a_free_gate_is_taken_without_waiting() -> None:
+async def test_a_free_lock_is_acquired_without_waiting() -> None:
     lock = CrossLoopLock()
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "something else")
@@ -55,7 +55,7 @@ async def test_first_come_is_first_served() -> None:
     assert order == list(range(10))
 
 
-async def test_an_error_inside_opens_the_gate_again() -> None:
+async def test_an_error_inside_releases_the_lock() -> None:
     lock = CrossLoopLock()
     with pytest.raises(RuntimeError, match="inside"):
         async with lock:
@@ -64,7 +64,7 @@ async def test_an_error_inside_opens_the_gate_again() -> None:
         pass
 
 
-async def test_a_task_cancelled_inside_opens_the_gate_again() -> None:
+async def test_a_task_cancelled_inside_releases_the_lock() -> None:
     lock = CrossLoopLock()
 
     async def hang() -> None:
@@ -119,7 +119,7 @@ async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> 
         pass
 
 
-async def test_any_mixture_of_cancellations_leaves_the_gate_open() -> None:
+async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
     lock = CrossLoopLock()
     done: list[int] = []
 
@@ -171,7 +171,7 @@ def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
     assert counted == 1_600
 
 
-def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> None:
+def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> None:
     lock = CrossLoopLock()
     waiting = threading.Event()
     taken = threading.Event()
@@ -198,7 +198,7 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_gate() -> Non
     assert taken.is_set()
 
 
-async def test_a_free_gate_can_be_taken_at_once_and_a_taken_one_cannot() -> None:
+async def test_a_free_lock_can_be_acquired_at_once_and_a_held_one_cannot() -> None:
     lock = CrossLoopLock()
     assert lock.try_acquire()
     assert not lock.try_acquire()
@@ -211,7 +211,7 @@ async def test_a_free_gate_can_be_taken_at_once_and_a_taken_one_cannot() -> None
     assert lock.try_acquire()
 
 
-def test_a_gate_whose_holder_is_gone_with_its_loop_can_be_taken_at_once() -> None:
+def test_a_lock_whose_holder_is_gone_with_its_loop_can_be_acquired_at_once() -> None:
     lock = CrossLoopLock()
 
     async def take() -> bool:
@@ -262,7 +262,7 @@ def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
     assert not asyncio.run(try_it())
 
 
-def test_a_loop_that_was_closed_in_the_gate_does_not_shut_it_for_ever() -> None:
+def test_a_loop_that_was_closed_while_it_held_the_lock_does_not_keep_it() -> None:
     lock = CrossLoopLock()
 
     async def stay() -> None:

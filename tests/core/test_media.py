@@ -1,4 +1,4 @@
-"""Media: priced by the size their header tells, else flat, never by the base64 text that carries them."""
+"""Media: counted by the size in their header, else by a flat figure, never by the length of the base64 text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching: originals are found by the words in them, wherever they stand."""
+"""Search: originals are found by the words in them, in any part of an entry."""
 
 from __future__ import annotations
 

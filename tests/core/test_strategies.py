@@ -69,7 +69,7 @@ EVERY: list[Strategy] = [
 
 
 def whole(messages: list[Message]) -> None:
-    """Every result stands behind its call, and every call that was answered still is."""
+    """Assert that every result follows its call, and that every answered call still has its result."""
     assert check_request([{**m, "content": m["content"] or ""} for m in messages]) == []
 
 
@@ -534,7 +534,7 @@ async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() ->
 
 @pytest.mark.parametrize("length", [4, 24, 29])
 async def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
-    """To leave a line out costs a line that says so."""
+    """Leaving a line out costs a line that states it."""
     given = draft(says("a"), says("b")).segments
     goal = Goal(target=0, budget=0, chapter_tokens=24)
     entries = [

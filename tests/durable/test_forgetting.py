@@ -364,7 +364,7 @@ async def test_a_trace_that_somebody_planted_costs_nothing(tmp_path: Path) -> No
 async def test_too_many_new_messages_are_not_all_hashed_and_that_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(redactions, "_MOST", 3)
+    monkeypatch.setattr(redactions, "_MAX_COMPARED", 3)
     manager = await told(Place("memory", Path()))
     await manager.forget(["m2"])
     await manager.set_messages([{"role": "user", "content": f"another life {number}"} for number in range(5)])

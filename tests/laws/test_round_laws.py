@@ -41,7 +41,7 @@ def shown(messages: list[Message], output_limit: int = 1 << 40) -> list[Message]
 
 
 def opened(view: list[Message]) -> list[Message]:
-    """The view as a line completes it: the user speaks first."""
+    """Return the view with the opening message, so that the user speaks first."""
     spoken = [message["role"] for message in view if message["role"] not in ("system", "developer")]
     return [OPENING, *view] if spoken[:1] not in (["user"], []) else view
 
