@@ -14,7 +14,7 @@ import aiofiles.os
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.view.budget import context_window, model_of, name_of, request_budget
+from amplifier_context_core.view.budget import budget_for, context_window, model_of, name_of
 
 log = logging.getLogger(__name__)
 
@@ -73,15 +73,7 @@ def _room(manager: ContextManager, providers: Iterable[object]) -> tuple[int, st
 
 
 def _room_at(manager: ContextManager, provider: object) -> tuple[int, str]:
-    config = manager.config
-    budget = request_budget(
-        token_budget=None,
-        provider=provider,
-        max_tokens=config.max_tokens,
-        max_tokens_set="max_tokens" in config.model_fields_set,
-        output_reserve_fraction=config.output_reserve_fraction,
-        safety_margin=config.safety_margin,
-    )
+    budget = budget_for(manager.config, provider=provider)
     name = name_of(provider)
     room = manager.compactor.limits(budget.tokens, (name, model_of(provider) or "")).capacity
     window = context_window(provider)
