@@ -144,21 +144,21 @@ class Archive:
         staged: list[ArchiveLine] = []  # no edit record follows them yet
         with open_for_reading(self._path) as descriptor:
             contents.size = size_of(descriptor)
-            for begin, data in () if descriptor is None else _lines(descriptor, contents.size):
+            for offset, data in () if descriptor is None else _lines(descriptor, contents.size):
                 line = self._decode(data)
                 if not data.endswith(b"\n"):
                     line = self._decode(data[:-1] + b"\n") or self._decode(data + b"\n")
                     if line is None or line.entry is not None:
                         break  # incomplete line of an edit that was never committed
                     # an edit record of which only the line end is damaged
-                    contents.damaged.append((begin + len(data), b""))
+                    contents.damaged.append((offset + len(data), b""))
                 if line is not None:
                     staged.append(line)
                 else:
-                    contents.damaged.append((begin, data))
+                    contents.damaged.append((offset, data))
                 if line is None or line.entry is None:
                     contents.lines += staged
-                    contents.end = begin + len(data)
+                    contents.end = offset + len(data)
                     staged = []
         seqs = (line.entry.seq if line.entry else _last_seq(_parsed(line.data)) or 0 for line in contents.lines)
         lost = (int(seq) for _, data in contents.damaged for seq in _SEQ.findall(data))
@@ -190,16 +190,16 @@ class Archive:
 
 def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their offsets. The last line may lack its line end."""
-    left = b""
-    begin = 0
+    rest = b""
+    offset = 0
     for data in chunks(descriptor, 0, size):
-        lines = (left + data).split(b"\n")
-        left = lines.pop()
+        lines = (rest + data).split(b"\n")
+        rest = lines.pop()
         for line in lines:
-            yield begin, line + b"\n"
-            begin += len(line) + 1
-    if left:
-        yield begin, left
+            yield offset, line + b"\n"
+            offset += len(line) + 1
+    if rest:
+        yield offset, rest
 
 
 def _with_checksum(json: bytes) -> bytes:

@@ -72,29 +72,29 @@ def load_checkpoint(path: str) -> SavedCheckpoint | None:
     with open_for_reading(path) as descriptor:
         if descriptor is None:
             return None
-        head, _, data = read_at(descriptor, 0, size_of(descriptor)).partition(b"\n")
-    return _decode(head, data)
+        header, _, data = read_at(descriptor, 0, size_of(descriptor)).partition(b"\n")
+    return _decode(header, data)
 
 
 def covered_count(path: str) -> int:
     """Return how many entries the checkpoint covers, reading only the header; 0 if it is missing or damaged."""
     with open_for_reading(path) as descriptor:
-        head = b"" if descriptor is None else read_at(descriptor, 0, 512).partition(b"\n")[0]
-    figures = _figures(head)[0]
+        header = b"" if descriptor is None else read_at(descriptor, 0, 512).partition(b"\n")[0]
+    figures = _figures(header)[0]
     return figures[1] if figures else 0
 
 
-def _decode(head: bytes, data: bytes) -> SavedCheckpoint:
-    figures, crc = _figures(head)
+def _decode(header: bytes, data: bytes) -> SavedCheckpoint:
+    figures, crc = _figures(header)
     if not figures or zlib.crc32(data, zlib.crc32(orjson.dumps(figures))) != crc:
         raise CheckpointDamaged
     _, covered, upto, end, line = figures
     return SavedCheckpoint(covered, upto, end, line, data)
 
 
-def _figures(head: bytes) -> tuple[list[int], object]:
+def _figures(line: bytes) -> tuple[list[int], object]:
     try:
-        header = orjson.loads(head)
+        header = orjson.loads(line)
         figures, crc = header["amplifier_context_checkpoint"], header["crc32"]
     except (ValueError, TypeError, KeyError):
         return [], 0

@@ -200,11 +200,16 @@ def describe_damage(contents: ArchiveContents) -> str:
     return f"{_number(count, 'line')} of the archive {_are(count)} damaged" if count else ""
 
 
-def repairs_made(session_id: str, files: SessionFiles, report: ScanReport, kept: str) -> list[Repair]:
+def repairs_made(session_id: str, files: SessionFiles, report: ScanReport, quarantined_at: str) -> list[Repair]:
     """Return one repair for each finding."""
     findings = findings_of(files.name, report) or [index_mismatch(files.name)]
     return [
-        Repair(session_id, f"{finding.problem}; {finding.action}", finding.lost, kept if finding.quarantined else "")
+        Repair(
+            session_id,
+            f"{finding.problem}; {finding.action}",
+            finding.lost,
+            quarantined_at if finding.quarantined else "",
+        )
         for finding in findings
     ]
 

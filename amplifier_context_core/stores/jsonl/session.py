@@ -160,11 +160,11 @@ class OpenSession:
         contents = self._archive.read()
         if contents.damaged:
             path = self.files.path("archive")
-            kept = quarantine(self.files, self._file_ops, os.path.basename(path), contents.damaged)
+            quarantined_at = quarantine(self.files, self._file_ops, os.path.basename(path), contents.damaged)
             record = edit_record(appender.writer.entry_index, max(appender.last_seq, contents.last_seq), 0)
             self._file_ops.write_new(path, [*(line.data for line in contents.lines), record])
             self._commit([Operation("rename", "archive")])
-            self._report(Repair(self.files.session_id, f"{describe_damage(contents)}; quarantined", 0, kept))
+            self._report(Repair(self.files.session_id, f"{describe_damage(contents)}; quarantined", 0, quarantined_at))
             self._load_if_needed()
             contents = self._archive.read()
         return contents
@@ -182,9 +182,9 @@ class OpenSession:
             why = "is damaged"
         with open_for_reading(path) as descriptor:
             data = b"" if descriptor is None else read_at(descriptor, 0, size_of(descriptor))
-        kept = quarantine(self.files, self._file_ops, os.path.basename(path), [(0, data)])
+        quarantined_at = quarantine(self.files, self._file_ops, os.path.basename(path), [(0, data)])
         remove(path)
-        self._report(Repair(self.files.session_id, f"the checkpoint {why}; quarantined", 0, kept))
+        self._report(Repair(self.files.session_id, f"the checkpoint {why}; quarantined", 0, quarantined_at))
         return None
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ class OpenSession:
             appender.check_unmodified()
             return self._planner.plan_replace(history, keep, entries, appender.last_seq, self._quarantine_entry)
 
-        made = self.with_intact_history(operations)
-        if made:
-            self._commit(made)
+        planned = self.with_intact_history(operations)
+        if planned:
+            self._commit(planned)
         elif entries:
             appender = self.write([entries])
             appender.commit_or_rollback(appender.sync())
@@ -230,10 +230,10 @@ class OpenSession:
             return self._planner.plan_rewrite(history, new)
 
         self._intact_archive()
-        made = self.with_intact_history(operations)
+        planned = self.with_intact_history(operations)
         had_damage = exists(self.files.path("damaged"))
-        self._commit(made)
-        erases = any(operation.part == "damaged" for operation in made)
+        self._commit(planned)
+        erases = any(operation.part == "damaged" for operation in planned)
         if erases and had_damage:
             what = "the quarantined bytes are erased: their content is unknown"
             self._report(Repair(self.files.session_id, what))
@@ -266,9 +266,14 @@ class OpenSession:
         self._commit(self._planner.plan_fork(history, count, last_seq, checkpoint))
 
     def _quarantine_entry(self, record: IndexRecord, span: bytes) -> None:
-        kept = quarantine(self.files, self._file_ops, self.files.name, [(record.offset, span)])
+        quarantined_at = quarantine(self.files, self._file_ops, self.files.name, [(record.offset, span)])
         self._report(
-            Repair(self.files.session_id, f"m{record.seq} is damaged and cannot be archived; quarantined", 1, kept)
+            Repair(
+                self.files.session_id,
+                f"m{record.seq} is damaged and cannot be archived; quarantined",
+                1,
+                quarantined_at,
+            )
         )
 
     def _commit(self, operations: Sequence[Operation]) -> None:

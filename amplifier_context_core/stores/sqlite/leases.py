@@ -93,14 +93,20 @@ class Leases:
         """
         if session_id in self.lost and not reacquire:
             raise self.lost[session_id].with_traceback(None)
-        ours = self._staged[session_id] if session_id in self._staged else self.held.get(session_id)
+        our_fence = self._staged[session_id] if session_id in self._staged else self.held.get(session_id)
         row = db.execute(_SELECT_LEASE, (session_id,)).fetchone()
-        if ours is not None and row is not None and row[0] == ours and row[1] == self._token_bytes and row[3] is None:
+        if (
+            our_fence is not None
+            and row is not None
+            and row[0] == our_fence
+            and row[1] == self._token_bytes
+            and row[3] is None
+        ):
             if time_in(row[2]) < time.time() + TTL / 2:
                 self.renew(db)
             return
         holder = lease_holder(db, session_id) if row else None
-        if ours is not None and not reacquire:
+        if our_fence is not None and not reacquire:
             self.lost[session_id] = SessionLost(session_id, str(holder) if holder else "another writer")
             self.held.pop(session_id, None)
             raise self.lost[session_id]
@@ -216,14 +222,14 @@ def decode_lease_row(row: tuple[Any, ...]) -> tuple[str, Holder]:
     Raises:
         sqlite3.Error: The row is damaged.
     """
-    session, token, fence, pid, host, where, began, expires, released = row
+    session, token, fence, pid, host, machine, started, expires, released = row
     holder = Holder(
         text_in(token),
         number_in(fence),
         number_in(pid),
         text_in(host),
-        text_in(where),
-        text_in(began),
+        text_in(machine),
+        text_in(started),
         time_in(expires),
         None if released is None else time_in(released),
     )
@@ -239,12 +245,12 @@ def holder_names(db: sqlite3.Connection) -> dict[str, str]:
 @functools.cache
 def machine_id() -> str:
     """Return the scope of process ids: this host since its boot, and this container."""
-    known = [socket.gethostname()]
+    parts = [socket.gethostname()]
     with suppress(OSError):
-        known.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     with suppress(OSError):
-        known.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(known)
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
 
 
 def process_start(pid: int) -> str:

@@ -277,8 +277,8 @@ def load_checkpoint(db: sqlite3.Connection, session: SessionRow) -> tuple[bytes 
     if row is None:
         return None, False
     data, crc = row
-    sound = isinstance(data, bytes) and zlib.crc32(data) == crc
-    return (data, False) if sound else (None, True)
+    is_intact = isinstance(data, bytes) and zlib.crc32(data) == crc
+    return (data, False) if is_intact else (None, True)
 
 
 def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | None) -> None:
@@ -339,7 +339,7 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
     return found
 
 
-def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], table_name: str) -> int:
+def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], came_from: str) -> int:
     """Move damaged rows of a history (`entries`) or of the archive to the table of damaged rows.
 
     A checkpoint that covers one of them is deleted: it covers a number of entries, and there are fewer now.
@@ -350,26 +350,26 @@ def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], tab
     session = find_session(db, session_id)
     if session is None:
         return 0
-    table = "entries" if table_name == "entries" else "archive"
+    table = "entries" if came_from == "entries" else "archive"
     start, gaps, count = first_key(session.number), set(session.gaps), 0
     for key in keys:
         row = db.execute(f"SELECT id, {ENTRY_COLUMNS} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608 - see above
         if (
             row is not None
-            and decode_entry_row(row[1:], session_id, key if table_name == "entries" else start) is not None
+            and decode_entry_row(row[1:], session_id, key if came_from == "entries" else start) is not None
         ):
             continue  # repaired meanwhile
         if row is not None:
-            db.execute(f"{_QUARANTINE} {table} WHERE id = ?", (time.time(), table_name, key - start, key))
+            db.execute(f"{_QUARANTINE} {table} WHERE id = ?", (time.time(), came_from, key - start, key))
             db.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 - see above
-        if table_name == "entries" and 0 <= key - start < session.stop_slot and key - start not in gaps:
+        if came_from == "entries" and 0 <= key - start < session.stop_slot and key - start not in gaps:
             covered = session.index_of(key - start)
             db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, covered))
             if session.indexed_slots > key - start and has_fts5(db):
                 db.execute("DELETE FROM search WHERE rowid = ?", (key,))
             gaps.add(key - start)
             count += 1
-        elif table_name == "archive" and row is not None:
+        elif came_from == "archive" and row is not None:
             session.archived_count -= 1
             count += 1
     session.gaps = sorted(gaps)
@@ -406,10 +406,10 @@ def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int =
 
 
 def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
-    made = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
-    if made > MAX_SESSION_NUMBER:
+    number = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
+    if number > MAX_SESSION_NUMBER:
         raise StoreError("the database has held all the sessions it can number; begin another one")
-    return SessionRow(made, session_id)
+    return SessionRow(number, session_id)
 
 
 def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:

@@ -249,11 +249,11 @@ class RowRecovery:
 
     def _last(self, start: int) -> int:
         """Return the last key of a session without a row; if unreadable, the last possible one."""
-        behind = start + (1 << SLOT_BITS) - 1
+        last_possible = start + (1 << SLOT_BITS) - 1
         with suppress(sqlite3.Error):
-            newest = self.old.execute("SELECT max(id) FROM entries WHERE id >= ? AND id <= ?", (start, behind))
+            newest = self.old.execute("SELECT max(id) FROM entries WHERE id >= ? AND id <= ?", (start, last_possible))
             return newest.fetchone()[0] or start - 1
-        return behind
+        return last_possible
 
     def _archive_keys(self) -> dict[int, list[int]]:
         """Return the keys of all archived rows, by session number."""
@@ -315,12 +315,12 @@ class RowRecovery:
         self.new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return False
 
-    def _quarantine(self, session: _FoundSession, row: RawRow, came: str, at: int | None) -> None:
+    def _quarantine(self, session: _FoundSession, row: RawRow, table: str, at: int | None) -> None:
         """Keep a damaged row unchanged."""
         marks = ", ".join("?" * 11)
         self.new.execute(
             f"INSERT INTO damaged(session, found, came, at, {ENTRY_COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
-            (session.number, time.time(), came, at, *row),
+            (session.number, time.time(), table, at, *row),
         )
 
     def _report_session(self, session: _FoundSession, lost: int, checkpoint: bool) -> None:
@@ -470,12 +470,12 @@ def _decode_repair(row: RawRow) -> tuple[Any, ...]:
 
 
 def _decode_damaged(row: RawRow) -> tuple[Any, ...]:
-    _, session, found, came, *_ = row
+    _, session, found, table, *_ = row
     number_in(session)
     time_in(found)
-    if came not in (b"entries", b"archive"):
+    if table not in (b"entries", b"archive"):
         raise damage_error("a row is in a table it does not belong to")
-    return (*row[:3], text_in(came), *row[4:])
+    return (*row[:3], text_in(table), *row[4:])
 
 
 def _decode_count(row: RawRow) -> tuple[Any, ...]:

@@ -151,10 +151,10 @@ def decode_session_row(row: RawRow) -> SessionRow:
     Raises:
         sqlite3.Error: The row is damaged.
     """
-    head = decode_unchecked(row[:-1])
-    if head.values[-1] != row[-1]:
-        raise damage_error(f"the row of session {head.number} is not as it was written")
-    return head
+    session = decode_unchecked(row[:-1])
+    if session.values[-1] != row[-1]:
+        raise damage_error(f"the row of session {session.number} is not as it was written")
+    return session
 
 
 def decode_unchecked(row: RawRow) -> SessionRow:

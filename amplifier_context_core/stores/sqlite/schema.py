@@ -242,21 +242,21 @@ def make_file(path: Path) -> None:
             folder.chmod(0o700)
             sync_folder(folder.parent)
     with suppress(FileExistsError):
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
-            os.fchmod(made, 0o600)
+            os.fchmod(descriptor, 0o600)
         finally:
-            os.close(made)
+            os.close(descriptor)
         sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Sync the directory entries of a folder."""
-    opened = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def sidecar(path: Path, ending: str) -> Path:
@@ -289,9 +289,9 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
         sqlite3.Error: It is damaged, or cannot be read.
     """
     # One statement, so that all values are of one moment.
-    asked = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version, pragma_auto_vacuum"
+    query = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version, pragma_auto_vacuum"
     try:
-        application, version, changes, vacuums = db.execute(asked).fetchone()
+        application, version, changes, vacuums = db.execute(query).fetchone()
         if application == version == changes == 0:
             return 0
         if application != APPLICATION_ID:

@@ -95,15 +95,15 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     if session is None or not words or limit < 1 or not has_search_table(db):
         return []
     bounds = first_key(session.number), first_key(session.number) + session.indexed_slots - 1
-    asked = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY "
+    select = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY "
     whole = " ".join(words)
-    newest = f"{asked} rowid DESC LIMIT ?"
-    some = f"{asked} bm25(search), rowid DESC LIMIT ?"
+    newest_first = f"{select} rowid DESC LIMIT ?"
+    any_word = f"{select} bm25(search), rowid DESC LIMIT ?"
     keys: dict[int, None] = {}  # a dict, to keep the order
     for statement, phrase in (
-        (newest, _phrase(whole)),
-        (newest, _phrase(whole, as_prefix=True)),
-        (some, " OR ".join(_phrase(word, as_prefix=True) for word in words)),
+        (newest_first, _phrase(whole)),
+        (newest_first, _phrase(whole, as_prefix=True)),
+        (any_word, " OR ".join(_phrase(word, as_prefix=True) for word in words)),
     ):
         if len(keys) < limit:
             keys.update((key, None) for (key,) in db.execute(statement, (phrase, *bounds, limit)))

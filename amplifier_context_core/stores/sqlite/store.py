@@ -303,12 +303,18 @@ class SqliteStore:
         await self._engine.run("write", work, session_id)
 
     def _read_rows(
-        self, task: Task, session_id: str, reading: Callable[[sqlite3.Connection], ReadResult], came: str, *, long: bool
+        self,
+        task: Task,
+        session_id: str,
+        reading: Callable[[sqlite3.Connection], ReadResult],
+        table: str,
+        *,
+        long: bool,
     ) -> list[Entry] | Continuation:
         """Read in the first thread, or, if it takes long, in the second one from a snapshot."""
         if not long:
-            return self._quarantine_damaged(session_id, reading(task.db), came)
-        return self._in_background(lambda db: self._quarantine_damaged(session_id, reading(db), came))
+            return self._quarantine_damaged(session_id, reading(task.db), table)
+        return self._in_background(lambda db: self._quarantine_damaged(session_id, reading(db), table))
 
     def _in_background(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
         snapshot = self._engine.snapshot()
@@ -321,7 +327,7 @@ class SqliteStore:
 
         return Continuation(run, "no_connection", in_background=True)
 
-    def _quarantine_damaged(self, session_id: str, found: ReadResult, came: str) -> list[Entry] | Continuation:
+    def _quarantine_damaged(self, session_id: str, found: ReadResult, table: str) -> list[Entry] | Continuation:
         """Return what was read. Quarantine damaged rows first, unless another store writes to the session."""
         if not found.damaged:
             return found.entries
@@ -330,7 +336,7 @@ class SqliteStore:
             if not self._engine.leases.is_free(task.db, session_id):
                 return left_out(task)
             check_pages(task.db)  # or intact rows may only have been unreachable
-            lost = queries.quarantine(task.db, session_id, found.damaged, came)
+            lost = queries.quarantine(task.db, session_id, found.damaged, table)
             if lost < len(found.damaged) and task.original and not task.retried:
                 task.retried = True
                 return Continuation(*task.original)  # the database was rewritten or repaired: it reads differently
