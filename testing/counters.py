@@ -32,12 +32,12 @@ class WordCounter:
 
 
 def quarter_counter(text: str) -> int:
-    """A token for every four characters, rounded down: the estimate used when no vocabulary is at hand."""
+    """Return one token per four characters, rounded down: the estimate without a vocabulary."""
     return len(text) // 4
 
 
 def default_counter() -> TokenCounter:
-    """The core's exact counter where the core is installed, else `quarter_counter`."""
+    """Return the core's exact counter where the core is installed, else `quarter_counter`."""
     try:
         from amplifier_context_core.messages.tokens import exact_token_counter
     except ImportError:

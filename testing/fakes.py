@@ -36,7 +36,7 @@ class ListContext:
         return [dict(message) for message in self.messages]
 
     async def get_messages(self) -> list[Message]:
-        """A copy of everything."""
+        """Return a copy of everything."""
         return deepcopy(self.messages)
 
     async def set_messages(self, messages: list[Message]) -> None:

@@ -43,7 +43,7 @@ def mount_plan(
     provider: Mapping[str, Any] | None = None,
     tools: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """A mount plan with loop-replay and provider-replay around a context.
+    """Return a mount plan with loop-replay and provider-replay around a context.
 
     Args:
         context: module id, or `{"module", "source", "config"}`.
@@ -79,7 +79,7 @@ async def session(
     strict: bool = True,
     **options: Any,
 ) -> AsyncGenerator[Any]:
-    """An initialised `AmplifierSession`, cleaned up at the end.
+    """Open an initialised `AmplifierSession`; clean it up at the end.
 
     Args:
         plan: the mount plan.
@@ -126,7 +126,7 @@ class FolderSource:
     folder: Path
 
     def resolve(self) -> Path:
-        """The folder, absolute."""
+        """Return the folder, absolute."""
         return self.folder
 
 
@@ -141,7 +141,7 @@ class FolderResolver:
         self._folders = {name: Path(folder).resolve() for name, folder in (folders or {}).items()}
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> FolderSource:
-        """Where a module is.
+        """Return the location of a module.
 
         Raises:
             amplifier_core.module_sources.ModuleNotFoundError: not in a folder; the kernel then asks the entry points.
@@ -158,7 +158,7 @@ class FolderResolver:
 
 
 def own_mount(module_id: str) -> Mount | None:
-    """The mount function of one of this package's modules, entry point or not; `None` for other ids."""
+    """Return the mount function of one of this package's modules, entry point or not; `None` for other ids."""
     name = OWN_MODULES.get(module_id)
     return None if name is None else importlib.import_module(f".{name}", __package__).mount
 
@@ -172,7 +172,7 @@ def local_folder(hint: Any) -> Path | None:
 
 
 def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
-    """The kernel's loader, after `modules`, and after our own modules where they have no entry point."""
+    """Return the kernel's loader, after `modules`, and after our own modules where they have no entry point."""
     from amplifier_core.loader import ModuleLoader
 
     kernels_own: Any = ModuleLoader  # unannotated in parts
@@ -193,7 +193,7 @@ def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
 
 
 def _bound(module_id: str, mount: Mount, config: dict[str, Any]) -> Callable[[Any], Awaitable[Any]]:
-    """The mount function with its config, and with its module's `on_session_ready`, which the kernel calls last."""
+    """Return the mount function bound to its config; keep its module's `on_session_ready`."""
 
     async def mount_with_config(coordinator: Any) -> Any:
         return await mount(coordinator, config)

@@ -1,4 +1,4 @@
-"""A recorder of kernel events: what was announced, with what data, in which order.
+"""A recorder of kernel events with their data, in the order of emission.
 
 It registers one handler per event name, because the kernel's registry has no wildcard, and runs before all others
 (lowest priority number), because a handler that denies ends the chain and later ones never see the event.
@@ -56,23 +56,23 @@ class EventRecorder:
             self._undo.pop()()
 
     def named(self, *names: str) -> list[dict[str, Any]]:
-        """The data of all events of these names, in order."""
+        """Return the data of all events of these names, in order."""
         return [event.data for event in self.records if event.name in names]
 
     def last(self, name: str) -> dict[str, Any] | None:
-        """The data of the newest event of a name, or `None`."""
+        """Return the data of the newest event of a name, or `None`."""
         return next((event.data for event in reversed(self.records) if event.name == name), None)
 
     def names(self) -> list[str]:
-        """The names in the order they were emitted."""
+        """Return the names in the order they were emitted."""
         return [event.name for event in self.records]
 
     def count(self, name: str) -> int:
-        """How often an event was emitted."""
+        """Return how often an event was emitted."""
         return self.counts()[name]
 
     def counts(self) -> Counter[str]:
-        """How often each event was emitted."""
+        """Return how often each event was emitted."""
         return Counter(self.names())
 
     def clear(self) -> None:

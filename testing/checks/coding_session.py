@@ -172,7 +172,7 @@ class _Project:
         return [("Bash", {"command": command, "description": self.words(60)})], [output]
 
     def _file(self, *, known: bool = False) -> int:
-        """A file: mostly one of the last, sometimes one of the first, sometimes a new one."""
+        """Return a file: mostly one of the last, sometimes one of the first, sometimes a new one."""
         rng = self._rng
         if self._touched and (known or rng.random() < 0.6):
             recent = self._touched[-10:] if rng.random() < 0.8 else self._touched[:10]
@@ -184,7 +184,7 @@ class _Project:
         return file
 
     def _shown(self, file: int) -> str:
-        """The file's text as a tool prints it; its length is the file's own, so that reading again shows the same."""
+        """Return a file's text as a tool prints it; a second reading has the same length and text."""
         text = self._cut(self._starts[file], self._sizes[file])
         return f"{self._paths[file]} (edit {self._versions[file]})\n{text}"
 
@@ -201,7 +201,7 @@ class _Project:
         return f"toolu_{self._seed & 0xFFFF:04x}{self._calls:020x}"
 
     def _size(self, quantiles: Quantiles) -> int:
-        """A size drawn from a distribution given by its quantiles, interpolated by the logarithm."""
+        """Return a size drawn from a distribution given by its quantiles, interpolated by the logarithm."""
         point = self._rng.random()
         for (low, small), (high, large) in pairwise(quantiles):
             if point <= high:

@@ -31,21 +31,21 @@ class ConversationBuilder:
         return self
 
     def system(self, text: str, **more: Any) -> ConversationBuilder:
-        """A system message."""
+        """Add a system message."""
         return self.add("system", text, **more)
 
     def user(self, content: Any, **more: Any) -> ConversationBuilder:
-        """A user message."""
+        """Add a user message."""
         return self.add("user", content, **more)
 
     def say(self, content: Any, **more: Any) -> ConversationBuilder:
-        """An assistant message without calls."""
+        """Add an assistant message without calls."""
         return self.add("assistant", content, **more)
 
     def call(
         self, *calls: tuple[str, dict[str, Any]], text: str | None = None, ids: list[str] | None = None, **more: Any
     ) -> list[str]:
-        """An assistant message that makes calls; returns their ids.
+        """Add an assistant message with calls; return their ids.
 
         Args:
             calls: tool names and arguments; several are parallel calls.
@@ -57,7 +57,7 @@ class ConversationBuilder:
         return names
 
     def result(self, call_id: str, content: Any, **more: Any) -> ConversationBuilder:
-        """A result of a call, in a message of its own."""
+        """Add a message with the result of a call."""
         if self._shape == "anthropic":
             block = {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
             return self.add("user", [block])
@@ -85,7 +85,7 @@ class ConversationBuilder:
 
 
 def call_message(shape: Shape, calls: list[tuple[str, tuple[str, dict[str, Any]]]], text: str | None) -> Message:
-    """An assistant message with calls, as one of the three spells it."""
+    """Return an assistant message with calls in one of the three shapes."""
     if shape == "openai":
         listed = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
@@ -115,10 +115,10 @@ def png(width: int = 1, height: int = 1) -> str:
 
 
 def image_block(width: int = 1, height: int = 1) -> dict[str, Any]:
-    """An image as the kernel and Anthropic spell it."""
+    """Return an image block in the shape of the kernel and Anthropic."""
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(width, height)}}
 
 
 def image_url(width: int = 1, height: int = 1) -> dict[str, Any]:
-    """An image as OpenAI spells it."""
+    """Return an image block in OpenAI's shape."""
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png(width, height)}"}}

@@ -1,4 +1,4 @@
-"""How one message dict spells calls, results and text.
+"""Read the calls, results and texts of one message dict, whatever its shape.
 
 Kernel loops, OpenAI and Anthropic write the same three things differently, and recordings mix the spellings. Here they
 are read, never judged and never changed: `checker` judges. Nothing is imported from the core, because what is read
@@ -38,7 +38,7 @@ class Call:
     shape: Literal["openai", "kernel", "block"]
 
     def input(self) -> dict[str, Any] | None:
-        """The arguments as a dict; `None` when they are not a JSON object."""
+        """Return the arguments as a dict; `None` when they are not a JSON object."""
         value = self.arguments
         if isinstance(value, str):
             from json import loads
@@ -60,17 +60,17 @@ class Result:
 
 
 def as_mapping(value: object) -> Mapping[str, Any] | None:
-    """The value when it is a dict, else `None`."""
+    """Return the value when it is a dict, else `None`."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[Any] | None:
-    """The value when it is a list or tuple, else `None`."""
+    """Return the value when it is a list or tuple, else `None`."""
     return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else None
 
 
 def blocks_of(content: object) -> list[tuple[int, Mapping[str, Any]]]:
-    """The content blocks with their places; none when the content is text or absent."""
+    """Return the content blocks with their places; none when the content is text or absent."""
     if not isinstance(content, (list, tuple)):
         return []
     items = cast("Sequence[object]", content)
@@ -78,7 +78,7 @@ def blocks_of(content: object) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def listed_calls(message: Mapping[str, Any]) -> list[Call]:
-    """The entries of `tool_calls`, in order, duplicates included."""
+    """Return the entries of `tool_calls`, in order, duplicates included."""
     found: list[Call] = []
     for item in as_list(message.get("tool_calls")) or []:
         entry = as_mapping(item)
@@ -94,7 +94,7 @@ def listed_calls(message: Mapping[str, Any]) -> list[Call]:
 
 
 def block_calls(message: Mapping[str, Any]) -> list[Call]:
-    """The `tool_call` and `tool_use` blocks of the content, in order, duplicates included."""
+    """Return the `tool_call` and `tool_use` blocks of the content, in order, duplicates included."""
     return [
         Call(block.get("id"), block.get("name"), block.get("input", block.get("arguments")), "block")
         for _, block in blocks_of(message.get("content"))
@@ -103,14 +103,14 @@ def block_calls(message: Mapping[str, Any]) -> list[Call]:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Call]:
-    """All calls a message makes; the same id in `tool_calls` and in a content block is one call."""
+    """Return all calls of a message; the same id in `tool_calls` and in a content block is one call."""
     listed = listed_calls(message)
     known = {call.id for call in listed if isinstance(call.id, str)}
     return listed + [call for call in block_calls(message) if call.id not in known]
 
 
 def results_of(message: Mapping[str, Any]) -> list[Result]:
-    """All results a message carries. A tool message whose one block repeats its id carries one result."""
+    """Return all results in a message. A tool message whose one block repeats its id carries one result."""
     found = [
         Result(block.get("tool_call_id", block.get("tool_use_id")), block.get("output", block.get("content")), place)
         for place, block in blocks_of(message.get("content"))
@@ -139,12 +139,12 @@ def texts_of(content: object) -> Iterator[str]:
 
 
 def text_of(content: object) -> str:
-    """The texts of a content, a blank line between them."""
+    """Return the texts of a content, a blank line between them."""
     return "\n\n".join(text for text in texts_of(content) if text)
 
 
 def is_human(message: Mapping[str, Any]) -> bool:
-    """Whether a person wrote this message.
+    """True if a human wrote this message.
 
     Injected messages bear `metadata.ephemeral`, or a `metadata.source` of a hook or a compaction; a message that only
     carries tool results, or only a `<system-reminder>`, is no person's either.
@@ -170,7 +170,7 @@ def is_human(message: Mapping[str, Any]) -> bool:
 
 
 def well_formed(value: Any) -> Any:
-    """The value with lone surrogates replaced by U+FFFD: the kernel's engine takes well-formed text only."""
+    """Return the value with lone surrogates replaced by U+FFFD: the kernel's engine takes well-formed text only."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):

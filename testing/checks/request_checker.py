@@ -48,7 +48,7 @@ MessageRule = Callable[[Mapping[str, Any]], Iterator[str]]
 
 
 def check_request(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rules this request breaks, each as a sentence that names the message by its index; empty when it is valid.
+    """Return the broken rules, each as a sentence that names a message by its index; empty for a valid request.
 
     Args:
         messages: what would be sent, system prompt included, in order. Not changed.
@@ -66,7 +66,7 @@ def check_request(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def checked(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages themselves, for use inside an expression; `AssertionError` with every violation otherwise."""
+    """Return valid messages unchanged; raise `AssertionError` with all violations otherwise."""
     broken = check_request(messages)
     if broken:
         raise AssertionError(f"{len(broken)} provider rules broken:\n  " + "\n  ".join(broken))
@@ -127,7 +127,7 @@ def _role(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kernel_model(message: Mapping[str, Any]) -> Iterator[str]:
-    """The kernel's own model takes the message (kernel); not asked where the kernel is not installed."""
+    """The kernel's own model accepts the message (kernel); skipped if the kernel is not installed."""
     problem = _kernel_refusal(message)
     if problem is not None:
         yield f"is refused by the kernel: {problem}"

@@ -1,4 +1,4 @@
-"""A folder that can be looked into and not left: listing, reading and searching, all read-only and bounded.
+"""Read-only and bounded access to one folder: listing, reading and searching, never outside of it.
 
 Every path is resolved, links followed, and must then lie inside the folder; only regular files are opened, so that no
 pipe or device can block. Results fit a conversation: the limits are in `Limits`.
@@ -34,12 +34,12 @@ _KINDS = (
 
 
 class FolderError(Exception):
-    """What was asked for cannot be given; the sentence is meant for the model that asked."""
+    """A request cannot be met; the text is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one answer may hold.
+    """Limits of one result.
 
     Attributes:
         read_bytes: bytes of text a read returns.
@@ -77,7 +77,7 @@ class Folder:
             raise FolderError(f"{root} is not a folder")
 
     def locate(self, path: str) -> Path:
-        """The file or folder meant by a path relative to the root (or absolute, inside it).
+        """Return the file or folder meant by a path relative to the root (or absolute, inside it).
 
         Raises:
             FolderError: it lies outside, through `..` or a link, or does not exist.
@@ -95,7 +95,7 @@ class Folder:
         return found
 
     def listing(self, path: str = ".") -> str:
-        """The entries of a folder, a line each: `dir  name/` or `file  SIZE  name`, folders first, by name."""
+        """Return the entries of a folder, a line each: `dir  name/` or `file  SIZE  name`, folders first, by name."""
         folder = self.locate(path)
         if not folder.is_dir():
             raise FolderError(f"{path} is a file; read it instead")
@@ -252,7 +252,7 @@ def _line(entry: os.DirEntry[str]) -> str:
 
 
 def _binary_kind(head: bytes) -> str | None:
-    """What a file is that is no text, judged by its first bytes; `None` for text."""
+    """Return the kind of a file that is not text, from its first bytes; `None` for text."""
     for magic, kind in _KINDS:
         if head.startswith(magic):
             return kind

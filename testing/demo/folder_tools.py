@@ -33,7 +33,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
 
 
 def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
-    """The three tools over the folder of a config."""
+    """Return the three tools over the folder of a config."""
     settings = dict(config or {})
     path, max_bytes = settings.pop("path", "."), settings.pop("max_bytes", Limits().read_bytes)
     if settings:

@@ -1,4 +1,4 @@
-"""A scripted agent that really explores a folder: what the demo runs when no model is at hand.
+"""A scripted agent that explores a folder with real tools: the demo runs it in place of a model.
 
 Policy for provider-replay, over the tools of tool-folder:
 
@@ -48,7 +48,7 @@ _COMMON = frozenset(_WORDS.split())
 
 
 def explore_script(config: Mapping[str, Any]) -> ExploreScript:
-    """The factory provider-replay calls. Config: `steps`, the answers before the report (60)."""
+    """Return the policy for provider-replay. Config: `steps`, the answers before the report (60)."""
     steps = config.get("steps", STEPS)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"explore_script: steps is {steps!r}; it must be a whole number above 0")
@@ -92,7 +92,7 @@ class ExploreScript:
         self.until = self.steps
 
     def __call__(self, request: Any) -> Answer:
-        """The next answer to a `ChatRequest`."""
+        """Return the next answer to a `ChatRequest`."""
         self._learn(request)
         calls = list(self._next_calls()) if self.step < self.until else []
         if not calls:
@@ -145,7 +145,7 @@ class ExploreScript:
             yield Calling("read_file", {"path": self.huge.popleft(), "lines": _PAGE // 4})
 
     def _search_new(self, turn: int) -> Iterator[Calling]:
-        """Names of the file read last that were not looked for yet."""
+        """Yield searches for names of the newest file that were not searched for yet."""
         for seen in reversed(self.seen[-3:]):
             names = list(islice((name for name in seen.names if name not in self.searched), 2 if turn % 8 == 3 else 1))
             if names:
@@ -153,7 +153,7 @@ class ExploreScript:
                 return
 
     def _search_old(self, turn: int) -> Iterator[Calling]:
-        """A name of the very first files, first a new one, then one searched long ago."""
+        """Yield a search for a name of the first files: a new name, or one that was searched for long ago."""
         early = [name for seen in self.seen[:4] for name in seen.names]
         fresh = next((name for name in early if name not in self.searched), None)
         if fresh is None:
@@ -163,7 +163,7 @@ class ExploreScript:
             yield Calling("search_files", {"text": fresh})
 
     def _read_again(self, turn: int) -> Iterator[Calling]:
-        """The file whose reading lies furthest back, if that is a while ago."""
+        """Yield another reading of the file that was read the longest time ago."""
         old = min(self.seen, key=lambda seen: seen.read_at, default=None)
         if old is not None and self.step - old.read_at >= 10:
             yield Calling("read_file", {"path": old.path, "lines": _PAGE})
@@ -171,7 +171,7 @@ class ExploreScript:
     # --- what was learned ---------------------------------------------------------------------------------------------
 
     def _learn(self, request: Any) -> None:
-        """Read the results of the last calls off the request, as far as they are still in it."""
+        """Read the results of the last calls that the request still contains."""
         found: dict[str, Any] = {}
         for message in reversed(request.messages):
             if len(found) == len(self.pending):

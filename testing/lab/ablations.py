@@ -46,7 +46,7 @@ VARIANTS: Mapping[str, Change] = {
 
 
 def variants() -> list[Manager]:
-    """The managers of the table."""
+    """Return the managers of the table."""
     return [
         _fitted(name, change) if "fit" in change.get("ladder", ()) else manager(MODULE, label=name, config=change)
         for name, change in VARIANTS.items()
@@ -54,7 +54,7 @@ def variants() -> list[Manager]:
 
 
 def _fitted(name: str, change: Change) -> Manager:
-    """A manager whose rung `fit`, which needs a number of tokens, is set to half of each session's budget."""
+    """Return a manager whose rung `fit`, which needs a number of tokens, is set to half of each session's budget."""
 
     async def open_fitted(scale: TokenScale, budget: int) -> Any:
         rungs = [{"fit": {"max_tokens": max(1, budget // 2)}} if rung == "fit" else rung for rung in change["ladder"]]
@@ -66,7 +66,7 @@ def _fitted(name: str, change: Change) -> Manager:
 async def ablate(
     data: Sequence[Path], size: Size, *, min_messages: int = 0, first: int | None = None, part: Part | None = None
 ) -> Report:
-    """The report of all variants; `part` is taken of the `first` sessions."""
+    """Return the report of all variants; `part` is taken of the `first` sessions."""
     sessions = [
         session
         for session in read_sessions(data, min_messages=min_messages)[:first]

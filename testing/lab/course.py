@@ -36,7 +36,7 @@ class Size:
     whole: bool = False
 
     def of(self, tokens: int, system: int = 0) -> int:
-        """The budget for a session of so many tokens, so many of them in system messages."""
+        """Return the budget for a session of so many tokens, so many of them in system messages."""
         if self.budget is not None:
             return self.budget
         beside = 0 if self.whole else system
@@ -44,7 +44,7 @@ class Size:
 
     @property
     def label(self) -> str:
-        """The budget in a table."""
+        """Return the budget in a table."""
         return f"{self.budget:,}" if self.budget is not None else f"{self.fraction:.0%}"
 
     def as_json(self) -> dict[str, Any]:
@@ -87,17 +87,17 @@ class Recording:
 
     @cached_property
     def words(self) -> Words:
-        """The plain words its agent uses again."""
+        """Return the plain words its agent uses again."""
         return Words(self.session.messages, self._scale)
 
     @cached_property
     def references(self) -> References:
-        """The identifiers of each message, and where they came from."""
+        """Return the identifiers of each message, and where they came from."""
         return References(self.session.messages)
 
     @cached_property
     def unlimited(self) -> dict[str, Bill]:
-        """What all requests cost with an unlimited window, by cache."""
+        """Return what all requests cost with an unlimited window, by cache."""
         models = caches()
         bills = dict.fromkeys(models, Bill())
         history = [{**m, "content": "" if m.get("content") is None else m["content"]} for m in self.session.messages]

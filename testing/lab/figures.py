@@ -80,7 +80,7 @@ class Figures:
 
     @classmethod
     def sum(cls, parts: Iterable[Figures]) -> Figures:
-        """All of them together; memory is the largest."""
+        """Return all of them together; memory is the largest."""
         total = cls()
         for part in parts:
             for one in fields(cls):
@@ -96,21 +96,21 @@ class Figures:
 
     @property
     def tokens(self) -> int:
-        """All tokens sent."""
+        """Return all tokens sent."""
         return self._bill.tokens
 
     @property
     def cost(self) -> float:
-        """What all requests cost with a cache of any prefix, in prices of a plain input token."""
+        """Return what all requests cost with a cache of any prefix, in prices of a plain input token."""
         return self._bill.price
 
     def ratio(self, cache: str = PREFIX) -> float | None:
-        """What all requests cost to what they cost with an unlimited window, under the same cache."""
+        """Return what all requests cost to what they cost with an unlimited window, under the same cache."""
         return _over(self.bills.get(cache, Bill()).price, self.unlimited.get(cache, Bill()).price)
 
     @property
     def plain_ratio(self) -> float | None:
-        """The same with a cache of any prefix where writing costs nothing extra."""
+        """Return the same with a cache of any prefix where writing costs nothing extra."""
         return _over(self._bill.plain_price, self.unlimited.get(PREFIX, Bill()).plain_price)
 
     @property
@@ -165,7 +165,7 @@ class Figures:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """All figures."""
+        """Return all figures."""
         machine = {"p50_ms": self.p50 * 1e3, "p99_ms": self.p99 * 1e3, "max_ms": max(self.times, default=0.0) * 1e3}
         return {
             **self.steady(),

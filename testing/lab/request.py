@@ -50,7 +50,7 @@ class Request:
 
     @cached_property
     def prefixes(self) -> list[int]:
-        """A hash of each prefix: the empty one first, all of the request last."""
+        """Return a hash of each prefix: the empty one first, all of the request last."""
         return prefixes(self.numbers)
 
     def grew_from(self, before: Request) -> bool:

@@ -23,7 +23,7 @@ class Share:
 
     @property
     def value(self) -> float | None:
-        """The share, 0.0 to 1.0; None when nothing was looked for."""
+        """Return the share, 0.0 to 1.0; None when nothing was looked for."""
         return self.found / self.sought if self.sought else None
 
     def as_json(self) -> dict[str, Any]:

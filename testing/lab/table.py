@@ -58,7 +58,7 @@ ALWAYS = tuple(CELLS)[: tuple(CELLS).index("evidence")]
 
 
 def columns(report: Report) -> list[str]:
-    """The headings of figures: questions, planted rules, memory only where there are some."""
+    """Return the headings of figures: questions, planted rules, memory only where there are some."""
     figures = [row.figures for row in report.rows]
     shown = {
         "planted": report.extras.planted > 0,
@@ -86,7 +86,7 @@ def rows(report: Report, part: Part | None = None) -> list[list[str]]:
 
 
 def markdown(report: Report, part: Part | None = None) -> str:
-    """The table for a document."""
+    """Return the table for a document."""
     heads, *body = rows(report, part)
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
     lines += ["| " + " | ".join(line) + " |" for line in body]
@@ -94,7 +94,7 @@ def markdown(report: Report, part: Part | None = None) -> str:
 
 
 def title(report: Report) -> str:
-    """What was replayed, at which budget, and how much of each kind was looked for."""
+    """Return what was replayed, at which budget, and how much of each kind was looked for."""
     size = report.sizes[0]
     budget = " and ".join(one.label for one in report.sizes)
     if size.budget is None:
@@ -114,7 +114,7 @@ def title(report: Report) -> str:
 
 
 def caption() -> str:
-    """What the headings mean."""
+    """Return what the headings mean."""
     return (
         "recall: identifiers the recorded next message uses again, still in the view; located: on a line that names "
         "where they came from; far: last mentioned outside the newest quarter of the budget. people, rules, agent: "

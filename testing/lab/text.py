@@ -50,7 +50,7 @@ def leaves(value: object) -> Iterator[str]:
 
 
 def plain(message: Mapping[str, Any]) -> list[Message]:
-    """A message as OpenAI-shaped ones with text for content: what every peer can read.
+    """Return a message as OpenAI-shaped ones with text for content: what every peer can read.
 
     Thinking is left out; results inside a user message become tool messages before it.
     """

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 
 def quantile(times: Sequence[float], share: float) -> float:
-    """The nearest-rank quantile; 0 of nothing."""
+    """Return the nearest-rank quantile; 0 of nothing."""
     if not times:
         return 0.0
     ordered = sorted(times)

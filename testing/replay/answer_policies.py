@@ -1,4 +1,4 @@
-"""What a replaying provider says next, and the places it can come from.
+"""Answers of a replaying provider, and the policies that choose them.
 
 An `Answer` is one model response without a model. It is written in a config as text, as
 `{"text": ..., "calls": [{"tool": ..., "arguments": {...}}], "thinking": ...}`, or as an assistant message of any shape.
@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The texts of the answer, a blank line between them."""
+        """Return the texts of the answer, a blank line between them."""
         return "\n\n".join(str(block["text"]) for block in self.blocks if block.get("type") == "text")
 
     @classmethod
@@ -85,7 +85,7 @@ class Answer:
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> Answer:
-        """The answer an assistant message records. Unknown blocks become text; arguments that are no JSON object are
+        """Return the answer in an assistant message. Unknown blocks become text; arguments that are no JSON object are
         kept under `_malformed`."""
         content = message.get("content")
         if isinstance(content, str):
@@ -108,7 +108,7 @@ Policy = Callable[[Any], "Answer | str | Mapping[str, Any] | Awaitable[Any] | No
 
 
 def in_order(answers: Iterable[Any]) -> Policy:
-    """A policy that gives one answer after the other and does not look at the request."""
+    """Return a policy that gives one answer after the other and ignores the request."""
     rest = iter([Answer.of(answer) for answer in answers])
 
     def policy(request: Any) -> Answer | None:
@@ -118,7 +118,7 @@ def in_order(answers: Iterable[Any]) -> Policy:
 
 
 def policy_named(path: str, config: Mapping[str, Any]) -> Policy:
-    """The policy made by the factory at `module:name`, called once with the provider's config.
+    """Return the policy made by the factory at `module:name`, called once with the provider's config.
 
     Raises:
         ValueError: no such module, no such name, or what is there makes no policy.
@@ -160,7 +160,7 @@ def _calling(item: Any) -> Calling:
 
 
 def _kernel_block(block: Mapping[str, Any]) -> Message | None:
-    """The block in the kernel's spelling, or `None` for calls, which are read apart, and for empty text."""
+    """Return the block in the kernel's spelling, or `None` for calls, which are read separately, and for empty text."""
     kind = block.get("type")
     if kind in CALL_BLOCKS or (kind == "text" and not block.get("text")):
         return None

@@ -21,7 +21,7 @@ NOT_SENT = frozenset({"metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What one request weighs, in tokens.
+    """The token counts of one request.
 
     Attributes:
         tokens: everything, cached part included, tools included.
@@ -38,7 +38,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """A weight, and what the next request will be compared with once this one was answered."""
+    """Token counts, and the prefix that the next request is compared with after an answer."""
 
     weight: Weight
     marks: tuple[bytes, ...]
@@ -83,7 +83,7 @@ class RequestMeter:
         return Weighing(weight, tuple(marks), known, (tool_mark, tool_tokens))
 
     def keep(self, weighing: Weighing) -> None:
-        """The request was answered, so it is in the cache now; a refused one leaves the cache as it was."""
+        """Put an answered request into the cache; a refused request does not change the cache."""
         self._before = weighing
 
     def tokens_of(self, message: Mapping[str, Any]) -> int:

@@ -334,7 +334,7 @@ class _Turn:
             await self.context.add_message({"role": "tool", **named, "tool_call_id": call.id, "content": content})
 
     async def _stopped(self) -> bool:
-        """Whether the session was cancelled; says so once, and stores the closing message of the config."""
+        """True if the session was cancelled; emit that once, and store the closing message of the config."""
         if self.coordinator is None or not self.coordinator.cancellation.is_cancelled:
             return False
         if self.status != "cancelled":
@@ -356,7 +356,7 @@ class _Turn:
 
 
 def _ephemeral(result: Any) -> list[Any]:
-    """The injections of a hook result that are for one request only; the coordinator stored the others."""
+    """Return the injections of a hook result that are for one request only; the coordinator stored the others."""
     if getattr(result, "action", None) != "inject_context":
         return []
     return [item for item in getattr(result, "context_injections", []) if item.ephemeral and item.content]

@@ -1,4 +1,4 @@
-"""Provider errors on order: the Nth request fails with a given error of the kernel's taxonomy."""
+"""Planned provider errors: the Nth request fails with a given error of the kernel's taxonomy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class PlannedFailure:
         self._details = {key: entry[key] for key in ("status_code", "retryable", "retry_after") if key in entry}
 
     def due(self, request: int) -> bool:
-        """Whether the request of this number fails."""
+        """True if the request of this number fails."""
         return request in self._requests
 
     def error(self, provider: str, model: str) -> Exception:
-        """The error to raise."""
+        """Return the error to raise."""
         return self._class(self._message, provider=provider, model=model, **self._details)
 
 
 def planned_failures(value: Any) -> list[PlannedFailure]:
-    """The failures of the config key `fail`: one plan, a list of them, or none."""
+    """Return the failures of the config key `fail`: one plan, a list of them, or none."""
     if value is None:
         return []
     plans = as_list(value)

@@ -106,7 +106,7 @@ class ReplayProvider:
         self.weights: list[Weight] = []
 
     def get_info(self) -> Any:
-        """What the kernel asks a provider about itself; context managers read the window from `defaults`."""
+        """Return the provider's description for the kernel; context managers read the window from `defaults`."""
         from amplifier_core.models import ProviderInfo
 
         return ProviderInfo(
@@ -121,7 +121,7 @@ class ReplayProvider:
         )
 
     async def list_models(self) -> list[Any]:
-        """The one model there is."""
+        """Return the only model."""
         from amplifier_core.models import ModelInfo
 
         return [
@@ -165,7 +165,7 @@ class ReplayProvider:
         return response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        """The calls of a response, for loops that ask the provider."""
+        """Return the calls of a response."""
         return list(response.tool_calls or [])
 
     def _response(self, answer: Answer, weight: Weight, meter: RequestMeter) -> Any:
@@ -268,7 +268,7 @@ def dump(model: Any) -> dict[str, Any]:
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """The keys context managers read; plain numbers, because event payloads become JSON."""
+    """Return the usage keys that context managers read; plain numbers, because event payloads become JSON."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

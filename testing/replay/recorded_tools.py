@@ -29,13 +29,13 @@ class ResultTray:
             self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call.result)
 
     def pick_up(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """The next result for this call; `MISSING` when there is none."""
+        """Return the next result for this call; `MISSING` when there is none."""
         waiting = self._waiting.get(_key(name, arguments))
         return waiting.popleft() if waiting else MISSING
 
 
 class RecordedTool:
-    """A kernel tool of any name that answers from the tray."""
+    """A kernel tool of any name that returns recorded results."""
 
     description = "Returns what this tool returned when the session was recorded."
 
@@ -49,7 +49,7 @@ class RecordedTool:
         return {"type": "object", "additionalProperties": True}
 
     async def execute(self, input: dict[str, Any]) -> Any:
-        """The recorded result; a failure when the recording has none for this call."""
+        """Return the recorded result; a failure when the recording has none for this call."""
         from amplifier_core.models import ToolResult
 
         found = self._tray.pick_up(self.name, input)

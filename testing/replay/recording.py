@@ -1,7 +1,7 @@
-"""A recorded transcript as a session that can be run: prompts, answers, tool results.
+"""Turn a recorded transcript into a session that can be run: prompts, answers, tool results.
 
 A real loop takes one prompt at a time and goes on until an answer makes no calls. Recordings do more: people cut in,
-assistants speak twice, results come late. What no loop can do is bent to what it can, and each bend is noted.
+assistants speak twice, results come late. What no loop can do is adapted, and each adaptation is noted.
 
     prepared = prepare(transcript)
     plan = prepared.plan(context="context-simple", window=100_000)
@@ -35,7 +35,7 @@ AT_THE_END = "(end of the recording)"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a session needs to happen again.
+    """The data for replaying a session.
 
     Attributes:
         system: leading system and developer messages, to be added before the first prompt.
@@ -67,7 +67,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A transcript ready to be run through a kernel session.
+    """A transcript prepared for a kernel session.
 
     Attributes:
         recording: what will happen.
@@ -79,16 +79,16 @@ class Prepared:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """What to call `session.execute` with, in order."""
+        """Return the prompts for `session.execute`, in order."""
         return self.recording.prompts
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What had to be bent to fit a loop, a sentence each."""
+        """Return the adaptations for a loop, one sentence each."""
         return self.recording.notes
 
     def plan(self, context: str | Mapping[str, Any], *, window: int | None = None, **provider: Any) -> dict[str, Any]:
-        """The whole mount plan.
+        """Return the whole mount plan.
 
         Args:
             context: the context module, as a mount plan names it: an id, or `{"module", "source", "config"}`.
@@ -117,7 +117,7 @@ class Prepared:
 
 
 def prepare(transcript: Transcript, **config: Any) -> Prepared:
-    """The pieces of a session that replays a transcript.
+    """Return the pieces of a session that replays a transcript.
 
     Args:
         config: more config for provider-replay, such as `context_window`.

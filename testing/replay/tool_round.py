@@ -19,7 +19,7 @@ _POLL = 0.02  # seconds between looks at the cancellation token, which cannot be
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A tool call as the provider wants it run."""
+    """A tool call that the provider requests."""
 
     id: str
     name: str

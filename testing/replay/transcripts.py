@@ -38,7 +38,7 @@ class Transcript:
 
 
 def read_transcripts(path: str | Path) -> Iterator[Transcript]:
-    """The transcripts of a JSONL file, `.gz` or not, one after the other.
+    """Yield the transcripts of a JSONL file, `.gz` or not, one after the other.
 
     Two forms are read: a transcript per line (`{"id", "source", "messages", "meta"}`; lines without messages are
     passed over), and a message per line, as Amplifier writes its own `transcript.jsonl`: then the file is one
@@ -67,7 +67,7 @@ def read_transcripts(path: str | Path) -> Iterator[Transcript]:
 
 
 def read_transcript(path: str | Path, *, id: str | None = None, index: int = 0) -> Transcript:
-    """One transcript of a file, by its id, else by its place (0 is the first).
+    """Return one transcript of a file by its id or by its index, from 0.
 
     Raises:
         FileNotFoundError: no such file.
@@ -83,7 +83,7 @@ def read_transcript(path: str | Path, *, id: str | None = None, index: int = 0) 
 
 
 class Context(Protocol):
-    """What `replay` needs of a context manager; every Amplifier one has it."""
+    """The methods of a context manager that `replay` calls."""
 
     async def add_message(self, message: Message) -> None: ...
 
@@ -98,7 +98,7 @@ OnRequest = Callable[[int, list[Message]], "Awaitable[None] | None"]
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay did.
+    """The counts of a replay.
 
     Attributes:
         added: messages put into the context.

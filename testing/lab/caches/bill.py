@@ -31,15 +31,15 @@ class Bill:
 
     @property
     def tokens(self) -> int:
-        """All of them."""
+        """Return all of them."""
         return self.read + self.written + self.fresh
 
     @property
     def price(self) -> float:
-        """What they cost, in prices of a plain input token."""
+        """Return what they cost, in prices of a plain input token."""
         return READ * self.read + WRITTEN * self.written + FRESH * self.fresh
 
     @property
     def plain_price(self) -> float:
-        """The same where writing costs nothing extra: OpenAI up to GPT-5.5, Gemini."""
+        """Return the same where writing costs nothing extra: OpenAI up to GPT-5.5, Gemini."""
         return READ * self.read + FRESH * (self.written + self.fresh)

@@ -43,13 +43,13 @@ class Compacted:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """What their compaction leaves included."""
+        """Return what their compaction leaves included."""
         included = await apply_compaction(self._state, strategy=self._strategy, tokenizer=self._tokenizer)
         return [ours(message) for message in included]
 
 
 def theirs(message: Message) -> Theirs:
-    """A plain message as agent-framework's."""
+    """Return a plain message as agent-framework's."""
     role, text = str(message.get("role")), str(message.get("content") or "")
     if role == "tool":
         return Theirs(role, [Content.from_function_result(str(message.get("tool_call_id")), result=text)])
@@ -80,7 +80,7 @@ def ours(message: Theirs) -> Message:
 
 
 def open_peer(scale: TokenScale, budget: int) -> Compacted:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     strategy = TruncationStrategy(
         max_n=max(2, int(budget * _TRIGGER)), compact_to=max(1, int(budget * _TARGET)), tokenizer=Tokenizer(scale)
     )

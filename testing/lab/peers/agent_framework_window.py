@@ -12,7 +12,7 @@ from .agent_framework_truncation import Compacted, Tokenizer
 
 
 def open_peer(scale: TokenScale, budget: int) -> Compacted:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     strategy = ContextWindowCompactionStrategy(
         max_context_window_tokens=budget, max_output_tokens=0, tokenizer=Tokenizer(scale)
     )

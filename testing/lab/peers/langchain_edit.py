@@ -38,7 +38,7 @@ class Edited:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """The state, edited as the middleware does before a model call."""
+        """Return the state, edited as the middleware does before a model call."""
         edited: list[Any] = copy(self._state)  # the edit replaces messages and changes none
         self._edit.apply(edited, count_tokens=self._turned.count)
         if self._turned.count(edited) > self._budget:
@@ -55,5 +55,5 @@ class Edited:
 
 
 def open_peer(scale: TokenScale, budget: int) -> Edited:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     return Edited(scale, budget)

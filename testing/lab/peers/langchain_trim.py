@@ -30,7 +30,7 @@ class Trimmed:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """The state, trimmed."""
+        """Return the state, trimmed."""
         if self._turned.count(self._state) > self._budget:
             self._state = trimmed(self._state, self._budget // 2, self._turned)
         return self._turned.back(self._state)
@@ -50,5 +50,5 @@ def trimmed(messages: list[BaseMessage], room: int, turned: Turned) -> list[Base
 
 
 def open_peer(scale: TokenScale, budget: int) -> Trimmed:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     return Trimmed(scale, budget)

@@ -43,7 +43,7 @@ class Remembered:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """What the memory gives back."""
+        """Return what the memory gives back."""
         remembered = await self._memory.aget() if self._memory is not None else []
         return [
             *self._system,
@@ -66,5 +66,5 @@ def _plain(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_peer(scale: TokenScale, budget: int) -> Remembered:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     return Remembered(scale, budget)

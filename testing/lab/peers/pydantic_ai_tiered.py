@@ -69,7 +69,7 @@ class Tiered:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """The history after the tiers it needed; it stays so."""
+        """Return the history after the tiers it needed; it stays so."""
         self._history = await compact_now(
             self._strategy, self._history, model=self._model, tokenizer=self._scale.length
         )
@@ -126,5 +126,5 @@ def _arguments(arguments: object) -> str:
 
 
 def open_peer(scale: TokenScale, budget: int) -> Tiered:
-    """The adapter for one session."""
+    """Return the adapter for one session."""
     return Tiered(scale, budget)
