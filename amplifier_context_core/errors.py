@@ -60,7 +60,7 @@ class StoreError(ContextError):
 
 
 class SessionInUse(StoreError):
-    """Another writer has claimed the session.
+    """Another writer holds the session.
 
     Attributes:
         holder: the other writer, e.g. ``pid 4711 on host-a``.
@@ -74,7 +74,7 @@ class SessionInUse(StoreError):
 
 
 class SessionLost(StoreError):
-    """The claim on a session went to another writer; nothing was written.
+    """The lease of a session went to another writer; nothing was written.
 
     Attributes:
         holder: the writer that has it now, e.g. ``pid 4711 on host-a``.
