@@ -190,7 +190,7 @@ async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None
         assert view[-1]["content"] == history[-1]["content"]
 
 
-# --- KERNEL.md: the five ways hosts touch history, after a resume -----------------------------------------------------
+# --- docs/kernel.md: the ways in which hosts use a history, after a resume --------------------------------------------
 
 
 async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:
