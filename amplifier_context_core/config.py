@@ -92,7 +92,11 @@ class Config(BaseModel):
     strict: bool = Field(False, description="raise ContextOverflow when what must be kept does not fit")
     strict_config: bool = Field(False, description="unknown keys are errors")
     token_counter: str = Field("o200k_base", min_length=1, description="vocabulary, `heuristic`, or a plug-in's name")
-    search_index: str = Field("scan", min_length=1, description="how recall searches; `scan` or a plug-in's name")
+    search_index: str = Field(
+        "auto",
+        min_length=1,
+        description="auto: the store's own search where it has one; `scan`: the history; or a plug-in's name",
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -44,9 +44,9 @@ def named_index(config: Config, plugins: Plugins, report_fault: Callable[[str], 
         ConfigError: nothing has that name, or it is not a search index.
     """
     name = config.search_index
-    if name == "scan":
+    if name in ("auto", "scan"):
         return ScanIndex()
-    made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("scan",))
+    made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("auto", "scan"))
     if not isinstance(made, SearchIndex):
         raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
     return GuardedIndex(made, name, report_fault)

@@ -300,7 +300,7 @@ class ContextManager(SessionLifecycle):
     async def search(self, query: str, limit: int = 10) -> list[str]:
         """Return the marks of messages that match words, best first."""
         await self.ready()
-        if isinstance(self.store, Searchable) and self.config.search_index == "scan":
+        if isinstance(self.store, Searchable) and self.config.search_index == "auto":
             return [f"m{seq}" for seq in await self.store.search(self.history.session_id, query, limit)]
         await self.load()
         found = await in_thread(self._index.search, self.history.snapshot(), query, limit)

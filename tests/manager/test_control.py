@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from amplifier_core.llm_errors import ContextLengthError
 from amplifier_core.testing import MockCoordinator
 
-from amplifier_context_core import ConfigError, ContextManager, PinRefused
+from amplifier_context_core import ConfigError, ContextManager, PinRefused, load_config
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Strategy
 from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, session, size, text, work
@@ -426,6 +428,26 @@ async def test_search_finds_what_was_folded() -> None:
     assert (await manager.search("zx81_frobnicator"))[0] == "m11"
     assert await manager.search("nothing_of_that_name") == []
     assert len(await manager.search("file", limit=3)) == 3
+
+
+@pytest.mark.parametrize(("search_index", "asked"), [("auto", ["needle"]), ("scan", [])])
+async def test_a_store_that_searches_is_asked_unless_the_config_says_scan(
+    search_index: str, asked: list[str], tmp_path: Path
+) -> None:
+    queries: list[str] = []
+
+    class Asked(SqliteStore):
+        async def search(self, session_id: str, query: str, limit: int = 10) -> list[int]:
+            queries.append(query)
+            return await super().search(session_id, query, limit)
+
+    manager = ContextManager(load_config({"search_index": search_index}), store=Asked(tmp_path / "a.db"))
+    try:
+        await feed(manager, [{"role": "user", "content": "Find the needle."}])
+        assert await manager.search("needle") == ["m1"]
+    finally:
+        await manager.close()
+    assert queries == asked
 
 
 # --- retention --------------------------------------------------------------------------------------------------------
