@@ -28,7 +28,7 @@ _LARGE = 200_000  # bytes of saved state from which on it is read off the event 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What the store held of a session.
+    """What the store has of a session.
 
     Attributes:
         is_new: True if there was no history.
@@ -96,7 +96,10 @@ async def _from_checkpoint(
         state.counter != counter_name(counter)
         or not state.leading_count < state.tail_start <= state.covered_count <= length
     ):
-        log.info("session %s: its checkpoint was counted otherwise, or is of another history", session_id)
+        log.info(
+            "session %s: its checkpoint is not used: it is of another token counter or another history",
+            session_id,
+        )
         return ""
     # The first message after the system prompt stays at hand: a host that replays the history begins with it. So does
     # the last one before the tail: it has the turn id.

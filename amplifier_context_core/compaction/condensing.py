@@ -22,7 +22,7 @@ from .speech import GAP, OWN, RULE, joined, length, select, with_gaps, word_end
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How condensing divides its room. The values were chosen on the choosing half of the lab (docs/evaluation.md).
+    """How condensing divides its room. Tuned on the half "choose" of the recorded sessions (docs/evaluation.md).
 
     Attributes:
         people: share of the room that sentences of people may take.

@@ -64,7 +64,7 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
         TruncateToolOutputs,
     )
 } | {KeepImportant.name: _important}
-_LEAST_PROTECTED = 0.6  # of what the system prompt leaves: what protected segments may fill at least
+_LEAST_PROTECTED = 0.6  # of the budget without the fixed part: clipping leaves protected segments at least this
 _AFTER_DROPPING = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
 _CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room are clipped to
 

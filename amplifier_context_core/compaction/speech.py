@@ -146,8 +146,8 @@ def _worth_of_content(sentence: str) -> float:
 def _blocks(text: str) -> Iterator[tuple[str, bool]]:
     """Yield a person's message in parts, and whether the person pasted the part.
 
-    Pasted is what stands between fences, in a quotation, between tags on one line, or between tags of which the first
-    begins its line. What nothing closes encloses nothing.
+    Text counts as pasted inside a code fence, in a quotation, between tags on one line, or between tags of which the
+    first begins its line. A fence or tag without an end is ignored.
     """
     lines = text.splitlines(keepends=True)
     unclosed: set[str] = set()

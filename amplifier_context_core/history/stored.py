@@ -109,8 +109,8 @@ class StoredTranscript:
         first, last = max(0, gap.start - 1), min(length, gap.stop + 1)
         entries = await self.read(first, last)
         inner = entries[gap.start - first : len(entries) - (last - gap.stop)]
-        held = self.transcript.snapshot()
-        outer = [*held[first : gap.start], *held[gap.stop : last]]
+        known = self.transcript.snapshot()
+        outer = [*known[first : gap.start], *known[gap.stop : last]]
         around = [*entries[: gap.start - first], *entries[len(entries) - (last - gap.stop) :]]
         extent = await self._store.extent(self.session_id)
         if _seqs(around) == _seqs(outer) and len(inner) == len(gap) and extent.length == length:
@@ -178,7 +178,7 @@ class StoredTranscript:
             raise
         if unstored:
             which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
-            self._notify("repair", f"{which} that the store had lost and memory held: written to the store again")
+            self._notify("repair", f"{which} that the store had lost and memory still had: written to the store again")
 
     async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
         """Make a change in the store. The caller then makes it in memory, without an await in between.

@@ -37,7 +37,8 @@ class Correction:
         offset: tokens sent beside the messages.
         ratio: provider's tokens for one of ours.
         reports: usage reports learned from.
-        window: largest input, in the provider's tokens, that a refusal left believable; None before any.
+        window: assumed context window (provider's tokens), lowered after a refused request; None before the first
+            refusal.
         last: tokens counted and tokens measured of the newest report.
     """
 

@@ -1,4 +1,4 @@
-"""What was handed to one request: the messages, their size, and the limits they were held to."""
+"""What one request was sent: the messages, their size, and the limits that applied."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .trigger import CompactionBackoff
 from .view import View
 
 VERSION = 1  # of what is written; another one is not read
-_MAX_BEHIND = 5_000  # entries that a checkpoint may be behind the newest one to be kept beside it
+_MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
 
 
 @dataclass(frozen=True, slots=True)

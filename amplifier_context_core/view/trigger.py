@@ -148,7 +148,7 @@ class CompactionBackoff:
     def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
         """True if another attempt is not worth it yet.
 
-        A view above its capacity only for rounds that are still open is attempted as soon as more rounds are closed.
+        If open rounds alone put the view above its capacity, the next attempt follows as soon as another round closes.
 
         Args:
             tokens: size of the view with its system prompt.

@@ -4,7 +4,8 @@ A strategy sees rounds, never a flat list, so it cannot part a call from its res
 as soon as the goal is met. Every strategy also runs by itself on a plain list of messages, for people without the
 kernel: ``await TruncateToolOutputs(500).compact(messages)``.
 
-The contract, which `amplifier_context_testing.strategy_contract` holds every strategy to:
+The contract, which `amplifier_context_testing.strategy_contract` tests. `trim`, `fit` and `truncate` were made for
+plain lists: they aim at a limit of their own in place of the goal, recent rounds included.
 
 - Leave what `Goal.may_touch` refuses: protected segments, and recent ones while older ones can still give.
 - Keep the segments in their order. Leave some out, show some differently (`Segment.rendered_as`), or put one chapter in
@@ -49,8 +50,8 @@ class Goal:
         chapter_tokens: tokens that all chapters together may fill.
         summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
-        settled: highest seq whose place in the view is not to be touched when humans' words are folded; 0 for none.
-        ceiling: tokens of the view that chapters are condensed for when nothing else is left to give; 0 for none.
+        settled: people's messages up to this seq must not be folded; 0 for none.
+        ceiling: in the last pass, chapters are condensed until the view has at most this many tokens; 0 for none.
     """
 
     target: int

@@ -24,10 +24,10 @@ _YIELD_EVERY = 20  # rounds digested before the event loop gets a turn
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
-_LEAST = 0.5  # of themselves: what chapters keep when they are condensed for want of room
-_AGENT = 0.30  # of what a chapter replaces: what the agent said may take, so that a chapter of talk frees enough
+_MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
+_MAX_AGENT_SHARE = 0.30  # of the tokens a chapter replaces: what the agent's sentences in it may take
 _CHARS_PER_TOKEN = 4  # of prose
-_CONDENSED = 0.65  # of their share: what chapters are condensed to, so that it is not needed again at once
+_CONDENSED_SHARE = 0.65  # of `chapter_tokens`: what condensing aims at, so that the next one is not due at once
 
 
 class FoldRounds(Strategy):
@@ -110,7 +110,7 @@ class FoldRounds(Strategy):
                         summaries=goal.summaries,
                     )
                 )
-        room = int(before * _AGENT * _CHARS_PER_TOKEN)
+        room = int(before * _MAX_AGENT_SHARE * _CHARS_PER_TOKEN)
         lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
         folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
@@ -183,9 +183,9 @@ class CondenseChapters(Strategy):
         given = draft
         for _ in range(_TRIES):
             total = sum(segment.tokens for segment in draft.segments if segment.chapter)
-            room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED * goal.chapter_tokens)
+            room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED_SHARE * goal.chapter_tokens)
             if goal.is_last_resort and goal.ceiling:
-                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_LEAST * total)))
+                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total)))
             if total <= room:
                 break
             draft = await self._condense(draft, goal, room / total)
@@ -230,11 +230,11 @@ class DropChapters(Strategy):
     name: ClassVar[str] = "drop"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        draft = self._drop(draft, goal, self._rules_of)
-        return self._drop(draft, goal, self._newest_of)
+        draft = self._drop(draft, goal, self._reduced_to_rules)
+        return self._drop(draft, goal, self._without_oldest)
 
-    def _drop(self, draft: Draft, goal: Goal, rest: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
-        """Put what `rest` leaves of a chapter in its place, the oldest first, as long as chapters are too many."""
+    def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
+        """Replace the oldest chapters by `shrink(chapter)` until all fit their share and the view fits its budget."""
         tokens = draft.tokens
         chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
         kept: list[Segment] = []
@@ -244,7 +244,7 @@ class DropChapters(Strategy):
                 over = max(over, tokens - goal.budget)
             left: Segment | None = segment
             if segment.chapter and not segment.protected_because and over > 0:
-                left = rest(segment, over, goal)
+                left = shrink(segment, over, goal)
                 freed = segment.tokens - (left.tokens if left else 0)
                 tokens -= freed
                 chapters -= freed
@@ -253,11 +253,11 @@ class DropChapters(Strategy):
         same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
         return draft if same else draft.with_segments(kept)
 
-    def _rules_of(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
+    def _reduced_to_rules(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter with nothing but people's rules; None if it holds none."""
         return self._with(segment, only_rules(segment.chapter.entries if segment.chapter else (), goal.counter), goal)
 
-    def _newest_of(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
+    def _without_oldest(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""
         entries = segment.chapter.entries if segment.chapter else ()
         ends = list(accumulate(entry.tokens for entry in entries))
