@@ -10,19 +10,12 @@ import importlib.metadata
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pluggy
 
 from .errors import ConfigError, PluginError
 from .failures import Report, failure
-
-if TYPE_CHECKING:
-    from .compaction.strategies import Strategy
-    from .messages.tokens import TokenCounter
-    from .stores import Store
-    from .transcript.search import SearchIndex
-    from .transcript.transcript import Entry
 
 PROJECT = "amplifier_context"
 
@@ -31,37 +24,42 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 log = logging.getLogger(__name__)
 
+Factory = Callable[..., Any]
+
 
 class Specification:
-    """The plug-in points. Implement any of them, marked with `hookimpl`."""
+    """The plug-in points. Implement any of them, marked with `hookimpl`.
+
+    The values are of higher layers, which this module must not import: their types are named in words.
+    """
 
     @hookspec
-    def amplifier_context_strategies(self) -> Mapping[str, Callable[..., Strategy]]:  # pyright: ignore[reportReturnType]
-        """Return strategies by their name in a `ladder`; each is called with the config's arguments."""
+    def amplifier_context_strategies(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
+        """Return makers of a `Strategy` by its name in a `ladder`; each is called with the config's arguments."""
 
     @hookspec
-    def amplifier_context_token_counters(self) -> Mapping[str, Callable[[], TokenCounter]]:  # pyright: ignore[reportReturnType]
-        """Return factories of token counters by their name in `token_counter`."""
+    def amplifier_context_token_counters(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
+        """Return makers of a `TokenCounter` by its name in `token_counter`; each is called without arguments."""
 
     @hookspec
-    def amplifier_context_stores(self) -> Mapping[str, Callable[[str], Store]]:  # pyright: ignore[reportReturnType]
-        """Stores by the scheme of their URL; each is called with the whole URL as `url`."""
+    def amplifier_context_stores(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
+        """Return makers of a `Store` by the scheme of its URL; each is called with the whole URL as `url`."""
 
     @hookspec
-    def amplifier_context_search_indexes(self) -> Mapping[str, Callable[[], SearchIndex]]:  # pyright: ignore[reportReturnType]
-        """Return factories of search indexes by their name in `search_index`."""
+    def amplifier_context_search_indexes(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
+        """Return makers of a `SearchIndex` by its name in `search_index`; each is called without arguments."""
 
     @hookspec
-    def amplifier_context_appended(self, session_id: str, entry: Entry) -> None:
-        """An entry became part of the history."""
+    def amplifier_context_appended(self, session_id: str, entry: Any) -> None:
+        """Observe an `Entry` that became part of the history."""
 
     @hookspec
     def amplifier_context_cleared(self, session_id: str) -> None:
-        """The history was cleared."""
+        """Observe that the history was cleared."""
 
     @hookspec
     def amplifier_context_folded(self, session_id: str, report: Mapping[str, Any]) -> None:
-        """A compaction was accepted; `report` is the payload of ``context:post_compact``."""
+        """Observe an accepted compaction; `report` is the payload of ``context:post_compact``."""
 
 
 class Plugins:

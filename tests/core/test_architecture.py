@@ -131,9 +131,9 @@ def place(name: str) -> str:
     return short(name).split(".")[0]
 
 
-def inner(name: str, *, lazy_too: bool = True) -> set[str]:
-    """The modules of core that one of them imports when it is loaded or used."""
-    found = {one for one in imported(CORE, CORE_MODULES[name], lazy_too=lazy_too) if one in CORE_MODULES}
+def inner(name: str) -> set[str]:
+    """Return the modules of core that one of them imports: when it is loaded, when it is used, or for its types."""
+    found = {one for one in imported(CORE, CORE_MODULES[name], typing_too=True) if one in CORE_MODULES}
     # `from .strategies.base import x` names the package too, only because it is on the way.
     return {one for one in found if one not in (CORE, name)}
 
