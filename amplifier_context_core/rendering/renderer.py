@@ -128,23 +128,26 @@ class Renderer:
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
     tables: bool = False
-    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by id: seq and index
+    _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])  # the reverse
     _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
 
     def register_calls(self, entry: Entry) -> None:
         """Register the calls of an entry, in the order of the view. The first call with an id keeps it."""
         if entry.role == "assistant":
             for index, call in enumerate(entry.call_ids):
-                for name in _names(entry, index, call):
-                    if self._owners.setdefault(name, (entry.seq, index)) == (entry.seq, index):
-                        break
+                self._register(self._wire_id(entry, index, call), (entry.seq, index))
 
     def register_shown_calls(self, messages: Iterable[RenderedMessage]) -> None:
         """Register the ids under which calls are sent already, so that these calls keep them."""
         for shown in messages:
             if shown.message["role"] == "assistant":
                 for index, call in enumerate(calls_of(shown.message)):
-                    self._owners[call.id] = (shown.seq, index)
+                    self._register(call.id, (shown.seq, index))
+
+    def _register(self, wire_id: str, owner: tuple[int, int]) -> None:
+        self._owners[wire_id] = owner
+        self._ids[owner] = wire_id
 
     def render(self, round_: Round) -> RenderedRound:
         """Return the messages of a round, valid next to any other rendered round."""
@@ -297,7 +300,8 @@ class Renderer:
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
         me = (entry.seq, index)
-        return next(name for name in _names(entry, index, call_id) if self._owners.get(name, me) == me)
+        free = (name for name in _names(entry, index, call_id) if self._owners.get(name, me) == me)
+        return self._ids.get(me) or next(free)
 
     # -- everything else --------------------------------------------------------------------------------------------
 
