@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Awaitable, Collection, Sequence
+from typing import Any, TypeVar
 
 from .errors import ConfigError, NotLoaded, PinRefused
 from .futures import in_thread
@@ -25,9 +25,11 @@ from .view.budget import model_of, name_of
 from .view.explain import SessionFigures, explain
 from .view.meter import Key, Units
 from .view.pins import check_pin
-from .view.sent_view import outgoing_messages
+from .view.sent_view import SentView, outgoing_messages
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class ContextManager(SessionLifecycle):
@@ -76,7 +78,7 @@ class ContextManager(SessionLifecycle):
             ConfigError: the budget is not a whole number of at least 1 token.
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
-        return await self._request(token_budget, provider, frozenset())
+        return self._outgoing(await self._request(token_budget, provider, frozenset()))
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """Return the whole history as it was stored, in copies."""
@@ -135,10 +137,8 @@ class ContextManager(SessionLifecycle):
         key = last.key if last else ("", "")
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         system = await self._system(counter)
-        try:
-            report = await self.compactor.compact_now(focus, limits, sum(shown.tokens for shown in system), counter)
-        finally:  # even if a handler was cancelled
-            await self._save(compactions_only=True)
+        system_tokens = sum(shown.tokens for shown in system)
+        report = await self._then_save(self.compactor.compact_now(focus, limits, system_tokens, counter))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -334,20 +334,18 @@ class ContextManager(SessionLifecycle):
             await self.load()
             history = self.history.snapshot()
         seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
-        messages = await self._request(token_budget, provider, seqs)
-        last = self.compactor.last_sent
-        missing = [seq for seq in seqs if last is None or not last.view.shows(seq)]
+        sent = await self._request(token_budget, provider, seqs)
+        missing = [seq for seq in seqs if not sent.view.shows(seq)]
         if missing:
             await self.load()
             await self.compactor.show_verbatim(missing)
             await self._save()
-            messages = await self._request(token_budget, provider, seqs)
-            last = self.compactor.last_sent
-        if last is None or not last.is_valid_for(seqs):
+            sent = await self._request(token_budget, provider, seqs)
+        if not sent.is_valid_for(seqs):
             from amplifier_core.llm_errors import ContextLengthError
 
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
-        return messages
+        return self._outgoing(sent)
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
@@ -371,21 +369,31 @@ class ContextManager(SessionLifecycle):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    async def _request(
-        self, token_budget: int | None, provider: object, required: frozenset[int]
-    ) -> list[dict[str, Any]]:
+    async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         await self.ready()
         budget = self._budget(token_budget, provider)
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.token_counter()
         system = await self._system(counter)
-        try:
-            sent = await self.compactor.request(budget.tokens, system, key, counter, required=required)
-        finally:  # even where the view does not fit, or a handler was cancelled
-            await self._save(compactions_only=True)
+        sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
         self._usage_reports.begin(self._clock())
         self.history.on_request()
+        return sent
+
+    def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
+
+    async def _then_save(self, work: Awaitable[T]) -> T:
+        """Await work that may compact, then save, even where the view does not fit or a handler was cancelled."""
+        try:
+            done = await work
+        except GeneratorExit:  # the event loop was closed: nothing can be awaited any more
+            raise
+        except BaseException:
+            await self._save(compactions_only=True)
+            raise
+        await self._save(compactions_only=True)
+        return done
 
     def _settled_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision

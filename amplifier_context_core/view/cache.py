@@ -44,14 +44,16 @@ class Selection:
         view: the view, up to date with the history.
         reason: why it must be compacted first, ``trigger`` or ``hard limit``; None when it need not.
         threshold: size of the view, its system prompt included, above which it is compacted.
-        history_version: of the history that the view is up to date with: revision, length, interrupted turns.
+        history: what the view is up to date with.
+        interrupted: turns that were interrupted then.
         cache_version: of the cache.
     """
 
     view: View
     reason: str | None
     threshold: int
-    history_version: tuple[int, int, frozenset[int]]
+    history: Snapshot
+    interrupted: frozenset[int]
     cache_version: int
 
 
@@ -150,49 +152,55 @@ class ViewCache:
 
     async def select(self, limits: TokenLimits, system_tokens: int, counter: TokenCounter) -> Selection:
         """Return the view that serves a request, and why it must be compacted first."""
-        history = self._history.snapshot()
+        # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
+        history, interrupted = self._history.snapshot(), self._history.interrupted
         await self._restore_uncompacted(limits.budget, counter)
         refreshed: list[View] = []
         for view in self._eligible(limits.budget):
-            if not await self._refresh(view, history):
+            if not await self._refresh(view, history, interrupted):
                 continue
             refreshed.append(view)
             if system_tokens + view.tokens <= self._threshold(view, limits, system_tokens):
-                return self.served(view, limits, system_tokens, history)
+                return self.served(view, limits, system_tokens, history, interrupted)
         base = self._base_for(limits.budget)
-        if base is not None and base not in refreshed and not await self._refresh(base, history):
+        if base is not None and base not in refreshed and not await self._refresh(base, history, interrupted):
             base = None  # the history it covered was edited
         if base is None:
             await self._history.load()
-            history = self._history.snapshot()
-            base = await self._made(history, limits, counter)
+            history, interrupted = self._history.snapshot(), self._history.interrupted
+            base = await self._made(history, interrupted, limits, counter)
             if system_tokens + base.tokens <= self._threshold(base, limits, system_tokens):
-                return self.served(base, limits, system_tokens, history)
+                return self.served(base, limits, system_tokens, history, interrupted)
         tokens = system_tokens + base.tokens
         if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
-            return self.served(base, limits, system_tokens, history)
+            return self.served(base, limits, system_tokens, history, interrupted)
         reason = "hard limit" if tokens > limits.capacity else "trigger"
         threshold = self._threshold(base, limits, system_tokens)
-        return Selection(base, reason, threshold, self._history_version(history), self._changes)
+        return Selection(base, reason, threshold, history, interrupted, self._changes)
 
-    def served(self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot) -> Selection:
+    def served(
+        self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot, interrupted: frozenset[int]
+    ) -> Selection:
         """Select a view that is up to date with this history as it is, and note that it serves the budget."""
         self.touch(limits.budget, view)
         threshold = self._threshold(view, limits, system_tokens)
-        return Selection(view, None, threshold, self._history_version(history), self._changes)
+        return Selection(view, None, threshold, history, interrupted, self._changes)
 
     def kept(self, budget: int, selection: Selection) -> Selection:
-        """Select the same view as it is, and note that it serves the budget."""
+        """Select the same view as it is, and note that it serves the budget, unless the cache was changed meanwhile."""
+        if selection.cache_version != self._changes and selection.view not in self._views:
+            return replace(selection, reason=None)  # not current any more: the request selects another one
         self.touch(budget, selection.view)
         return replace(selection, reason=None, cache_version=self._changes)
 
     def is_current(self, selection: Selection) -> bool:
         """True if neither the history nor the cache changed since the selection."""
-        seen = selection.history_version, selection.cache_version
-        return seen == (self._history_version(self._history.snapshot()), self._changes)
-
-    def _history_version(self, history: Snapshot) -> tuple[int, int, frozenset[int]]:
-        return history.revision, len(history), self._history.interrupted
+        then, now = selection.history, self._history.snapshot()
+        is_same = (then.revision, len(then)) == (now.revision, len(now))
+        return is_same and (selection.interrupted, selection.cache_version) == (
+            self._history.interrupted,
+            self._changes,
+        )
 
     def _threshold(self, view: View, limits: TokenLimits, system_tokens: int) -> int:
         """Return the size of a view, its system prompt included, above which it is compacted."""
@@ -200,12 +208,12 @@ class ViewCache:
         growth = view.growth if adaptive else None
         return compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
 
-    async def _refresh(self, view: View, history: Snapshot) -> bool:
+    async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
         unchanged = self._history.unchanged_since(view.revision)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         revised = view.revision not in (-1, history.revision)
-        if not await view.update(history, unchanged, self._history.interrupted):
+        if not await view.update(history, unchanged, interrupted):
             self.drop(view)
             return False
         if revised and (newest := _newest_human(history)) and not view.mentions(newest):
@@ -215,9 +223,9 @@ class ViewCache:
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Show entries that were folded, clipped or dropped verbatim again, in every view."""
         self._changes += 1
-        history = self._history.snapshot()
+        history, interrupted = self._history.snapshot(), self._history.interrupted
         for view in self.views:
-            if await self._refresh(view, history):
+            if await self._refresh(view, history, interrupted):
                 for seq in seqs:
                     await view.show_verbatim(seq, history)
 
@@ -243,7 +251,9 @@ class ViewCache:
             revision=revision,
         )
 
-    async def _made(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> View:
+    async def _made(
+        self, history: Snapshot, interrupted: frozenset[int], limits: TokenLimits, counter: TokenCounter
+    ) -> View:
         """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
         view = self.new_view(None, limits, counter)
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
@@ -251,7 +261,7 @@ class ViewCache:
             if inherited:
                 view = self.new_view(inherited, limits, counter)
         self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
-        await view.update(history, len(history), self._history.interrupted)
+        await view.update(history, len(history), interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
             await view.show_verbatim(seq, history)
         return view
@@ -325,7 +335,7 @@ class ViewCache:
         await self._history.load()
         view = self._new_view(None, saved.budget, saved.output_limit, counter)
         view.backoff = saved.backoff
-        if await self._refresh(view, self._history.snapshot()):
+        if await self._refresh(view, self._history.snapshot(), self._history.interrupted):
             self.touch(budget, view)
 
 

@@ -305,7 +305,7 @@ class Compactor:
     async def _compact(self, job: CompactionJob) -> CompactionResult:
         """Make a checkpoint and a view that goes on from it, unless it would not be worth its price."""
         view, limits, counter = job.view, job.limits, job.counter
-        history = self._history.snapshot()
+        history, interrupted = job.selection.history, job.selection.interrupted
         draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
@@ -337,10 +337,10 @@ class Compactor:
         freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return CompactionResult(self._back_off(job), ladder)
-        from_content = not (self.pins or self.short_forms or self._history.interrupted or goal.focus or job.required)
+        from_content = not (self.pins or self.short_forms or interrupted or goal.focus or job.required)
         checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
-        await new.update(history, len(history), self._history.interrupted)
+        await new.update(history, len(history), interrupted)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
         tokens = job.system_tokens + new.tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
@@ -348,7 +348,8 @@ class Compactor:
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
         if view.budget == limits.budget:
             self.cache.replace(view, new)
-        return CompactionResult(self.cache.served(new, limits, job.system_tokens, history), ladder, invalidated)
+        served = self.cache.served(new, limits, job.system_tokens, history, interrupted)
+        return CompactionResult(served, ladder, invalidated)
 
     def _back_off(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""

@@ -1,0 +1,177 @@
+"""What happens while a request is prepared changes nothing of what it is sent: edits, other requests, a closed loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+from amplifier_core import HookResult
+from amplifier_core.llm_errors import ContextLengthError
+
+from amplifier_context_core import ContextManager, MemoryStore, approx_token_counter, load_config
+from amplifier_context_core.view.view import View
+from amplifier_context_testing import check_request
+
+SECRET = "SECRET-hunter2-SECRET"
+
+
+def manager_of(store: MemoryStore | None = None, hooks: Any = None, **config: Any) -> ContextManager:
+    return ContextManager(load_config(config), store=store, hooks=hooks, counter=approx_token_counter)
+
+
+async def chat(manager: ContextManager, turns: int, **words: str) -> None:
+    """Add turns of some 200 tokens; `words` are said in the turn of that number (``m7="..."``)."""
+    for n in range(turns):
+        await manager.add_message({"role": "user", "content": f"{words.get(f'm{n}', f'task {n}')} {'words ' * 60}"})
+        await manager.add_message({"role": "assistant", "content": f"done {n} {'answer text ' * 60}"})
+
+
+# -- an edit while the view is made ------------------------------------------------------------------------------------
+
+
+class LateHooks:
+    """The first handler before a compaction adds a large message, so that the view has to be selected anew."""
+
+    def __init__(self) -> None:
+        self.manager: ContextManager | None = None
+        self.edit: Callable[[], Awaitable[Any]] | None = None
+
+    async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
+        if self.manager is not None and event == "context:pre_compact":
+            manager, self.manager = self.manager, None
+            await manager.add_message({"role": "assistant", "content": f"big {'lorem ipsum dolor ' * 60_000}"})
+        return HookResult()
+
+
+@pytest.mark.parametrize("edit", ["forget", "clear", "interrupt"])
+async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoint(
+    edit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = LateHooks()
+    store = MemoryStore()
+    manager = manager_of(store, hooks, max_tokens=8_000)
+    await chat(manager, 60, m58=SECRET)
+    rendered = View._rendered  # pyright: ignore[reportPrivateUsage]
+    changed = False
+
+    async def slow(self: View, rounds: Any) -> Any:
+        """Render as ever; while the large round is rendered, another task edits the history."""
+        nonlocal changed
+        done = await rendered(self, rounds)
+        if not changed and any(entry.tokens > 100_000 for round_ in rounds for entry in round_.entries):
+            changed = True
+            await {
+                "forget": lambda: manager.forget(containing=SECRET),
+                "clear": manager.clear,
+                "interrupt": manager.interrupt,
+            }[edit]()
+        return done
+
+    monkeypatch.setattr(View, "_rendered", slow)
+    hooks.manager = manager
+    first = await manager.get_messages_for_request(8_000)
+    assert changed
+    await manager.add_message({"role": "user", "content": "next"})
+    second = await manager.get_messages_for_request(8_000)
+    assert check_request(second) == []
+    await manager.close()
+    if edit != "interrupt":
+        assert SECRET not in f"{first} {second}"
+        assert SECRET.encode() not in (await store.load_checkpoint(manager.session_id) or b"")
+
+
+# -- ids of calls whose id is used again -------------------------------------------------------------------------------
+
+
+async def test_calls_that_reuse_an_id_keep_their_ids_when_they_are_rendered_again() -> None:
+    """The first user of the id is folded; both others are pinned, clipped for want of room, and shown whole again."""
+    manager = manager_of(cadence="fixed")
+    size = 10
+
+    async def prompt() -> str:
+        return "system " * size
+
+    await manager.set_system_prompt_factory(prompt)
+
+    async def call(output: str) -> str:
+        made = {"id": "c2", "tool": "bash", "arguments": {"x": output[:5]}}
+        await manager.add_message({"role": "assistant", "content": "", "tool_calls": [made]})
+        await manager.add_message({"role": "tool", "tool_call_id": "c2", "content": output})
+        return f"m{len(await manager.get_messages()) - 1}"
+
+    await chat(manager, 1)
+    await call("first " * 20)
+    await chat(manager, 3)
+    second = await call("second output " * 200)
+    await chat(manager, 3)
+    third = await call("third output " * 200)
+    await chat(manager, 3)
+    await manager.get_messages_for_request(8_000)
+    await manager.pin(second)
+    await manager.pin(third)
+    seen: set[tuple[str, ...]] = set()
+    for step in range(10):
+        await chat(manager, 3)
+        size = {2: 3_600, 7: 10}.get(step, size)
+        view = await manager.get_messages_for_request(8_000)
+        ids = [call["id"] for message in view for call in message.get("tool_calls") or ()]
+        assert max(Counter(ids).values()) == 1
+        assert check_request(view) == []
+        if step > 1:
+            seen.add(tuple(ids))
+    assert len(seen) == 1, "the ids of calls that stay in the view stay the same"
+
+
+# -- another request meanwhile -----------------------------------------------------------------------------------------
+
+
+async def test_a_retention_is_judged_by_its_own_view() -> None:
+    saving = asyncio.Event()
+    answered = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def save_checkpoint(self, *arguments: Any, **more: Any) -> Any:
+            saving.set()
+            await answered.wait()
+            return await super().save_checkpoint(*arguments, **more)
+
+    text = "remember me: " + "word " * 1_500
+    manager = manager_of(SlowStore())
+    await manager.add_message({"role": "user", "content": "begin"})
+    await manager.add_message({"role": "user", "content": text})
+    await chat(manager, 60)
+
+    async def other() -> None:
+        await saving.wait()
+        sent = manager.compactor.last_sent
+        request = asyncio.create_task(manager.get_messages_for_request(200_000))
+        while manager.compactor.last_sent is sent:
+            await asyncio.sleep(0)
+        answered.set()
+        await request
+
+    with pytest.raises(ContextLengthError):
+        await asyncio.gather(manager.request_retention(retain_contents=[text], token_budget=800), other())
+
+
+# -- an event loop that is closed --------------------------------------------------------------------------------------
+
+
+async def test_a_request_whose_loop_was_closed_ends_without_another_await() -> None:
+    manager = manager_of()
+    await chat(manager, 1)
+
+    class Never:
+        def __await__(self) -> Generator[None, None, None]:
+            yield
+
+    async def work() -> None:
+        await Never()
+
+    request = manager._then_save(work())  # pyright: ignore[reportPrivateUsage]
+    request.send(None)
+    manager.compactor.compactions += 1  # there is something to save
+    request.close()  # as the collector does; a coroutine that awaited here would raise RuntimeError
