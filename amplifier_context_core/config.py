@@ -69,6 +69,12 @@ class Config(BaseModel):
         description="auto: compact when re-sending the cached history has cost as much as the next compaction would; "
         "fixed: at `compact_threshold`",
     )
+    cache_ttl: int | None = Field(
+        None,
+        ge=0,
+        description="seconds after its last use that the provider forgets a cached prefix, 0 for never; by default as "
+        "known of the provider",
+    )
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")
     output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
     safety_margin: int = Field(1_000, ge=0, description="tokens of a provider's window kept free besides")

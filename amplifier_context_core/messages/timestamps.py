@@ -21,6 +21,15 @@ def utc_now() -> str:
     return f"{written}.{millisecond:03d}+00:00"
 
 
+def seconds_of(stamp: str) -> float | None:
+    """Return an ISO 8601 time as seconds since 1970, taken for UTC without an offset; None if it is no such time."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def timestamp_of(message: Message) -> str | None:
     """Return the timestamp of a message: in its metadata, or at the top level, where an older module wrote it."""
     stamp = metadata_of(message).get("timestamp")

@@ -33,7 +33,15 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 _MIN_OUTPUT = 64  # tokens a tool output may always show
 _YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
-_NOT_SHOWN = {"max_tokens", "strict", "strict_config", "on_interrupt", "on_conflict", "search_index"}  # settings
+_NOT_SHOWN = {  # settings
+    "max_tokens",
+    "strict",
+    "strict_config",
+    "on_interrupt",
+    "on_conflict",
+    "search_index",
+    "cache_ttl",
+}
 
 
 @dataclass(frozen=True, slots=True)

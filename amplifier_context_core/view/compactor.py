@@ -34,6 +34,7 @@ from . import shared_cache
 from .cache import Selection, ViewCache
 from .figures import announcement, clipped_protected, outcome, overflow
 from .meter import Key, Meter
+from .prefix_break import PrefixBreak, prefix_break
 from .sent_view import SentView, shared_prefix_tokens
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
@@ -43,6 +44,7 @@ from .view import View
 log = logging.getLogger(__name__)
 
 _YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
+_MAX_KEYS = 8  # providers and models whose last view is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class Compactor:
         self.lock = CrossLoopLock()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
+        self._sent: dict[Key, SentView] = {}  # the view sent last to each provider and model
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -195,6 +198,16 @@ class Compactor:
         """Return the limits of a request, as the meter sees them now."""
         return token_limits(self._config, self._meter, budget, key)
 
+    def prefix_break(
+        self, history: Snapshot, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
+    ) -> PrefixBreak | None:
+        """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
+
+        At such a moment the view may change at no extra cost, as it may within an accepted compaction.
+        """
+        before = self._sent.get(key)
+        return prefix_break(before, system, history, cache_ttl=limits.cache_ttl, asked=bool(self._sent))
+
     async def compact_now(
         self, focus: str | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
     ) -> dict[str, Any] | None:
@@ -231,6 +244,7 @@ class Compactor:
         """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
         self.last_sent = None
+        self._sent.clear()
 
     def reset(self) -> None:
         """Drop everything that derives from a history that was cleared."""
@@ -406,6 +420,10 @@ class Compactor:
         before = [*self.last_sent.system, *self.last_sent.messages] if self.last_sent else []
         shared = shared_prefix_tokens(before, [*system, *messages])
         self.last_sent = SentView(limits, key, tuple(system), messages, counted, shared, view)
+        self._sent.pop(key, None)
+        self._sent[key] = self.last_sent
+        if len(self._sent) > _MAX_KEYS:
+            del self._sent[next(iter(self._sent))]
         return self.last_sent
 
     async def _warn_of_protected(self, result: CompactionResult, job: CompactionJob) -> None:

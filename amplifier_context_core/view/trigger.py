@@ -16,6 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ..config import Config
+from .cold_cache import default_ttl
 from .meter import Key, Meter, Units
 
 _READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (docs/evaluation.md)
@@ -37,6 +38,7 @@ class TokenLimits:
         threshold: the size above which the view is compacted.
         target: the size that a compaction aims at.
         min_freed: what a compaction must free.
+        cache_ttl: seconds after its last use that the provider forgets a cached prefix; 0 for never.
     """
 
     budget: int
@@ -46,6 +48,7 @@ class TokenLimits:
     threshold: int
     target: int
     min_freed: int
+    cache_ttl: int = 0
 
     def reported(self, counted: int) -> int:
         """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
@@ -64,9 +67,15 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
     capacity = meter.capacity(budget, key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
-    target = max(1, int(capacity * config.target_usage))
     return TokenLimits(
-        budget, meter.accepted(budget, key), meter.units(key), capacity, max(1, threshold), target, freed
+        budget,
+        meter.accepted(budget, key),
+        meter.units(key),
+        capacity,
+        max(1, threshold),
+        target=max(1, int(capacity * config.target_usage)),
+        min_freed=freed,
+        cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
     )
 
 

@@ -1,0 +1,64 @@
+"""How long a provider keeps a cached prefix, and how long the pause before a request was.
+
+A provider forgets a prefix that no request used for its time to live. How long that was is read from the times of the
+messages alone: from the newest answer to the newest message. A message without a time gets that of its arrival, so in
+an imported history without times there are no pauses. The same history gives the same view, whenever it is asked for.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..messages.timestamps import seconds_of
+from ..transcript.transcript import Snapshot
+from .meter import Key
+
+_MAX_SINCE_ANSWER = 1_000  # entries looked at for the newest answer; one answer calls fewer tools
+
+# Seconds after its last use that a provider forgets a prefix, by a part of the name of the provider or of its model.
+# The first row that fits counts. docs/caching.md has the sources.
+CACHE_TTLS = (
+    ("claude", 300),
+    ("anthropic", 300),
+    ("gpt", 1_800),
+    ("openai", 1_800),
+    ("gemini", 3_600),
+)
+UNKNOWN_TTL = 3_600  # the longest of these: a pause that is taken for a cold cache by mistake costs money
+
+
+def default_ttl(key: Key) -> int:
+    """Return how many seconds a provider keeps a prefix after its last use."""
+    provider, model = key
+    name = f"{model} {provider}".lower()
+    return next((seconds for part, seconds in CACHE_TTLS if part in name), UNKNOWN_TTL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The time between the newest answer of the model and the newest message.
+
+    Attributes:
+        after: seq of that answer; 0 when there is none.
+        seconds: at least 0.
+    """
+
+    after: int = 0
+    seconds: float = 0.0
+
+
+def pause_of(history: Snapshot) -> Pause:
+    """Return the pause before the next request of a history; none where a time is missing or makes no sense."""
+    newest = len(history) - 1
+    for index in range(newest, max(-1, newest - _MAX_SINCE_ANSWER), -1):
+        if index in history.gap:
+            break
+        entry = history[index]
+        if entry.role == "assistant":
+            begun, ended = seconds_of(entry.completed), seconds_of(history[newest].completed)
+            if begun is None or ended is None:
+                return Pause()
+            return Pause(entry.seq, max(0.0, ended - begun))
+    return Pause()

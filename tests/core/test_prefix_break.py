@@ -1,0 +1,105 @@
+"""When a provider writes a prefix again: how long pauses were, and how long each provider keeps what it cached."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.cold_cache import CACHE_TTLS, UNKNOWN_TTL, Pause, default_ttl, pause_of
+from amplifier_context_core.view.prefix_break import PrefixBreak, prefix_break
+
+from .support import result, says, user
+
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
+def history(*timed: tuple[dict[str, Any], float | str]) -> Snapshot:
+    """A history of messages, each with its time: seconds since the start, or as written."""
+    made = Transcript("s")
+    for raw, at in timed:
+        message, info = parse_message(raw)
+        stamp = at if isinstance(at, str) else (START + timedelta(seconds=at)).isoformat(timespec="milliseconds")
+        made.append(made.draft(message, info, 1, created=stamp))
+    return made.snapshot()
+
+
+def test_a_pause_is_the_time_from_the_newest_answer_to_the_newest_message() -> None:
+    assert pause_of(history((user("q"), 0), (says("a"), 10), (user("on"), 400))) == Pause(2, 390.0)
+    assert pause_of(history((says("a"), 10), (result("r"), 20), (result("s"), 900))) == Pause(1, 890.0)
+
+
+def test_a_pause_ends_with_the_next_answer() -> None:
+    assert pause_of(history((says("a"), 0), (user("on"), 400), (says("b"), 410), (user("p"), 415))) == Pause(3, 5.0)
+
+
+@pytest.mark.parametrize("stamp", ["", "yesterday", "2026-13-45T00:00:00", "٢٠٢٦", "x" * 10_000, "\x00"])
+def test_a_time_that_makes_no_sense_makes_no_pause(stamp: str) -> None:
+    assert pause_of(history((says("a"), 0), (user("on"), stamp))).seconds == 0
+    assert pause_of(history((says("a"), stamp), (user("on"), 9_000))).seconds == 0
+
+
+def test_a_history_without_an_answer_has_no_pause() -> None:
+    assert pause_of(history()) == Pause()
+    assert pause_of(history((user("q"), 0), (user("r"), 9_000))) == Pause()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6)), max_size=8))
+def test_no_pause_is_negative(talk: list[tuple[bool, float]]) -> None:
+    assert pause_of(history(*((says("a") if answer else user("q"), at) for answer, at in talk))).seconds >= 0
+
+
+@given(st.text(max_size=40))
+def test_reading_a_time_never_fails(stamp: str) -> None:
+    assert seconds_of(stamp) is None or isinstance(seconds_of(stamp), float)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "seconds"),
+    [
+        ("1970-01-01T00:00:10.500+00:00", 10.5),
+        ("1970-01-01T00:00:10", 10.0),
+        ("1970-01-01T01:00:10+01:00", 10.0),
+        ("1970-01-01T00:00:10Z", 10.0),
+    ],
+)
+def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -> None:
+    assert seconds_of(stamp) == seconds
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds"),
+    [
+        (("anthropic", "claude-opus-5-5"), 300),
+        (("anthropic", ""), 300),
+        (("github-copilot", "claude-sonnet-5"), 300),
+        (("openai", "gpt-5.6"), 1_800),
+        (("azure-openai", ""), 1_800),
+        (("gemini", "gemini-3-pro"), 3_600),
+        (("somebody", "something"), UNKNOWN_TTL),
+        (("", ""), UNKNOWN_TTL),
+    ],
+)
+def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], seconds: int) -> None:
+    assert default_ttl(key) == seconds
+    assert max(ttl for _, ttl in CACHE_TTLS) == UNKNOWN_TTL
+
+
+PAUSED = history((says("a"), 0), (user("on"), 301))
+
+
+@pytest.mark.parametrize(("ttl", "found"), [(300, PrefixBreak.COLD), (301, None), (0, None)])
+def test_the_cache_is_cold_after_a_pause_longer_than_its_time_to_live(ttl: int, found: PrefixBreak | None) -> None:
+    assert prefix_break(None, [], PAUSED, cache_ttl=ttl, asked=False) is found
+
+
+def test_a_provider_that_was_not_asked_before_has_cached_nothing() -> None:
+    assert prefix_break(None, [], history(), cache_ttl=300, asked=True) is PrefixBreak.PROVIDER_CHANGE
+    assert prefix_break(None, [RenderedMessage({}, 1)], history(), cache_ttl=300, asked=False) is None
