@@ -90,6 +90,9 @@ class Config(BaseModel):
     chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
     pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
+    state_tools: list[str] | None = Field(
+        None, description="tools that write a todo list, plan or approval, of which the newest stays; null: recognized"
+    )
     on_interrupt: Literal["keep", "discard", "repair"] = Field("repair", description="what a cancelled turn becomes")
     on_conflict: Literal["error", "fork"] = Field(
         "error", description="when another writer has the session: fail or fork"

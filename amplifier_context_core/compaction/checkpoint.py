@@ -137,7 +137,8 @@ class Segment:
         round: the entries behind it; None for a chapter.
         chapter: what it says, for a chapter; None for a round.
         protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
-            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``, ``asked for``.
+            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``,
+            ``newest state``, ``asked for``.
     """
 
     first: int

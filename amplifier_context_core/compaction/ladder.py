@@ -66,6 +66,7 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
 } | {KeepImportant.name: _important}
 _LEAST_PROTECTED = 0.6  # of the budget without the fixed part: clipping leaves protected segments at least this
 _AFTER_DROPPING = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
+_STATE_SHARE = 0.10  # of the budget: what the newest todo lists, plans and approvals may fill verbatim
 _CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room are clipped to
 
 
@@ -187,7 +188,15 @@ async def run_ladder(
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
         later: segments newer than the draft's, still open.
     """
-    segments, refused = mark_protected(draft.segments, pins, pin_tokens=pin_tokens, required=required, later=later)
+    segments, refused = mark_protected(
+        draft.segments,
+        pins,
+        pin_tokens=pin_tokens,
+        required=required,
+        later=later,
+        state_tokens=int(goal.budget * _STATE_SHARE),
+        state_tools=goal.state_tools,
+    )
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
     run.take("notices", _without_old_notices(run.draft))

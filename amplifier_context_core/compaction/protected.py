@@ -1,8 +1,9 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
 The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state, the newest notice of
-each hook. If together they leave no room to work in, the largest are clipped head and tail, the pins last, so that the
-request still fits and compactions do not follow one another on every request.
+each hook, the newest version of each state (todo list, plan, approval). If together they leave no room to work in, the
+largest are clipped head and tail, the pins last, so that the request still fits and compactions do not follow one
+another on every request.
 
 Pure: no I/O, no clock.
 """
@@ -20,6 +21,7 @@ from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
 from .checkpoint import Draft, Segment
+from .states import states_of
 from .strategies.base import with_protection
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
@@ -35,6 +37,8 @@ def mark_protected(
     pin_tokens: int,
     required: Collection[int] = (),
     later: Sequence[Segment] = (),
+    state_tokens: int = 0,
+    state_tools: Collection[str] | None = None,
 ) -> tuple[list[Segment], list[str]]:
     """Return the segments, each with the reason why it must stay, and the marks of pins that had no room.
 
@@ -44,11 +48,14 @@ def mark_protected(
         pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
         later: segments of the view behind these, which are not to be marked.
+        state_tokens: tokens that the newest versions of all states may fill, the newest first.
+        state_tools: tools whose calls write a state; None to recognize them.
     """
     humans = [segment.newest_human for segment in segments]
     task = next((index for index, seq in enumerate(humans) if seq), -1)
     newest = max((segment.newest_human for segment in (*segments, *later)), default=0)
     notices = {name: index for index, segment in enumerate(segments) if (name := hook_of(segment))}
+    states = _newest_states(segments, later, state_tokens, state_tools)
     marked: list[Segment] = []
     crowded_out: list[str] = []
     for index, segment in enumerate(segments):
@@ -73,8 +80,26 @@ def mark_protected(
                 why = why or "loaded tools"
             elif notices.get(hook_of(segment) or "") == index:
                 why = why or "newest notice of its hook"
+            elif index in states:
+                why = why or "newest state"
         marked.append(with_protection(segment, why))
     return marked, crowded_out
+
+
+def _newest_states(
+    segments: Sequence[Segment], later: Sequence[Segment], room: int, tools: Collection[str] | None
+) -> set[int]:
+    """Return the indices of segments that hold the newest version of a state and together fit into `room` tokens."""
+    seen = {key for segment in later if segment.round for key in states_of(segment.round, tools)}
+    newest: set[int] = set()
+    for index in range(len(segments) - 1, -1, -1):
+        segment = segments[index]
+        keys = states_of(segment.round, tools) if segment.round else ()
+        if not seen.issuperset(keys) and segment.tokens <= room:
+            room -= segment.tokens
+            newest.add(index)
+        seen.update(keys)
+    return newest
 
 
 def hook_of(segment: Segment) -> str | None:

@@ -42,6 +42,7 @@ _NOT_SHOWN = {  # settings
     "search_index",
     "cache_ttl",
 }
+_ADDED = {"state_tools"}  # settings that stored sessions may not know: at their default they are no part of the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +293,8 @@ class ViewCache:
     def compatibility_key(self, counter: TokenCounter) -> str:
         """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
         # Core's own keys only: a module may have an address with a password among its.
-        shown = set(Config.model_fields) - _NOT_SHOWN
+        unset = {name for name in _ADDED if getattr(self._config, name) == Config.model_fields[name].default}
+        shown = set(Config.model_fields) - _NOT_SHOWN - unset
         return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(include=shown)}"
 
     # -- resuming -----------------------------------------------------------------------------------------------------

@@ -334,6 +334,7 @@ class Compactor:
             chapter_tokens=int(limits.capacity * self._config.chapter_share),
             summaries=self.short_forms.known,
             focus="\n\n".join(dict.fromkeys(text for text in (self.focus, job.focus) if text)) or None,
+            state_tools=None if self._config.state_tools is None else tuple(self._config.state_tools),
         )
         ladder = await run_ladder(
             draft,

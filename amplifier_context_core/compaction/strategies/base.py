@@ -52,6 +52,7 @@ class Goal:
         focus: what the caller asked a summary to dwell on.
         settled: people's messages up to this seq must not be folded; 0 for none.
         ceiling: in the last pass, chapters are condensed until the view has at most this many tokens; 0 for none.
+        state_tools: tools whose calls write a state, as a todo list; None to recognize them.
     """
 
     target: int
@@ -65,6 +66,7 @@ class Goal:
     focus: str | None = None
     settled: int = 0
     ceiling: int = 0
+    state_tools: tuple[str, ...] | None = None
 
     def met_by(self, draft: Draft) -> bool:
         """True if the draft is small enough."""

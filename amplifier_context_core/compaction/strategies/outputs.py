@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from ...messages.parsing import Message, arguments_text, block_answers, calls_of, text_of
@@ -12,6 +13,7 @@ from ...rendering.summaries import ResultSummaries
 from ...rendering.truncate import clip_text
 from ...transcript.transcript import Entry
 from ..checkpoint import Draft, Segment, State
+from ..states import writes_only_states, written_states
 from .base import Goal, Strategy, at_least
 
 _CLEARED = "[output cleared, "
@@ -197,40 +199,76 @@ class TruncateToolOutputs(Strategy):
 
 
 class SupersedeStaleReads(Strategy):
-    """Keep only the latest result of a call that was made again: the older result is stale."""
+    """Keep only the latest result of a call that was made again, and the newest version of each state.
+
+    The older result is stale, and so is an older version of a todo list or plan. A round that only wrote such a version
+    is left out; of a round that holds more, its output is replaced.
+    """
 
     name: ClassVar[str] = "supersede"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        latest: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
-        stale: dict[tuple[int, str], str] = {}  # (segment index, call id) -> mark of the later call
-        for index in range(len(draft.segments) - 1, -1, -1):
-            round_ = draft.segments[index].round
-            if round_ is None or not round_.is_tool_round or round_.unanswered:
-                continue
-            for entry in round_.entries:
-                for call in calls_of(entry.message):
-                    key = f"{call.name}\0{arguments_text(call)}"
-                    later, mark = latest.setdefault(key, (index, entry.mark))
-                    if later != index:
-                        stale[index, call.id] = mark
-        segments = list(draft.segments)
+        found = _Stale.of(draft.segments, goal.state_tools)
+        segments: list[Segment | None] = list(draft.segments)
         tokens = draft.tokens
-        for index in sorted({index for index, _ in stale}):
+        for index in sorted(found.versions):
+            segment = draft.segments[index]
+            if tokens <= goal.target:
+                break
+            if goal.may_touch(segment):
+                segments[index] = None
+                tokens -= segment.tokens
+        for index in sorted({index for index, _ in found.results}):
             segment = segments[index]
             if tokens <= goal.target:
                 break
-            if not goal.may_touch(segment):
+            if segment is None or not goal.may_touch(segment):
                 continue
 
             def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
-                later = stale.get((index, call))
-                return f"{_SUPERSEDED}the same call was made again at {later}]" if later and text else text
+                later = found.results.get((index, call))
+                return f"{_SUPERSEDED}{later}]" if later and text else text
 
-            segments[index] = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
-            tokens += segments[index].tokens - segment.tokens
-        return (
-            draft
-            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
-            else draft.with_segments(segments)
-        )
+            shorter = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
+            segments[index] = shorter
+            tokens += shorter.tokens - segment.tokens
+        kept = [segment for segment in segments if segment is not None]
+        same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
+        return draft if same else draft.with_segments(kept)
+
+
+@dataclass(slots=True)
+class _Stale:
+    """What of a draft a later call replaces.
+
+    Attributes:
+        results: by index of the segment and id of the call, why its result is stale.
+        versions: indices of segments that hold nothing but older versions of states.
+    """
+
+    results: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+    versions: set[int] = field(default_factory=set[int])
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], tools: Collection[str] | None) -> _Stale:
+        """Return what is stale in the segments of a draft."""
+        stale = cls()
+        calls: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
+        states: dict[str, str] = {}  # key of a state -> mark of the newest segment that wrote it
+        for index in range(len(segments) - 1, -1, -1):
+            round_ = segments[index].round
+            if round_ is None or not round_.is_tool_round or round_.unanswered:
+                continue
+            written = written_states(round_, tools)
+            newer = [(call, states[key]) for call, key in written if key in states]
+            stale.results |= {(index, call.id): f"it was written again at {mark}" for call, mark in newer}
+            if len(newer) == len(written) and writes_only_states(round_, tools):
+                stale.versions.add(index)
+            states = {key: segments[index].mark for _, key in written if key} | states
+            for entry in round_.entries:
+                for call in calls_of(entry.message):
+                    key = f"{call.name}\0{arguments_text(call)}"
+                    later, mark = calls.setdefault(key, (index, entry.mark))
+                    if later != index:
+                        stale.results[index, call.id] = f"the same call was made again at {mark}"
+        return stale

@@ -1,0 +1,159 @@
+"""States: todo lists, plans and approvals that an agent writes with a tool. Each version replaces the one before.
+
+A tool is recognized by its name together with what it was called with, or by the shape of what it was called with
+alone: a list of items that have a text and a status. A call that reads a state, changes a part of one, was refused or
+got no result writes none.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import orjson
+
+from ..messages.parsing import Call, Result, arguments_of, blocks_of, calls_of, json_text, result_text
+from ..rendering.rounds import Results, Round
+from ..transcript.transcript import Entry
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_STATES = frozenset({"plan", "checklist", "tasklist"})  # and every word that begins with "todo"
+_APPROVALS = frozenset({"approval", "approvals", "approve"})
+_READS = frozenset({"read", "get", "list", "show", "view", "fetch", "search", "find"})
+_PARTIAL = frozenset({"merge", "append", "patch"})  # arguments that make a call a change of a state
+_TEXTS = frozenset({"content", "title", "text", "task", "step", "description", "subject", "name", "item"})
+_STATUSES = frozenset({"status", "state", "done", "completed", "complete", "checked", "finished"})
+_VALUES = frozenset(
+    {"pending", "todo", "open", "planned", "notstarted", "inprogress", "active", "doing", "blocked", "cancelled",
+     "canceled", "skipped", "completed", "complete", "done", "finished", "failed"}
+)  # fmt: skip
+_LEAST_PLAN = 40  # characters of a text from which it is a plan, not the name of one
+_MOST_ITEMS = 1_000  # items of a list that are looked at; a longer list is data
+_MOST_KEY = 100  # characters of an argument that tells one list from another
+_REFUSED = re.compile(r"\s*(?:<tool_use_error>|(?:\w*error|exception|traceback)\b)", re.IGNORECASE)
+
+
+def states_of(round_: Round, tools: Collection[str] | None) -> tuple[str, ...]:
+    """Return the key of each state that the calls of a round wrote, in order; versions of one state have one key.
+
+    Args:
+        round_: the round.
+        tools: names of the tools whose calls write a state; None to recognize them.
+    """
+    return tuple(key for _, key in written_states(round_, tools) if key)
+
+
+def writes_only_states(round_: Round, tools: Collection[str] | None) -> bool:
+    """True if a round is calls that wrote a state, with their results, and nothing that anybody said."""
+    head = round_.head.message
+    content = head.get("content")
+    said = content if isinstance(content, str) else "".join(str(b.get("text") or "") for b in blocks_of(head))
+    keys = [key for _, key in written_states(round_, tools)]
+    return bool(keys) and all(keys) and not said.strip() and not round_.is_human
+
+
+def state_key(call: Call, tools: Collection[str] | None = None) -> str:
+    """Return the key of the state that a call writes; empty if it writes none.
+
+    Args:
+        call: the call; its result is not looked at.
+        tools: names of the tools whose calls write a state; None to recognize them.
+    """
+    if tools is not None:
+        return _key(call.name, arguments_of(call)) if call.name in tools else ""
+    words = [word.lower() for word in _WORDS.findall(call.name)]
+    named = any(word in _STATES or word.startswith("todo") for word in words)
+    asks = not _APPROVALS.isdisjoint(words)
+    if not words or words[0] in _READS or words[-1] in _READS - {"list"}:
+        return ""
+    arguments = arguments_of(call)
+    if any(arguments.get(key) is True for key in _PARTIAL):
+        return ""
+    values = [_decoded(value) for value in arguments.values()]
+    if any(_are_items(value) for value in values):
+        return _key(call.name, arguments)
+    if asks and values:
+        return f"{call.name}\0{json_text(arguments)}"  # each approval is a state of its own
+    if named and any(isinstance(value, list) or _is_plan(value) for value in values):
+        return _key(call.name, arguments)
+    return ""
+
+
+def written_states(round_: Round, tools: Collection[str] | None) -> list[tuple[Call, str]]:
+    """Return each call of a round with the key of the state that it wrote; an empty key for none."""
+    if not round_.is_tool_round or (tools is not None and not tools):
+        return []
+    calls = [call for entry in round_.entries if entry.role == "assistant" for call in calls_of(entry.message)]
+    keys = [state_key(call, tools) for call in calls]
+    if not any(keys):
+        return list(zip(calls, keys, strict=True))
+    results = Results(round_.entries)
+    answers = [results.take(call.id) for call in calls]
+    return [
+        (call, key if key and found is not None and not _is_refused(*found) else "")
+        for call, key, found in zip(calls, keys, answers, strict=True)
+    ]
+
+
+def _is_refused(entry: Entry, result: Result) -> bool:
+    """True if the result says that the call failed."""
+    flagged = entry.message.get("is_error") is True or any(
+        block.get("is_error") is True and result.call_id in (block.get("tool_use_id"), block.get("tool_call_id"))
+        for block in blocks_of(entry.message)
+    )
+    return flagged or _REFUSED.match(result_text(result.content)[:200]) is not None
+
+
+def _key(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a tool's name and the arguments that tell one of its lists from another."""
+    parts = [
+        f"{key}={value}"
+        for key, value in sorted(arguments.items())
+        if isinstance(value, str | int) and len(str(value)) <= _MOST_KEY and _tells_apart(key)
+    ]
+    return "\0".join((name, *parts))
+
+
+def _tells_apart(key: str) -> bool:
+    words = [word.lower() for word in _WORDS.findall(key)]
+    return bool(words) and (words[-1] in ("id", "path", "file", "name"))
+
+
+def _are_items(value: object) -> bool:
+    """True for a list of items of which each has a text and a status."""
+    if not isinstance(value, list):
+        return False
+    items = cast("list[object]", value)
+    return 0 < len(items) <= _MOST_ITEMS and all(_is_item(item) for item in items)
+
+
+def _is_item(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    fields = {str(key).lower(): field for key, field in cast("dict[object, object]", value).items()}
+    return any(isinstance(fields.get(key), str) for key in _TEXTS) and any(
+        _is_status(fields[key]) for key in _STATUSES if key in fields
+    )
+
+
+def _is_status(value: object) -> bool:
+    if isinstance(value, bool):
+        return True
+    return isinstance(value, str) and "".join(_WORDS.findall(value[:40])).lower() in _VALUES
+
+
+def _is_plan(value: object) -> bool:
+    return isinstance(value, str) and len(value) >= _LEAST_PLAN
+
+
+def _decoded(value: object) -> object:
+    """Return a list that was given as JSON text as a list; other values unchanged."""
+    if isinstance(value, str) and value[:1] == "[":
+        try:
+            return cast(object, orjson.loads(value))
+        except ValueError:
+            return value
+    return value
