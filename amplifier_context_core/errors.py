@@ -6,6 +6,7 @@
     ├── ContextOverflow          the operator: with `strict: true`, what must be kept does not fit the budget
     ├── PinRefused               the caller: a pin would outgrow the share that pins may fill
     ├── PluginError              the plug-in's author: a plug-in failed; it is named, history is untouched
+    ├── UnregisteredHookError    the caller: a saved queue or pool names a hook that is not registered
     └── StoreError               the operator: history could not be written or read; nothing acknowledged was lost
 
 The text of an error names the session, setting or field and the next step. It never quotes a message: transcripts hold
@@ -105,3 +106,18 @@ class NotLoaded(ContextError, LookupError):
     def __init__(self, index: int) -> None:
         super().__init__(f"message {index + 1} is not in memory; `await context.load()` brings the whole history")
         self.index = index
+
+
+class UnregisteredHookError(ContextError, KeyError):
+    """No hook is registered under a name.
+
+    Attributes:
+        name: of the hook.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"hook {name!r} is not registered; define it before what was saved is read")
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would show the text in quotes

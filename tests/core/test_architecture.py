@@ -25,6 +25,7 @@ MANAGERS = frozenset(PACKAGES) - {CORE, "amplifier_context_testing"}
 # files of core's own folder are named one by one.
 LAYERS = (
     ("errors", "amounts", "failures", "futures", "locks", "events", "default_paths", "config", "plugins"),
+    ("items",),
     ("messages",),
     ("transcript",),
     ("rendering",),

@@ -60,9 +60,9 @@ def python(code: str, *blocked: str, arguments: Iterable[str] = ()) -> subproces
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_core_needs_four_libraries_one_reader_of_image_sizes_and_one_lock() -> None:
+def test_core_needs_four_libraries_one_reader_of_image_sizes_one_lock_and_newer_typing() -> None:
     needed = distributions(project("amplifier_context_core")["dependencies"])
-    assert needed == {"pluggy", "pydantic", "tiktoken", "orjson", "imagesize", "filelock"}
+    assert needed == {"pluggy", "pydantic", "tiktoken", "orjson", "imagesize", "filelock", "typing-extensions"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,199 @@
+"""Items by id, in the order in which their ids were added first.
+
+Hooks get the item, or a copy of the items. If a hook raises before an item is added, the pool is as it was: an item
+that was evicted for it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import EllipsisType
+from typing import Any, Generic, Self
+
+from typing_extensions import TypeVar
+
+from .hooks import (
+    ContextPoolHook,
+    HookFunction,
+    HookPoint,
+    HookRegistry,
+    hooks_by_name,
+    names_by_type,
+    tags_of,
+)
+from .injection import Injectable
+from .item import ContextItem
+
+T = TypeVar("T", default=Any)
+
+
+class ContextPool(Injectable, Generic[T]):
+    """Items by id, at most `limit` of them.
+
+    Args:
+        limit: the largest number of items, at least 1; None for no limit.
+        tags: labels, by which global hooks select it.
+
+    Attributes:
+        hooks: of this pool alone; a list to be changed freely.
+        tags: labels, by which global hooks select it.
+
+    Raises:
+        ValueError: `limit` is below 1.
+    """
+
+    before_add = HookPoint(ContextPoolHook.BEFORE_ADD)
+    after_add = HookPoint(ContextPoolHook.AFTER_ADD)
+    before_remove = HookPoint(ContextPoolHook.BEFORE_REMOVE)
+    after_remove = HookPoint(ContextPoolHook.AFTER_REMOVE)
+    before_clear = HookPoint(ContextPoolHook.BEFORE_CLEAR)
+    after_clear = HookPoint(ContextPoolHook.AFTER_CLEAR)
+    on_evict = HookPoint(ContextPoolHook.ON_EVICT)
+
+    def __init__(self, limit: int | None = None, tags: Collection[str] | None = None) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError("limit must be >= 1, or None for no limit")
+        self._items: dict[str, ContextItem[T]] = {}
+        self._limit = limit
+        self.tags = tags_of(tags or ())
+        self.hooks: list[HookFunction] = []
+
+    @property
+    def limit(self) -> int | None:
+        """The largest number of items; None for no limit."""
+        return self._limit
+
+    @property
+    def items(self) -> list[ContextItem[T]]:
+        """The items in the order of their ids' first addition, in a new list."""
+        return list(self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[ContextItem[T]]:
+        return iter(self.items)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(limit={self._limit}, len={len(self._items)})"
+
+    def get(self, id: str) -> ContextItem[T]:
+        """Return an item by its id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._items[id]
+
+    def catalogue(self) -> str:
+        """Return a line ``- [id] description`` for each item; empty for an empty pool."""
+        return "\n".join(f"- [{item.id}] {item.description}" for item in self._items.values())
+
+    async def add(self, item: ContextItem[T]) -> None:
+        """Add an item, or replace that of the same id in its place. For a new id the oldest item is evicted if need be.
+
+        Raises:
+            TypeError: it is no `ContextItem`.
+            ValueError: it has no id or no description.
+        """
+        if not isinstance(item, ContextItem):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise TypeError(f"a ContextPool takes ContextItem only, got {type(item).__name__}")
+        if item.id is None or item.description is None:
+            raise ValueError("a ContextPool takes a ContextItem with both 'id' and 'description' set")
+        evicted: list[ContextItem[T]] = []
+        try:
+            await self._evict_for(item.id, evicted)
+            await self._fire(ContextPoolHook.BEFORE_ADD, lambda: (self, item))
+            await self._evict_for(item.id, evicted)  # another task may have taken the room
+        except BaseException:
+            self._restore(evicted)
+            raise
+        self._items[item.id] = item
+        await self._fire(ContextPoolHook.AFTER_ADD, lambda: (self, item))
+
+    async def remove(self, id: str) -> None:
+        """Remove an item.
+
+        Raises:
+            KeyError: there is none of this id; then no hook runs.
+        """
+        item = self._items[id]
+        await self._fire(ContextPoolHook.BEFORE_REMOVE, lambda: (self, item))
+        self._items.pop(id, None)
+        await self._fire(ContextPoolHook.AFTER_REMOVE, lambda: (self, item))
+
+    async def clear(self) -> None:
+        """Remove all items."""
+        before = dict(self._items)
+        await self._fire(ContextPoolHook.BEFORE_CLEAR, lambda: (self, dict(before)))
+        self._items.clear()
+        await self._fire(ContextPoolHook.AFTER_CLEAR, lambda: (self,))
+
+    def branch(self, limit: int | EllipsisType | None = ...) -> Self:
+        """Return a pool that begins with the items and hooks of this one and is independent of it. No hook runs.
+
+        Args:
+            limit: of the new pool. Left out, it is that of this one; None for no limit. Where fewer items fit, the
+                newest are kept.
+
+        Raises:
+            ValueError: `limit` is below 1.
+        """
+        child = type(self)(self._limit if isinstance(limit, EllipsisType) else limit, self.tags)
+        items = self.items if child._limit is None else self.items[-child._limit :]
+        child._items = {item.id: item for item in items if item.id is not None}
+        child.hooks = list(self.hooks)
+        return child
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return limit, items, names of hooks and tags.
+
+        Raises:
+            ValueError: a hook has no name.
+        """
+        return {
+            "limit": self._limit,
+            "items": [item.to_dict() for item in self._items.values()],
+            "hooks": names_by_type(self.hooks),
+            "tags": sorted(self.tags),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContextPool[Any]:
+        """Return the pool that `to_dict` wrote, with all of its items even beyond the limit. No hook runs.
+
+        Raises:
+            KeyError: an item has no ``content``.
+            UnregisteredHookError: a hook is not registered under its name.
+            ValueError: an item has no id, or the limit is below 1.
+        """
+        pool: ContextPool[Any] = cls(data.get("limit"), data.get("tags"))
+        for one in data.get("items") or ():
+            item = ContextItem.from_dict(one)
+            if item.id is None:
+                raise ValueError("ContextPool requires a ContextItem with 'id' set")
+            pool._items[item.id] = item
+        pool.hooks = hooks_by_name(data.get("hooks") or {}, ContextPoolHook)
+        return pool
+
+    async def _fire(self, type: ContextPoolHook, arguments: Callable[[], tuple[Any, ...]]) -> None:
+        for hook in HookRegistry.matching(self.hooks, type, self.tags):
+            await hook(*arguments())
+
+    async def _evict_for(self, id: str, evicted: list[ContextItem[T]]) -> None:
+        """Make room for an item of this id. Hooks see the item that goes while it is still in the pool."""
+        while self._limit is not None and id not in self._items and len(self._items) >= self._limit:
+            oldest = next(iter(self._items.values()))
+            await self._fire(ContextPoolHook.ON_EVICT, lambda oldest=oldest: (self, oldest))
+            if oldest.id is not None and self._items.get(oldest.id) is oldest:
+                del self._items[oldest.id]
+                evicted.append(oldest)
+
+    def _restore(self, evicted: list[ContextItem[T]]) -> None:
+        """Put evicted items back in front, as far as there is room: what other tasks did meanwhile stays."""
+        room = len(evicted) if self._limit is None else max(0, self._limit - len(self._items))
+        back = {item.id: item for item in (evicted[-room:] if room else []) if item.id is not None}
+        self._items = {**back, **self._items}

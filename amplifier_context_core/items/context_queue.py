@@ -1,0 +1,213 @@
+"""A bounded window of items: the newest ones, in order.
+
+Hooks get copies, so that nothing they do to a list changes the queue. A change that a hook refuses by raising before it
+is made, or while items are evicted for it, leaves the queue as it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import EllipsisType
+from typing import Any, Generic, Self
+
+from typing_extensions import TypeVar
+
+from .hooks import (
+    ContextQueueHook,
+    Hook,
+    HookFunction,
+    HookPoint,
+    HookRegistry,
+    hooks_by_name,
+    names_by_type,
+    tags_of,
+)
+from .injection import Injectable
+from .item import ContextItem
+
+T = TypeVar("T", default=Any)
+_ARGUMENTS = 3  # of an AFTER_APPEND hook that takes the queue as well
+
+
+class ContextQueue(Injectable, Generic[T]):
+    """The newest items, at most `limit` of them.
+
+    Args:
+        limit: the largest number of items, at least 1.
+        tags: labels, by which global hooks select it.
+
+    Attributes:
+        hooks: of this queue alone; a list to be changed freely.
+        tags: labels, by which global hooks select it.
+
+    Raises:
+        ValueError: `limit` is below 1.
+    """
+
+    before_append = HookPoint(ContextQueueHook.BEFORE_APPEND)
+    after_append = HookPoint(ContextQueueHook.AFTER_APPEND)
+    before_clear = HookPoint(ContextQueueHook.BEFORE_CLEAR)
+    after_clear = HookPoint(ContextQueueHook.AFTER_CLEAR)
+    on_evict = HookPoint(ContextQueueHook.ON_EVICT)
+
+    def __init__(self, limit: int, tags: Collection[str] | None = None) -> None:
+        if limit < 1:
+            raise ValueError("limit must be >= 1")
+        self._items: deque[ContextItem[T]] = deque(maxlen=limit)
+        self._limit = limit
+        self.tags = tags_of(tags or ())
+        self.hooks: list[HookFunction] = []
+
+    @property
+    def limit(self) -> int:
+        """The largest number of items."""
+        return self._limit
+
+    @property
+    def items(self) -> list[ContextItem[T]]:
+        """The items, oldest first, in a new list. Assigning replaces them without hooks; the newest that fit stay."""
+        return list(self._items)
+
+    @items.setter
+    def items(self, items: Iterable[ContextItem[T]]) -> None:
+        self._items = deque(_checked(items), maxlen=self._limit)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[ContextItem[T]]:
+        return iter(self._items)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(limit={self._limit}, len={len(self._items)})"
+
+    def history(self, last: int | None = None) -> str:
+        """Return the contents as text, a line each; with `last`, of that many of the newest items."""
+        items = self.items if last is None else self.items[-last:]
+        return "\n".join(str(item.content) for item in items)
+
+    async def append(self, *items: ContextItem[T]) -> None:
+        """Append items, one after another; the oldest is evicted for each that does not fit.
+
+        Raises:
+            TypeError: one of them is no `ContextItem`; then none is appended.
+        """
+        incoming = _checked(items)
+        before = self.items
+        await self._fire(ContextQueueHook.BEFORE_APPEND, lambda: (self, list(incoming), list(before)))
+        evicted: list[ContextItem[T]] = []
+        appended: list[ContextItem[T]] = []
+        try:
+            for item in incoming:
+                await self._evict_for_one(evicted)
+                self._items.append(item)
+                appended.append(item)
+        except BaseException:
+            self._undo(appended, evicted)
+            raise
+        after = self.items
+        for hook in HookRegistry.matching(self.hooks, ContextQueueHook.AFTER_APPEND, self.tags):
+            arguments = (list(incoming), list(after))
+            await (hook(self, *arguments) if _takes_queue(hook) else hook(*arguments))
+
+    async def clear(self) -> None:
+        """Remove all items."""
+        before = self.items
+        await self._fire(ContextQueueHook.BEFORE_CLEAR, lambda: (self, list(before)))
+        self._items.clear()
+        await self._fire(ContextQueueHook.AFTER_CLEAR, lambda: (self,))
+
+    def branch(self, limit: int | None = None, hooks: Sequence[HookFunction] | EllipsisType | None = ...) -> Self:
+        """Return a queue that begins with the items of this one and is independent of it. No hook runs.
+
+        Args:
+            limit: of the new queue; None for the same. Where fewer fit, the newest are kept.
+            hooks: of the new queue. Left out, they are those of this one; None or an empty list for none.
+
+        Raises:
+            ValueError: `limit` is below 1.
+        """
+        child = type(self)(self._limit if limit is None else limit, self.tags)
+        child._items.extend(self._items)
+        child.hooks = list(self.hooks) if isinstance(hooks, EllipsisType) else list(hooks or ())
+        return child
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return limit, items, names of hooks and tags.
+
+        Raises:
+            ValueError: a hook has no name.
+        """
+        return {
+            "limit": self._limit,
+            "items": [item.to_dict() for item in self._items],
+            "hooks": names_by_type(self.hooks),
+            "tags": sorted(self.tags),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContextQueue[Any]:
+        """Return the queue that `to_dict` wrote. Of more items than fit, the newest are kept; no hook runs.
+
+        Raises:
+            KeyError: there is no ``limit``, or an item without ``content``.
+            UnregisteredHookError: a hook is not registered under its name.
+            ValueError: the limit is below 1.
+        """
+        queue: ContextQueue[Any] = cls(data["limit"], data.get("tags"))
+        queue._items.extend(ContextItem.from_dict(item) for item in data.get("items") or ())
+        queue.hooks = hooks_by_name(data.get("hooks") or {}, ContextQueueHook)
+        return queue
+
+    async def _fire(self, type: ContextQueueHook, arguments: Callable[[], tuple[Any, ...]]) -> None:
+        for hook in HookRegistry.matching(self.hooks, type, self.tags):
+            await hook(*arguments())
+
+    async def _evict_for_one(self, evicted: list[ContextItem[T]]) -> None:
+        """Make room for one item. Hooks see the item that goes while it is still in the queue."""
+        while len(self._items) >= self._limit:
+            oldest = self._items[0]
+            await self._fire(ContextQueueHook.ON_EVICT, lambda oldest=oldest: (self, oldest))
+            if self._items and self._items[0] is oldest:  # another task may have evicted it meanwhile
+                self._items.popleft()
+                evicted.append(oldest)
+
+    def _undo(self, appended: Sequence[ContextItem[T]], evicted: Sequence[ContextItem[T]]) -> None:
+        """Take back the first part of an append whose hook raised; what other tasks did meanwhile stays."""
+        left = list(self._items)
+        for item in reversed(appended):
+            places = [place for place, one in enumerate(left) if one is item]
+            if places:
+                del left[places[-1]]
+        old = [item for item in evicted if not any(item is one for one in appended)]
+        self._items = deque([*old, *left], maxlen=self._limit)
+
+
+def _checked(items: Iterable[ContextItem[T]]) -> list[ContextItem[T]]:
+    found = list(items)
+    for item in found:
+        if not isinstance(item, ContextItem):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise TypeError(f"a ContextQueue takes ContextItem only, got {type(item).__name__}")
+    return found
+
+
+def _takes_queue(hook: HookFunction) -> bool:
+    """True if an AFTER_APPEND hook takes the queue before the items: three positional arguments, not two.
+
+    Arguments with a default or a fixed value do not count.
+    """
+    function, fixed = (hook.fn, hook.fixed) if isinstance(hook, Hook) else (hook, {})
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function in C has none
+        return True
+    if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters):
+        return True
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters if one.kind in by_place and one.default is one.empty and one.name not in fixed]
+    return len(needed) >= _ARGUMENTS

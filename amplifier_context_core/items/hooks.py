@@ -1,0 +1,350 @@
+"""Hooks of queues and pools: async functions that run around a change.
+
+A hook of one object is in its list `hooks`. A global hook, made with `@hook`, runs for every object of its type, or
+only for objects that share one of its tags. The hooks of the object run first. A hook runs once for each event,
+whatever lists it is in. If it raises, the hooks after it do not run and the caller of the change gets the exception.
+
+These hooks are of the objects alone: plug-ins are in `plugins.py`, and events of the kernel in `events.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import Any, TypeAlias, cast, overload
+
+from ..errors import UnregisteredHookError
+from ..locks import CrossLoopLock
+from .injection import injected
+
+log = logging.getLogger(__name__)
+
+HookFunction: TypeAlias = Callable[..., Awaitable[object]]
+
+
+class ContextQueueHook(StrEnum):
+    """Events of a `ContextQueue`."""
+
+    BEFORE_APPEND = "before_append"
+    AFTER_APPEND = "after_append"
+    BEFORE_CLEAR = "before_clear"
+    AFTER_CLEAR = "after_clear"
+    ON_EVICT = "on_evict"
+
+
+class ContextPoolHook(StrEnum):
+    """Events of a `ContextPool`."""
+
+    BEFORE_ADD = "before_add"
+    AFTER_ADD = "after_add"
+    BEFORE_REMOVE = "before_remove"
+    AFTER_REMOVE = "after_remove"
+    BEFORE_CLEAR = "before_clear"
+    AFTER_CLEAR = "after_clear"
+    ON_EVICT = "on_evict"
+
+
+HookType: TypeAlias = ContextQueueHook | ContextPoolHook
+
+
+class Hook:
+    """An async function with the events that it is for.
+
+    Args:
+        function: awaited for each event.
+        type: the event, or several.
+        lock: true to run one call at a time. Such a hook must not change the object that called it.
+        tags: of a global hook: the object must have one of them; None for every object.
+        fixed: keyword arguments of every call. A lambda among them is called each time, and its value is passed.
+
+    Raises:
+        TypeError: the function is not async, or does not take one of the fixed arguments.
+        ValueError: there is no event.
+    """
+
+    def __init__(
+        self,
+        function: HookFunction,
+        type: HookType | Iterable[HookType],
+        *,
+        lock: bool = False,
+        tags: Collection[str] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+    ) -> None:
+        types = (type,) if isinstance(type, Enum) else tuple(type)
+        if not types:
+            raise ValueError("a hook needs at least one type")
+        self.__name__ = _name_of(function)
+        self.__doc__ = function.__doc__
+        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_call_of(function))):
+            raise TypeError(f"hook {self.__name__!r} must be an async function")
+        self.fixed = dict(fixed or {})
+        parameters = inspect.signature(function).parameters
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        unknown = [] if takes_any else sorted(set(self.fixed) - set(parameters))
+        if unknown:
+            raise TypeError(f"hook {self.__name__!r} does not take {', '.join(unknown)}")
+        self.type: HookType | tuple[HookType, ...] = types[0] if len(types) == 1 else types
+        self.fn = function
+        self.tags = None if tags is None else tags_of(tags)
+        self.lock = CrossLoopLock() if lock else None
+
+    def __repr__(self) -> str:
+        return f"Hook({self.__name__!r})"
+
+    async def __call__(self, *args: Any, **given: Any) -> object:
+        """Run the function with its fixed arguments and what its annotations ask for."""
+        for name in self.fixed.keys() & given.keys():
+            log.warning("hook %s: the fixed argument %r is replaced by the caller's", self.__name__, name)
+        fixed = {name: value() if _is_lambda(value) else value for name, value in self.fixed.items()}
+        named = {**fixed, **given}
+        named = {**injected(self.fn, args, named), **named}
+        if self.lock is None:
+            return await self.fn(*args, **named)
+        async with self.lock:
+            return await self.fn(*args, **named)
+
+
+class HookRegistry:
+    """The hooks of this process by name, and those that are global."""
+
+    _by_name: dict[str, HookFunction]
+    _global: list[Hook]
+    _by_name, _global = {}, []
+
+    @classmethod
+    def register(cls, hook: HookFunction, name: str | None = None) -> None:
+        """Add a hook under a name, by default its own. Adding it once more changes nothing.
+
+        Raises:
+            ValueError: another hook has that name.
+        """
+        name = name or hook_name(hook)
+        known = cls._by_name.setdefault(name, hook)
+        if known is not hook and _function_of(known) is not _function_of(hook):
+            raise ValueError(f"hook {name!r} is already registered; give the other one a name of its own")
+
+    @classmethod
+    def get(cls, name: str) -> HookFunction:
+        """Return the hook of a name.
+
+        Raises:
+            UnregisteredHookError: there is none.
+        """
+        try:
+            return cls._by_name[name]
+        except KeyError:
+            raise UnregisteredHookError(name) from None
+
+    @classmethod
+    def clear(cls) -> None:
+        """Forget all hooks, global ones as well."""
+        cls._by_name.clear()
+        cls._global.clear()
+
+    @classmethod
+    def register_global(cls, hook: Hook) -> None:
+        """Run a hook for every object of its types."""
+        if not any(one is hook for one in cls._global):
+            cls._global.append(hook)
+
+    @classmethod
+    def get_global_by_type(cls, type: HookType, tags: Collection[str] = ()) -> list[Hook]:
+        """Return the global hooks of an event for an object with these tags."""
+        return [one for one in cls._global if is_for(one, type) and (one.tags is None or not one.tags.isdisjoint(tags))]
+
+    @classmethod
+    def get_by_type(cls, hooks: Iterable[HookFunction], type: HookType) -> list[HookFunction]:
+        """Return the hooks of a list that are for an event, in their order."""
+        return [one for one in hooks if is_for(one, type)]
+
+    @classmethod
+    def matching(cls, hooks: Iterable[HookFunction], type: HookType, tags: Collection[str] = ()) -> list[HookFunction]:
+        """Return what runs for an event: hooks of the object, then global ones, each once."""
+        found: dict[int, HookFunction] = {}
+        for one in (*cls.get_by_type(hooks, type), *cls.get_global_by_type(type, tags)):
+            found.setdefault(id(one), one)
+        return list(found.values())
+
+    @classmethod
+    async def fire(
+        cls, hooks: Iterable[HookFunction], type: HookType, *args: Any, tags: Collection[str] = (), **named: Any
+    ) -> None:
+        """Run the hooks of an event, one after another."""
+        for one in cls.matching(hooks, type, tags):
+            await one(*args, **named)
+
+    @classmethod
+    def wrap(
+        cls,
+        function: HookFunction,
+        type: HookType | Iterable[HookType],
+        *,
+        lock: bool = False,
+        tags: Collection[str] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+    ) -> Hook:
+        """Return a function as a registered hook; a hook of exactly these types is returned as it is.
+
+        Raises:
+            TypeError: the function is not async, or does not take one of the fixed arguments.
+            ValueError: there is no event, or another hook has the name of the function.
+        """
+        types = (type,) if isinstance(type, Enum) else tuple(type)
+        if isinstance(function, Hook):
+            if _types_of(function) == types and not (lock or tags or fixed):
+                return function
+            function = function.fn
+        made = Hook(function, types, lock=lock, tags=tags, fixed=fixed)
+        cls.register(made)
+        return made
+
+
+def hook(
+    type: HookType | Sequence[HookType],
+    *,
+    lock: bool = False,
+    tags: Collection[str] | None = None,
+    **fixed: Any,
+) -> Callable[[HookFunction], Hook]:
+    """Make an async function a hook for every object, or for those that share a tag.
+
+    Args:
+        type: the event, or a list of events.
+        lock: true to run one call at a time.
+        tags: the object must have one of them; None for every object.
+        fixed: keyword arguments of every call; see `Hook`.
+
+    Raises:
+        TypeError: the function is not async, or does not take one of the fixed arguments.
+        ValueError: there is no event, or another hook has the name of the function.
+    """
+
+    def decorate(function: HookFunction) -> Hook:
+        made = HookRegistry.wrap(function, type, lock=lock, tags=tags, fixed=fixed)
+        HookRegistry.register_global(made)
+        return made
+
+    return decorate
+
+
+class Attach:
+    """Adds a function to the hooks of one object; a decorator, bare or with arguments."""
+
+    def __init__(self, hooks: list[HookFunction], type: HookType) -> None:
+        self._hooks = hooks
+        self._type: HookType = type
+
+    @overload
+    def __call__(self, function: HookFunction, /) -> Hook: ...
+    @overload
+    def __call__(self, /, *, lock: bool = False, **fixed: Any) -> Callable[[HookFunction], Hook]: ...
+    def __call__(
+        self, function: HookFunction | None = None, /, *, lock: bool = False, **fixed: Any
+    ) -> Hook | Callable[[HookFunction], Hook]:
+        def attach(added: HookFunction) -> Hook:
+            made = HookRegistry.wrap(added, self._type, lock=lock, fixed=fixed)
+            if not any(one is made for one in self._hooks):
+                self._hooks.append(made)
+            return made
+
+        return attach if function is None else attach(function)
+
+
+class HookPoint:
+    """An attribute of a class: the decorator that adds hooks for one event to an object."""
+
+    def __init__(self, type: HookType) -> None:
+        self._type: HookType = type
+
+    @overload
+    def __get__(self, instance: None, owner: object = None) -> HookPoint: ...
+    @overload
+    def __get__(self, instance: object, owner: object = None) -> Attach: ...
+    def __get__(self, instance: Any, owner: object = None) -> Attach | HookPoint:
+        return self if instance is None else Attach(instance.hooks, self._type)
+
+
+def is_for(hook: HookFunction, type: HookType) -> bool:
+    """True if a hook, or a bare callable with an attribute `type`, is for an event."""
+    # By identity: two events of different enums may be equal, because their members are texts.
+    return any(one is type for one in _types_of(hook))
+
+
+def hook_name(hook: HookFunction) -> str:
+    """Return the name under which a hook is saved.
+
+    Raises:
+        ValueError: it has none.
+    """
+    name = getattr(hook, "__name__", None)
+    if not isinstance(name, str) or not name:
+        raise ValueError("a hook without __name__ cannot be saved; make it a named async function")
+    return name
+
+
+def names_by_type(hooks: Iterable[HookFunction]) -> dict[str, list[str]]:
+    """Return hooks as they are saved: names by the value of their event."""
+    saved: dict[str, list[str]] = {}
+    for one in hooks:
+        for type in _types_of(one):
+            saved.setdefault(type.value, []).append(hook_name(one))
+    return saved
+
+
+def hooks_by_name(saved: Mapping[str, Iterable[str]], types: Iterable[HookType]) -> list[HookFunction]:
+    """Return the hooks that `names_by_type` saved, each name once.
+
+    Args:
+        saved: names by the value of their event.
+        types: the events of the object.
+
+    Raises:
+        UnregisteredHookError: a name is not registered.
+    """
+    events = {type.value: type for type in types}
+    wanted: dict[str, list[HookType]] = {}
+    for value, names in saved.items():
+        for name in names:
+            wanted.setdefault(name, []).extend([events[value]] if value in events else [])
+    found: list[HookFunction] = []
+    for name, of in wanted.items():
+        known = HookRegistry.get(name)
+        missing = [type for type in of if not is_for(known, type)]
+        # One function may be a hook for different events of different objects, under one name.
+        found.append(Hook(_function_of(known), of) if missing else known)
+    return found
+
+
+def tags_of(tags: Collection[str]) -> frozenset[str]:
+    """Return tags as a set.
+
+    Raises:
+        TypeError: they are one text, whose letters would each become a tag.
+    """
+    if isinstance(tags, str):
+        raise TypeError(f"tags must be a list of texts, not the text {tags!r}")
+    return frozenset(tags)
+
+
+def _types_of(hook: HookFunction) -> tuple[HookType, ...]:
+    types: object = getattr(hook, "type", ())
+    return cast("tuple[HookType, ...]", types if isinstance(types, tuple) else (types,))
+
+
+def _function_of(hook: HookFunction) -> HookFunction:
+    return hook.fn if isinstance(hook, Hook) else hook
+
+
+def _name_of(function: HookFunction) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _call_of(function: HookFunction) -> object:
+    return getattr(function, "__call__", None)  # noqa: B004 - an object with an async `__call__` is an async function
+
+
+def _is_lambda(value: object) -> bool:
+    return callable(value) and getattr(value, "__name__", "") == "<lambda>"

@@ -1,0 +1,98 @@
+"""Arguments that a function gets without being passed: the pool and the queue of the session it runs in.
+
+A parameter asks for one by its annotation: the class, ``X | None``, or either as text. An argument that the caller
+passes always wins. Outside a session nothing is injected. A function whose annotations cannot be resolved gets nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+class Injectable:
+    """Base of what a parameter can ask for by its annotation."""
+
+
+_active: ContextVar[tuple[Injectable, ...]] = ContextVar("amplifier_context_active_items", default=())
+
+
+def activate(*offered: Injectable) -> None:
+    """Offer these to the functions that run in this task from now on, and in tasks that it starts."""
+    _active.set(offered)
+
+
+@contextmanager
+def offering(*offered: Injectable) -> Generator[None]:
+    """Offer these to the functions that run in this block."""
+    token = _active.set(offered)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def active() -> tuple[Injectable, ...]:
+    """Return what is offered in this task; nothing outside a session."""
+    return _active.get()
+
+
+def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:
+    """Return the parameters of a function that ask for something, by name."""
+    try:
+        hints = get_type_hints(_plain(function))
+    except Exception:  # noqa: BLE001 - annotations run other people's code; unresolvable ones ask for nothing
+        return {}
+    return {name: wanted for name, hint in hints.items() if name != "return" and (wanted := _wanted(hint))}
+
+
+def injected(
+    function: Callable[..., object], positional: Sequence[object], given: Mapping[str, object]
+) -> dict[str, Injectable]:
+    """Return the arguments to add to a call.
+
+    Args:
+        function: that is called.
+        positional: the positional arguments of the call.
+        given: the keyword arguments of the call.
+    """
+    offered = active()
+    if not offered:
+        return {}
+    wanted = requested(function)
+    passed = {*given, *_taken(function, len(positional))}
+    found: dict[str, Injectable] = {}
+    for name, kind in wanted.items():
+        value = next((one for one in offered if isinstance(one, kind)), None)
+        if name not in passed and value is not None:
+            found[name] = value
+    return found
+
+
+def _plain(function: Callable[..., object]) -> Any:
+    """Return what has the annotations: the function itself, or what an object runs when it is called."""
+    inner = inspect.unwrap(getattr(function, "func", function))
+    if inspect.isroutine(inner) or inspect.isclass(inner):
+        return inner
+    return type(inner).__call__
+
+
+def _taken(function: Callable[..., object], count: int) -> list[str]:
+    """Return the names of the parameters that the first `count` positional arguments go to."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in positional]
+    return names[:count]
+
+
+def _wanted(hint: object) -> type[Injectable] | None:
+    """Return the class that an annotation asks for, if it is one of ours."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        members = [one for one in get_args(hint) if one is not type(None)]
+        return _wanted(members[0]) if len(members) == 1 else None
+    kind = origin or hint  # `ContextPool[str]` asks for a `ContextPool`
+    return kind if isinstance(kind, type) and issubclass(kind, Injectable) else None

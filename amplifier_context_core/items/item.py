@@ -1,0 +1,42 @@
+"""One item: a payload of any type, perhaps with an id and a description by which it is selected.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+T_co = TypeVar("T_co", covariant=True, default=Any)
+
+
+@dataclass(frozen=True)
+class ContextItem(Generic[T_co]):
+    """An item. It never changes; two items with the same fields are equal.
+
+    Attributes:
+        content: the payload.
+        description: a short summary, by which an item of a pool is selected.
+        id: its key in a pool. An item without one belongs in a queue.
+    """
+
+    content: T_co
+    description: str | None = None
+    id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary; the payload is not copied."""
+        return {"id": self.id, "description": self.description, "content": self.content}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContextItem[Any]:
+        """Return the item that `to_dict` wrote.
+
+        Raises:
+            KeyError: there is no ``content``.
+        """
+        return ContextItem(data["content"], data.get("description"), data.get("id"))

@@ -1,0 +1,269 @@
+"""A pool as its documentation describes it, one behaviour a test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, UnregisteredHookError, hook
+
+
+def item(id: str, content: Any = None) -> ContextItem[Any]:
+    return ContextItem(content, f"about {id}", id)
+
+
+async def filled(limit: int | None, *ids: str) -> ContextPool[Any]:
+    pool: ContextPool[Any] = ContextPool(limit)
+    for id in ids:
+        await pool.add(item(id))
+    return pool
+
+
+def ids(pool: ContextPool[Any]) -> str:
+    return "".join(one.id or "" for one in pool.items)
+
+
+# -- construction and reading -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_limit_below_one_is_refused(limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be >= 1"):
+        ContextPool(limit)
+
+
+def test_a_new_pool_is_empty_and_without_a_limit() -> None:
+    pool = ContextPool(tags=["t"])
+    assert (pool.limit, pool.items, pool.hooks, pool.tags) == (None, [], [], frozenset({"t"}))
+    assert (len(pool), bool(pool), pool.catalogue(), repr(pool)) == (0, False, "", "ContextPool(limit=None, len=0)")
+
+
+async def test_an_item_is_found_by_its_id() -> None:
+    pool = await filled(None, "a", "b")
+    assert pool.get("b") == item("b")
+    with pytest.raises(KeyError, match="c"):
+        pool.get("c")
+
+
+async def test_items_are_in_insertion_order_and_a_copy() -> None:
+    pool = await filled(None, "b", "a")
+    pool.items.clear()
+    assert ids(pool) == "ba"
+    assert list(pool) == pool.items
+    assert len(pool) == 2
+    assert pool
+
+
+async def test_the_catalogue_has_a_line_for_each_item() -> None:
+    assert (await filled(None, "a", "b")).catalogue() == "- [a] about a\n- [b] about b"
+
+
+# -- adding -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [ContextItem(1, "d"), ContextItem(1, None, "i"), ContextItem(1)])
+async def test_an_item_without_id_or_description_is_refused(bad: ContextItem[int]) -> None:
+    pool: ContextPool[Any] = ContextPool()
+    with pytest.raises(ValueError, match="both 'id' and 'description' set"):
+        await pool.add(bad)
+    assert not pool
+
+
+async def test_what_is_no_item_is_refused() -> None:
+    with pytest.raises(TypeError, match="ContextItem"):
+        await ContextPool().add("raw")  # type: ignore[arg-type]
+
+
+async def test_at_the_limit_the_oldest_item_goes_for_a_new_id() -> None:
+    assert ids(await filled(2, "a", "b", "c")) == "bc"
+
+
+async def test_an_item_of_a_known_id_is_replaced_in_its_place_without_an_eviction() -> None:
+    pool = await filled(2, "a", "b")
+    calls: list[str] = []
+
+    @hook(list(ContextPoolHook))
+    async def noted(*arguments: Any, **more: Any) -> None:
+        calls.append(str(arguments[1].content))
+
+    pool.hooks.append(noted)
+    await pool.add(item("a", "new"))
+    assert ids(pool) == "ab"
+    assert pool.get("a").content == "new"
+    assert calls == ["new", "new"]  # before and after the addition
+
+
+async def test_the_hooks_of_an_addition_run_in_order_around_it() -> None:
+    pool = await filled(2, "a", "b")
+    calls: list[Any] = []
+
+    @pool.on_evict
+    async def evicted(where: Any, gone: Any) -> None:
+        calls.append(("evict", where is pool, gone.id, ids(pool)))
+
+    @pool.before_add
+    async def before(where: Any, added: Any) -> None:
+        calls.append(("before", where is pool, added.id, ids(pool)))
+
+    @pool.after_add
+    async def after(where: Any, added: Any) -> None:
+        calls.append(("after", where is pool, added.id, ids(pool)))
+
+    await pool.add(item("c"))
+    assert calls == [("evict", True, "a", "ab"), ("before", True, "c", "b"), ("after", True, "c", "bc")]
+
+
+@pytest.mark.parametrize("point", ["on_evict", "before_add"])
+async def test_a_hook_that_raises_before_an_addition_leaves_the_pool_as_it_was(point: str) -> None:
+    pool = await filled(2, "a", "b")
+
+    @getattr(pool, point)
+    async def refused(pool: Any, item: Any) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        await pool.add(item("c"))
+    assert ids(pool) == "ab"
+
+
+async def test_additions_of_many_tasks_never_exceed_the_limit() -> None:
+    pool = await filled(2)
+
+    @pool.on_evict
+    @pool.before_add
+    async def slow(pool: Any, item: Any) -> None:
+        await asyncio.sleep(0)
+
+    await asyncio.gather(*(pool.add(item(str(number))) for number in range(9)))
+    assert len(pool) == 2
+
+
+# -- removing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_remove_runs_its_hooks_with_the_item_present_and_gone() -> None:
+    pool = await filled(None, "a", "b")
+    calls: list[Any] = []
+
+    @pool.before_remove
+    async def before(pool: Any, gone: Any) -> None:
+        calls.append((gone.id, ids(pool)))
+
+    @pool.after_remove
+    async def after(pool: Any, gone: Any) -> None:
+        calls.append((gone.id, ids(pool)))
+
+    await pool.remove("a")
+    assert calls == [("a", "ab"), ("a", "b")]
+
+
+async def test_an_unknown_id_is_not_removed_and_no_hook_runs() -> None:
+    pool = await filled(None, "a")
+
+    @pool.before_remove
+    async def before(pool: Any, gone: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    with pytest.raises(KeyError, match="b"):
+        await pool.remove("b")
+
+
+async def test_clear_runs_its_hooks_with_a_copy_of_the_items() -> None:
+    pool = await filled(None, "a")
+    calls: list[Any] = []
+
+    @pool.before_clear
+    async def before(pool: Any, items: dict[str, Any]) -> None:
+        calls.append((items, ids(pool)))
+        items.clear()
+
+    @pool.after_clear
+    async def after(pool: Any) -> None:
+        calls.append(ids(pool))
+
+    await pool.clear()
+    assert calls == [({}, "a"), ""]
+    assert not pool
+
+
+# -- branching --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_branch_has_limit_items_hooks_and_tags_of_its_parent_and_is_independent() -> None:
+    parent: ContextPool[Any] = ContextPool(3, tags=["t"])
+    await parent.add(item("a"))
+
+    @parent.before_add
+    async def before(*arguments: Any) -> None: ...
+
+    child = parent.branch()
+    assert (child.limit, ids(child), child.hooks, child.tags) == (3, "a", [before], frozenset({"t"}))
+    await child.add(item("b"))
+    await parent.add(item("c"))
+    child.hooks.clear()
+    assert (ids(parent), ids(child), parent.hooks) == ("ac", "ab", [before])
+
+
+async def test_a_branch_of_a_smaller_limit_keeps_the_newest_and_runs_no_hook() -> None:
+    parent = await filled(None, "a", "b", "c")
+
+    @parent.on_evict
+    async def evicted(pool: Any, gone: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    assert ids(parent.branch(limit=2)) == "bc"
+
+
+async def test_a_branch_with_the_limit_none_has_none() -> None:
+    parent = await filled(2, "a", "b")
+    assert parent.branch().limit == 2
+    assert parent.branch(limit=None).limit is None
+
+
+async def test_a_branch_of_a_subclass_is_of_that_class() -> None:
+    class Mine(ContextPool[Any]):
+        pass
+
+    assert type(Mine(1).branch()) is Mine
+
+
+# -- saving -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_is_read_as_it_was_written() -> None:
+    pool: ContextPool[Any] = ContextPool(3, tags=["t"])
+    await pool.add(item("a", [1]))
+
+    @pool.after_add
+    async def counted(*arguments: Any) -> None: ...
+
+    data = pool.to_dict()
+    assert data == {
+        "limit": 3,
+        "items": [{"id": "a", "description": "about a", "content": [1]}],
+        "hooks": {"after_add": ["counted"]},
+        "tags": ["t"],
+    }
+    again = ContextPool.from_dict(data)
+    assert (again.limit, again.items, again.hooks, again.tags) == (3, pool.items, pool.hooks, pool.tags)
+
+
+def test_reading_runs_no_hook_and_evicts_nothing() -> None:
+    @hook([ContextPoolHook.BEFORE_ADD, ContextPoolHook.ON_EVICT])
+    async def never(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    data = {"limit": 1, "items": [item("a").to_dict(), item("b").to_dict()]}
+    assert ids(ContextPool.from_dict(data)) == "ab"
+
+
+def test_an_item_without_an_id_is_not_read() -> None:
+    with pytest.raises(ValueError, match="requires a ContextItem with 'id' set"):
+        ContextPool.from_dict({"items": [{"content": 1}]})
+
+
+def test_a_hook_that_is_not_registered_is_an_error_that_names_it() -> None:
+    with pytest.raises(UnregisteredHookError, match="'gone' is not registered"):
+        ContextPool.from_dict({"hooks": {"before_add": ["gone"]}})

@@ -1,0 +1,324 @@
+"""Hooks of queues and pools: where they come from, in which order they run, what they get."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+import pytest
+
+from amplifier_context_core import ContextError
+from amplifier_context_core.items import (
+    ContextItem,
+    ContextPool,
+    ContextPoolHook,
+    ContextQueue,
+    ContextQueueHook,
+    HookRegistry,
+    UnregisteredHookError,
+    hook,
+)
+from amplifier_context_core.items.hooks import Hook
+from amplifier_context_core.items.injection import offering
+
+ITEM = ContextItem("x", "d", "i")
+
+
+def test_the_values_of_the_events_are_their_names_in_small_letters() -> None:
+    events = [*ContextQueueHook, *ContextPoolHook]
+    assert all(one.value == one.name.lower() and isinstance(one, str) for one in events)
+    assert len(events) == 12
+
+
+# -- decorators -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_decorator_returns_the_hook_bare_or_with_arguments() -> None:
+    queue = ContextQueue(1)
+
+    @queue.before_append
+    async def bare(*arguments: Any) -> None: ...
+
+    @queue.before_append(lock=True, label="x")
+    async def with_arguments(*arguments: Any, label: str) -> None: ...
+
+    assert queue.hooks == [bare, with_arguments]
+    assert isinstance(bare, Hook)
+    assert isinstance(with_arguments, Hook)
+    assert HookRegistry.get("bare") is bare
+    assert (bare.lock is None, with_arguments.lock is None) == (True, False)
+
+
+async def test_a_hook_is_attached_once_however_often_it_is_decorated() -> None:
+    queue = ContextQueue(1)
+
+    async def twice(*arguments: Any) -> None: ...
+
+    queue.before_append(queue.before_append(twice))
+    assert len(queue.hooks) == 1
+
+
+@pytest.mark.parametrize("name", ["before_append", "after_append", "before_clear", "after_clear", "on_evict"])
+async def test_every_event_of_a_queue_has_a_decorator(name: str) -> None:
+    queue = ContextQueue(1)
+
+    async def noted(*arguments: Any) -> None: ...
+
+    assert getattr(queue, name)(noted).type is ContextQueueHook(name)
+
+
+@pytest.mark.parametrize("event", list(ContextPoolHook))
+async def test_every_event_of_a_pool_has_a_decorator(event: ContextPoolHook) -> None:
+    pool = ContextPool()
+
+    async def noted(*arguments: Any) -> None: ...
+
+    assert getattr(pool, event.value)(noted).type is event
+
+
+def test_a_function_that_is_not_async_is_refused() -> None:
+    with pytest.raises(TypeError, match="'plain' must be an async function"):
+
+        @hook(ContextQueueHook.BEFORE_APPEND)
+        def plain() -> None: ...  # type: ignore[type-var]
+
+    with pytest.raises(UnregisteredHookError):
+        HookRegistry.get("plain")
+
+
+def test_a_hook_without_an_event_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one type"):
+
+        @hook([])
+        async def none() -> None: ...
+
+
+# -- order and selection ----------------------------------------------------------------------------------------------
+
+
+async def test_hooks_of_the_object_run_first_then_global_ones_each_once() -> None:
+    calls: list[str] = []
+
+    @hook(ContextPoolHook.BEFORE_ADD)
+    async def everywhere(*arguments: Any) -> None:
+        calls.append("everywhere")
+
+    @hook(ContextPoolHook.BEFORE_ADD)
+    async def both(*arguments: Any) -> None:
+        calls.append("both")
+
+    pool = ContextPool()
+
+    @pool.before_add
+    async def own(*arguments: Any) -> None:
+        calls.append("own")
+
+    pool.hooks += [both, both]
+    await pool.add(ITEM)
+    assert calls == ["own", "both", "everywhere"]
+
+
+async def test_a_hook_for_several_events_runs_for_each_of_them() -> None:
+    calls: list[int] = []
+
+    @hook([ContextQueueHook.BEFORE_APPEND, ContextPoolHook.BEFORE_ADD])
+    async def several(*arguments: Any, **more: Any) -> None:
+        calls.append(len(arguments))
+
+    await ContextQueue(1).append(ITEM)
+    await ContextPool().add(ITEM)
+    assert calls == [3, 2]
+
+
+async def test_events_of_the_same_name_are_not_confused() -> None:
+    calls: list[object] = []
+
+    @hook(ContextPoolHook.BEFORE_CLEAR)
+    async def of_pools(*arguments: Any) -> None:
+        calls.append(arguments[0])
+
+    pool = ContextPool()
+    await ContextQueue(1).clear()
+    await pool.clear()
+    assert calls == [pool]
+
+
+@pytest.mark.parametrize(
+    ("of_hook", "of_object", "runs"),
+    [
+        (None, [], True),
+        (None, ["a"], True),
+        ({"a"}, [], False),
+        ({"a"}, ["b"], False),
+        ({"a", "b"}, ["b", "c"], True),
+    ],
+)
+async def test_a_global_hook_with_tags_runs_only_for_objects_that_share_one(
+    of_hook: set[str] | None, of_object: list[str], runs: bool
+) -> None:
+    calls: list[object] = []
+
+    @hook(ContextQueueHook.AFTER_CLEAR, tags=of_hook)
+    async def tagged(queue: object) -> None:
+        calls.append(queue)
+
+    await ContextQueue(1, tags=of_object).clear()
+    assert bool(calls) is runs
+
+
+async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
+    calls: list[str] = []
+
+    class Bare:
+        type = (ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR)
+
+        async def __call__(self, *arguments: Any) -> None:
+            calls.append("bare")
+
+    queue = ContextQueue(1)
+    queue.hooks.append(Bare())
+    await queue.append(ITEM)
+    await queue.clear()
+    assert calls == ["bare", "bare"]
+    with pytest.raises(ValueError, match="without __name__ cannot be saved"):
+        queue.to_dict()
+
+
+async def test_an_exception_of_a_hook_goes_to_the_caller_and_stops_the_hooks_after_it() -> None:
+    queue = ContextQueue(1)
+
+    @queue.before_clear
+    async def fails(*arguments: Any) -> None:
+        raise RuntimeError("no")
+
+    @queue.before_clear
+    async def never(*arguments: Any) -> None:
+        raise AssertionError("the hook before it raised")
+
+    with pytest.raises(RuntimeError, match="no"):
+        await queue.clear()
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+async def test_fixed_arguments_are_passed_and_lambdas_among_them_are_called_each_time() -> None:
+    numbers = iter(range(9))
+    calls: list[Any] = []
+    queue = ContextQueue(1)
+
+    @queue.after_clear(label="x", number=lambda: next(numbers), made=int)
+    async def noted(queue: object, label: str, number: int, made: type) -> None:
+        calls.append((label, number, made))
+
+    await queue.clear()
+    await queue.clear()
+    assert calls == [("x", 0, int), ("x", 1, int)]
+
+
+async def test_an_argument_of_the_call_wins_over_a_fixed_one_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @hook(ContextQueueHook.AFTER_CLEAR, label="fixed")
+    async def noted(label: str) -> None:
+        calls.append(label)
+
+    calls: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        await noted(label="given")
+    assert calls == ["given"]
+    assert "'label'" in caplog.text
+
+
+def test_a_fixed_argument_that_the_function_does_not_take_is_refused() -> None:
+    with pytest.raises(TypeError, match="'noted' does not take label"):
+
+        @hook(ContextQueueHook.AFTER_CLEAR, label="x")
+        async def noted(queue: object) -> None: ...
+
+
+async def test_a_locked_hook_runs_one_call_at_a_time() -> None:
+    running = 0
+    most = 0
+
+    @hook(ContextQueueHook.AFTER_CLEAR, lock=True)
+    async def slow(queue: object) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await asyncio.gather(*(ContextQueue(1).clear() for _ in range(5)))
+    assert most == 1
+
+
+async def test_a_hook_gets_the_pool_and_the_queue_of_the_session_that_it_asks_for() -> None:
+    seen: list[object] = []
+
+    @hook(ContextQueueHook.AFTER_CLEAR)
+    async def noted(queue: ContextQueue, pool: ContextPool, other: ContextQueue | None = None) -> None:
+        seen.extend((queue, pool, other))
+
+    changed, queue, pool = ContextQueue(1), ContextQueue(1), ContextPool()
+    with offering(queue, pool):
+        await changed.clear()
+    assert [one is other for one, other in zip(seen, (changed, pool, queue), strict=True)] == [True] * 3
+
+
+async def test_outside_a_session_a_hook_gets_nothing() -> None:
+    seen: list[object] = []
+
+    @hook(ContextQueueHook.AFTER_CLEAR)
+    async def noted(queue: object, pool: ContextPool | None = None) -> None:
+        seen.append(pool)
+
+    await ContextQueue(1).clear()
+    assert seen == [None]
+
+
+# -- registry ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_of_one_hook() -> None:
+    @hook(ContextQueueHook.AFTER_CLEAR)
+    async def noted(queue: object) -> None: ...
+
+    first = noted
+    HookRegistry.register(first)  # once more: nothing changes
+    with pytest.raises(ValueError, match="'noted' is already registered"):
+
+        @hook(ContextQueueHook.AFTER_CLEAR)
+        async def noted(queue: object) -> None: ...
+
+    assert HookRegistry.get_global_by_type(ContextQueueHook.AFTER_CLEAR) == [first]
+
+
+def test_an_unknown_name_is_an_error_of_its_own_and_a_key_error() -> None:
+    with pytest.raises(UnregisteredHookError, match="hook 'gone' is not registered") as caught:
+        HookRegistry.get("gone")
+    assert isinstance(caught.value, KeyError)
+    assert isinstance(caught.value, ContextError)
+    assert caught.value.name == "gone"
+
+
+def test_clear_empties_the_registry() -> None:
+    @hook(ContextQueueHook.AFTER_CLEAR)
+    async def noted(queue: object) -> None: ...
+
+    HookRegistry.clear()
+    assert HookRegistry.get_global_by_type(ContextQueueHook.AFTER_CLEAR) == []
+    with pytest.raises(UnregisteredHookError):
+        HookRegistry.get("noted")
+
+
+async def test_the_registry_selects_and_runs_hooks_of_a_list() -> None:
+    calls: list[Any] = []
+
+    async def noted(*arguments: Any, **named: Any) -> None:
+        calls.append((arguments, named))
+
+    made = HookRegistry.wrap(noted, ContextQueueHook.ON_EVICT)
+    other = HookRegistry.wrap(cast("Any", noted), ContextQueueHook.AFTER_CLEAR)
+    assert HookRegistry.get_by_type([other, made], ContextQueueHook.ON_EVICT) == [made]
+    await HookRegistry.fire([made, other], ContextQueueHook.ON_EVICT, 1, tags=["t"], label="x")
+    assert calls == [((1,), {"label": "x"})]
