@@ -230,16 +230,19 @@ async def test_a_hook_that_raises_at_an_eviction_leaves_the_queue_as_it_was() ->
     assert contents(queue) == ["a", "b"]
 
 
-async def test_appends_of_many_tasks_never_exceed_the_limit() -> None:
+async def test_appends_of_many_tasks_never_exceed_the_limit_and_announce_each_eviction() -> None:
     queue = await filled(3)
+    announced: set[int] = set()
 
     @queue.on_evict
     async def evicted(queue: Any, gone: Any) -> None:
+        announced.add(gone.content)
         await asyncio.sleep(0)
         assert len(queue) <= 3
 
     await asyncio.gather(*(queue.append(item(number)) for number in range(20)))
     assert len(queue) == 3
+    assert announced | set(contents(queue)) == set(range(20))
 
 
 # -- clearing ---------------------------------------------------------------------------------------------------------
