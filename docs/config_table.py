@@ -6,6 +6,7 @@ from pathlib import Path
 
 from amplifier_context_core.config import SPELLINGS, WITHOUT_MEANING, Config
 from amplifier_context_persistent import PersistentConfig
+from amplifier_context_summary import SummaryConfig
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -34,7 +35,12 @@ def persistent_table() -> str:
     return "\n".join(rows(PersistentConfig, beside=Config))
 
 
-TABLES = {"config": config_table, "persistent": persistent_table}
+def summary_table() -> str:
+    """What `context-summary` has beside them."""
+    return "\n".join(rows(SummaryConfig, beside=Config))
+
+
+TABLES = {"config": config_table, "persistent": persistent_table, "summary": summary_table}
 
 
 def main() -> None:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from tests.pages import ROOT
 
-PRODUCT = ("amplifier_context_core", "amplifier_context_simple", "amplifier_context_persistent")
+PRODUCT = (
+    "amplifier_context_core",
+    "amplifier_context_simple",
+    "amplifier_context_persistent",
+    "amplifier_context_summary",
+)
 
 CLASSES = """
     Addition Additions Answer Attempt Audience Batches Claim Climb Cut Desk Disk Doubt Edit Gate Held Line

@@ -34,12 +34,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [pytest.param(("context-persistent", ""), id="persistent")]
     if name != "test_resuming":
         cases.insert(0, pytest.param(("context-simple", ""), id="simple"))
+    if name not in ("test_resuming", "test_installed_copy"):
+        cases.append(pytest.param(("context-summary", ""), id="summary"))
     if name in EVERYWHERE:
         cases += [
             pytest.param(("context-persistent", backend), id=f"persistent-{backend}", marks=marks)
             for backend, marks in marked_backends()
             if backend in wanted(metafunc)
         ]
+        cases.append(pytest.param(("context-summary", "sqlite"), id="summary-sqlite"))
     few = metafunc.definition.get_closest_marker("few_elsewhere")
     if few is None:
         metafunc.parametrize("mounted", cases, indirect=True)

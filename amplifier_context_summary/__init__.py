@@ -1,0 +1,44 @@
+"""context-summary: chapters written by a model, in the background, with the digest always at hand (see README)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.default_paths import in_project
+from amplifier_context_core.kernel import Cleanup, mount_manager
+from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores.validation import check_session_id
+
+from .config import MODULE, SummaryConfig
+
+__amplifier_module_type__ = "context"
+
+__all__ = ["MODULE", "SummaryConfig", "mount"]
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
+    """Mount a context manager whose chapters a model may write. Opens no file or connection, and calls no model.
+
+    Args:
+        coordinator: the kernel's coordinator.
+        config: of this module, from the mount plan.
+
+    Returns:
+        The cleanup function, to be called at the end of the session.
+
+    Raises:
+        ConfigError: a config key has an impossible value, or the session id cannot name a file.
+    """
+    settings = load_config(config, module=MODULE, model=SummaryConfig)
+    working_dir = coordinator.get_capability("session.working_dir")
+    url = in_project(settings.store, Path(working_dir) if isinstance(working_dir, str) else None)
+    manager = ContextManager(
+        settings,
+        session_id=check_session_id(coordinator.session_id or "session"),
+        hooks=coordinator.hooks,
+        store=open_store(url, durability=settings.durability, archive=settings.archive),
+    )
+    return await mount_manager(coordinator, manager, MODULE)

@@ -1,0 +1,98 @@
+"""Laws of the state: bounded, rules and finished tasks are never taken back, applying twice is applying once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import approx_token_counter as counter
+from amplifier_context_summary.patch import Patch
+from amplifier_context_summary.state import FileUse, State, applied, tokens_of
+
+ROOM = 1_500
+words = st.sampled_from(
+    ["add", "a", "test", "of", "the", "parser", "fix", "lint", "release", "notes", "move", "module", "rename", "field"]
+)
+texts = st.lists(words, min_size=1, max_size=9).map(" ".join)
+marks = st.integers(1, 60).map(lambda number: f"m{number}")
+ids = st.integers(1, 60).flatmap(lambda number: st.sampled_from([f"t{number}", f"f{number}", f"r{number}", ""]))
+statements = st.fixed_dictionaries({"text": texts, "marks": st.lists(marks, max_size=3)})
+patches = st.fixed_dictionaries(
+    {},
+    optional={
+        "goal": statements,
+        "corrections": st.lists(statements, max_size=3),
+        "rules": st.lists(st.fixed_dictionaries({"quote": texts}), max_size=3),
+        "decisions": st.lists(statements, max_size=4),
+        "facts": st.lists(statements, max_size=6),
+        "open": st.lists(st.fixed_dictionaries({"id": ids, "text": texts}), max_size=4),
+        "done": st.lists(st.fixed_dictionaries({"id": ids, "text": texts, "evidence": st.just(["m3"])}), max_size=3),
+        "failures": st.lists(statements, max_size=3),
+        "next": texts,
+        "hints": st.lists(texts, max_size=20),
+        "drop": st.lists(ids, max_size=6),
+    },
+).map(Patch.model_validate)
+uses = st.lists(st.builds(FileUse, texts, st.sampled_from([("read",), ("written", "run")]), marks), max_size=4)
+courses = st.lists(st.tuples(patches, uses), min_size=1, max_size=50)
+
+
+def run(course: list[tuple[Patch, list[FileUse]]], max_tokens: int = ROOM) -> list[State]:
+    """The state after each patch, the empty one first."""
+    states = [State()]
+    for number, (patch, files) in enumerate(course, 1):
+        states.append(applied(states[-1], patch, number * 10, counter, max_tokens=max_tokens, files=files))
+    return states
+
+
+def of(state: State, section: Any) -> set[str]:
+    return {item.text for item in state.of(section)}
+
+
+@given(courses)
+def test_the_state_stays_within_its_bounds_however_often_it_changes(course: list[tuple[Patch, list[FileUse]]]) -> None:
+    for state in run(course, 400):
+        assert tokens_of(state, counter) <= 400 * 1.1
+        assert len(state.hints) <= 12
+        assert len({item.id for item in state.items}) == len(state.items)
+
+
+@given(courses)
+def test_a_rule_stays_word_for_word_while_there_is_room(course: list[tuple[Patch, list[FileUse]]]) -> None:
+    states = run(course, 1_000_000)
+    for before, after in pairwise(states):
+        assert of(before, "rule") <= of(after, "rule")
+
+
+@given(courses)
+def test_a_task_that_is_done_stays_done(course: list[tuple[Patch, list[FileUse]]]) -> None:
+    """Not even when it found no room in the state any more."""
+    for room in (300, 1_000_000):
+        finished: set[str] = set()
+        for state in run(course, room):
+            finished |= of(state, "done")
+            assert not finished & of(state, "open")
+
+
+@given(courses)
+def test_a_patch_applied_twice_is_applied_once(course: list[tuple[Patch, list[FileUse]]]) -> None:
+    state = run(course)[-1]
+    patch, files = course[-1]
+    again = applied(state, patch, len(course) * 10, counter, max_tokens=ROOM, files=files)
+    once = applied(again, patch, len(course) * 10, counter, max_tokens=ROOM, files=files)
+    assert replace(again, made=0) == replace(once, made=0)
+
+
+@given(courses)
+def test_a_chapter_shows_what_its_range_changed_and_a_merged_one_all_of_it(
+    course: list[tuple[Patch, list[FileUse]]],
+) -> None:
+    state = run(course)[-1]
+    whole = {line.text for line in state.lines(1, len(course) * 10)}
+    parts = [{line.text for line in state.lines(n * 10 - 9, n * 10)} for n in range(1, len(course) + 1)]
+    assert set().union(*parts) == whole
+    assert {item.line for item in state.items} <= whole
