@@ -160,7 +160,10 @@ class ViewCache:
     # -- selecting ----------------------------------------------------------------------------------------------------
 
     async def select(self, limits: TokenLimits, system_tokens: int, counter: TokenCounter) -> Selection:
-        """Return the view that serves a request, and why it must be compacted first."""
+        """Return the view that serves a request, and why it must be compacted first.
+
+        A selection changes nothing that is saved or that another request sees; `touch` notes the view that is used.
+        """
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         await self._restore_uncompacted(limits.budget, counter)
@@ -170,7 +173,7 @@ class ViewCache:
                 continue
             refreshed.append(view)
             if system_tokens + view.tokens <= self._threshold(view, limits, system_tokens):
-                return self.served(view, limits, system_tokens, history, interrupted)
+                return self.selected(view, limits, system_tokens, history, interrupted)
         base = self._base_for(limits.budget)
         if base is not None and base not in refreshed and not await self._refresh(base, history, interrupted):
             base = None  # the history it covered was edited
@@ -179,19 +182,18 @@ class ViewCache:
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self._made(history, interrupted, limits, counter)
             if system_tokens + base.tokens <= self._threshold(base, limits, system_tokens):
-                return self.served(base, limits, system_tokens, history, interrupted)
+                return self.selected(base, limits, system_tokens, history, interrupted)
         tokens = system_tokens + base.tokens
         if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
-            return self.served(base, limits, system_tokens, history, interrupted)
+            return self.selected(base, limits, system_tokens, history, interrupted)
         reason = "hard limit" if tokens > limits.capacity else "trigger"
         threshold = self._threshold(base, limits, system_tokens)
         return Selection(base, reason, threshold, history, interrupted, self._changes)
 
-    def served(
+    def selected(
         self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot, interrupted: frozenset[int]
     ) -> Selection:
-        """Select a view that is up to date with this history as it is, and note that it serves the budget."""
-        self.touch(limits.budget, view)
+        """Select a view that is up to date with this history as it is."""
         threshold = self._threshold(view, limits, system_tokens)
         return Selection(view, None, threshold, history, interrupted, self._changes)
 

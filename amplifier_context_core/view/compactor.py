@@ -82,19 +82,26 @@ class CompactionJob:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What became of a compaction.
+    """What a compaction came to. It changes nothing before it is accepted.
 
     Attributes:
-        selection: the view that serves the budget now.
+        job: the compaction.
+        view: the view that serves the budget once this is accepted: a new one, or the old one when nothing was gained.
+        report: the figures of ``context:post_compact``.
         ladder: what the strategies did; None when there was nothing for them to work on.
-        invalidated_tokens: of the prefix that the compaction gave up; None when nothing was gained, and it was dropped.
-        report: the figures of ``context:post_compact``; None when nothing was gained.
+        invalidated_tokens: of the prefix that the new view gives up; None when nothing was gained.
     """
 
-    selection: Selection
+    job: CompactionJob
+    view: View
+    report: dict[str, Any]
     ladder: LadderResult | None = None
     invalidated_tokens: int | None = None
-    report: dict[str, Any] | None = None
+
+    @property
+    def has_gain(self) -> bool:
+        """True if there is a new view; otherwise the old one stays, and the next attempt is postponed."""
+        return self.invalidated_tokens is not None
 
 
 class Compactor:
@@ -173,7 +180,8 @@ class Compactor:
                 handling = inside_handler(self)
                 fits = system_tokens + selection.view.tokens <= limits.capacity
                 if selection.reason is None or not compact or (handling and fits):
-                    sent = await self._finish_request(selection, limits, key, system)
+                    sent = await self._sent_view(selection.view, selection.threshold, limits, key, system)
+                    sent = self._hand_out(sent, budget if selection.reason is None else None)
                     break
                 flight, is_first = self._in_flight, self._in_flight is None
                 if flight is None:
@@ -181,13 +189,13 @@ class Compactor:
             job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, required=required)
             if handling and not is_first:
                 # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
-                selection = (await self._run(job)).selection
+                selection, _ = await self._run(job)
                 continue
             if not is_first:
                 await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
                 continue
             try:
-                selection = (await self._compact_with_hooks(job)).selection
+                selection, _ = await self._compact_with_hooks(job)
             finally:
                 self._in_flight = None
                 flight.set_result(None)
@@ -221,8 +229,8 @@ class Compactor:
             async with self.lock:
                 selection = await self.cache.select(limits, system_tokens, counter)
             job = CompactionJob("manual", selection, limits, system_tokens, counter, focus)
-            result = await self._compact_with_hooks(job)
-            return result.report
+            _, result = await self._compact_with_hooks(job)
+            return result.report if result and result.has_gain else None
         finally:
             self._in_flight = None
             flight.set_result(None)
@@ -264,12 +272,12 @@ class Compactor:
             return selection
         return await self.cache.select(limits, system_tokens, counter)
 
-    async def _compact_with_hooks(self, job: CompactionJob) -> CompactionResult:
+    async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
         decision = await emit(self._hooks, self, PRE_COMPACT, self._announcement(job))
         if decision.denied and job.tokens <= job.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
-            return CompactionResult(self._back_off(job))
+            return self._back_off(job), None
         focus = "\n\n".join(part for part in (job.focus, decision.injected) if part) or None
         return await self._run(replace(job, focus=focus))
 
@@ -285,45 +293,65 @@ class Compactor:
             return job.limits.target
         return compaction_target(job.selection.threshold, job.limits)
 
-    async def _run(self, job: CompactionJob) -> CompactionResult:
-        """Run a compaction and report its result to observers and handlers."""
+    async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
+        """Run a compaction and accept its result; return the view that serves the budget now.
+
+        While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
+        """
         started = time.monotonic()
         async with self.lock:
-            # While handlers ran, it may have become needless, or another view may have come to serve the budget.
             selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter)
             if job.reason != "manual":
                 if selection.reason is None:
-                    return CompactionResult(selection)
+                    return selection, None
                 job = replace(job, reason=selection.reason)
-            job = replace(job, selection=selection)
-            report, before = self._announcement(job), job.tokens
-            result = await self._compact(job)
-            served = result.selection.view
-            after, messages = job.system_tokens + served.tokens, len(served.view())
-        is_accepted = result.invalidated_tokens is not None
-        report |= {"before_messages": report["message_count"], "message_count": messages, "after_messages": messages}
-        report |= outcome(before, after, result.invalidated_tokens, result.ladder, job.limits.units)
-        report |= {
-            "target_tokens": report["target"],
-            "duration_ms": round((time.monotonic() - started) * 1000, 3),
-        }
-        if is_accepted:
-            self.compactions += 1
-            self.tokens_saved += report["before_tokens"] - report["after_tokens"]
+            result = await self._compact(replace(job, selection=selection), started)
+            selection = self._accept(result)
+        await self._announce(result)
+        return selection, result
+
+    def _accept(self, result: CompactionResult) -> Selection:
+        """Let the view of a compaction serve its budget from now on; the caller holds the lock.
+
+        This is the one place where a compaction changes the session.
+        """
+        job = result.job
+        if not result.has_gain:
+            return self._back_off(job)
+        new, limits, history = result.view, job.limits, job.selection.history
+        if new.checkpoint:
+            shared_cache.put(self.cache.compatibility_key(job.counter), new.checkpoint)
+        if job.view.budget == limits.budget:
+            self.cache.replace(job.view, new)
+        self.cache.touch(limits.budget, new)
+        self.compactions += 1
+        self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
+        return self.cache.selected(new, limits, job.system_tokens, history, job.selection.interrupted)
+
+    async def _announce(self, result: CompactionResult) -> None:
+        """Report the result of a compaction to observers and handlers; the caller holds no lock."""
+        for name, why in result.ladder.skipped if result.ladder else ():
+            self._warnings.fault(f"strategy {name} {why}; it is skipped")
+        if result.has_gain:
+            report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self._hooks, self, COMPACTION, report)
-        await emit(self._hooks, self, POST_COMPACT, report)
-        await self._warn_of_protected(result, job)
-        return replace(result, report=report if is_accepted else None)
+        await emit(self._hooks, self, POST_COMPACT, result.report)
+        await self._warn_of_protected(result)
 
-    async def _compact(self, job: CompactionJob) -> CompactionResult:
-        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price."""
+    async def _compact(self, job: CompactionJob, started: float) -> CompactionResult:
+        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
+
+        Args:
+            job: the compaction.
+            started: time of a monotonic clock (seconds) at its beginning.
+        """
         view, limits, counter = job.view, job.limits, job.counter
         history, interrupted = job.selection.history, job.selection.interrupted
         draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
-            return CompactionResult(self._back_off(job))
+            return self._result(job, view, started)
         target = self._target(job)
         goal = Goal(
             target,
@@ -347,11 +375,9 @@ class Compactor:
             recent_tokens=int(target * self._config.protected_recent),
             later=later,
         )
-        for name, why in ladder.skipped:
-            self._warnings.fault(f"strategy {name} {why}; it is skipped")
         freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
-            return CompactionResult(self._back_off(job), ladder)
+            return self._result(job, view, started, ladder)
         from_content = not (self.pins or self.short_forms or interrupted or goal.focus or job.required)
         checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
@@ -361,10 +387,25 @@ class Compactor:
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
-        if view.budget == limits.budget:
-            self.cache.replace(view, new)
-        served = self.cache.served(new, limits, job.system_tokens, history, interrupted)
-        return CompactionResult(served, ladder, invalidated)
+        return self._result(job, new, started, ladder, invalidated)
+
+    def _result(
+        self,
+        job: CompactionJob,
+        view: View,
+        started: float,
+        ladder: LadderResult | None = None,
+        invalidated: int | None = None,
+    ) -> CompactionResult:
+        """Return what a compaction came to, with its figures."""
+        report, after = self._announcement(job), len(view.view())
+        report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
+        report |= outcome(job.tokens, job.system_tokens + view.tokens, invalidated, ladder, job.limits.units)
+        report |= {
+            "target_tokens": report["target"],
+            "duration_ms": round((time.monotonic() - started) * 1000, 3),
+        }
+        return CompactionResult(job, view, report, ladder, invalidated)
 
     def _back_off(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
@@ -374,7 +415,7 @@ class Compactor:
     async def _checkpoint(
         self, job: CompactionJob, ladder: LadderResult, covered: int, history: Snapshot, *, from_content: bool
     ) -> Checkpoint:
-        """Return the checkpoint of a compaction, and let sessions with the same history find it."""
+        """Return the checkpoint of a compaction."""
         base = job.view.checkpoint
         name = repr(job.counter)
         digest = base.digest if base else b""
@@ -386,7 +427,7 @@ class Compactor:
             count_cache.put(name, content, entry.tokens)
             if index % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
-        checkpoint = Checkpoint(
+        return Checkpoint(
             covered,
             base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
             digest,
@@ -396,45 +437,51 @@ class Compactor:
             job.limits.budget,
             from_content and (base is None or base.from_content),
         )
-        shared_cache.put(self.cache.compatibility_key(job.counter), checkpoint)
-        return checkpoint
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _finish_request(
-        self, selection: Selection, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
+    async def _sent_view(
+        self, view: View, threshold: int, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
     ) -> SentView:
-        """Return what is handed to a request, and note it for the meter and for reports.
+        """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
+        messages, counted = await _fitted(view, limits, sum(shown.tokens for shown in system))
+        return SentView(replace(limits, threshold=threshold), key, tuple(system), messages, counted, 0, view)
+
+    def _hand_out(self, sent: SentView, budget: int | None) -> SentView:
+        """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
+
+        Args:
+            sent: what is handed out.
+            budget: that its view serves from now on; None if it serves none.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
-        view = selection.view
-        system_tokens = sum(shown.tokens for shown in system)
-        messages, counted = await _fitted(view, limits, system_tokens)
-        if counted > limits.capacity:
-            text, members = overflow(view.segments(), limits, system_tokens, counted)
+        if sent.counted > sent.limits.capacity:
+            system_tokens = sum(shown.tokens for shown in sent.system)
+            text, members = overflow(sent.view.segments(), sent.limits, system_tokens, sent.counted)
             if self._config.strict:
                 raise ContextOverflow(text)
-            self._warnings.once("overflow", text, budget=limits.budget, members=members)
-        limits = replace(limits, threshold=selection.threshold)
+            self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         before = [*self.last_sent.system, *self.last_sent.messages] if self.last_sent else []
-        shared = shared_prefix_tokens(before, [*system, *messages])
-        self.last_sent = SentView(limits, key, tuple(system), messages, counted, shared, view)
-        self._sent.pop(key, None)
-        self._sent[key] = self.last_sent
+        shared = shared_prefix_tokens(before, [*sent.system, *sent.messages])
+        if budget is not None:
+            self.cache.touch(budget, sent.view)
+        self.last_sent = replace(sent, shared_prefix_tokens=shared)
+        self._sent.pop(sent.key, None)
+        self._sent[sent.key] = self.last_sent
         if len(self._sent) > _MAX_KEYS:
             del self._sent[next(iter(self._sent))]
         return self.last_sent
 
-    async def _warn_of_protected(self, result: CompactionResult, job: CompactionJob) -> None:
+    async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that protected rounds were clipped, that pins found no room, or that the prompt left none."""
-        ladder, limits = result.ladder, job.limits
+        job, ladder, limits = result.job, result.ladder, result.job.limits
         if ladder is None or not (
             ladder.clipped_protected or ladder.refused_pins or job.system_tokens > limits.threshold
         ):
             return
-        if (await _fitted(result.selection.view, limits, job.system_tokens))[1] > limits.capacity:
+        if (await _fitted(result.view, limits, job.system_tokens))[1] > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)

@@ -78,6 +78,10 @@ class Units:
         """Return the reported size of some messages of a request."""
         return round(self.ratio * counted)
 
+    def capacity(self, reported: int) -> int:
+        """Return the counted tokens that a view may have, so that its request has at most so many reported ones."""
+        return max(1, int((reported - min(self.offset, _OFFSET_OF_BUDGET * reported)) / self.ratio))
+
     @property
     def overhead(self) -> int:
         """Reported tokens that are sent beside the messages."""
@@ -97,20 +101,25 @@ class Meter:
         self.corrections: dict[Key, Correction] = {}
 
     def correction(self, key: Key) -> Correction:
-        """Return what was learned of this provider and model, or of another model of the provider, or a prior."""
-        found = self.corrections.get(key)
-        if found is None:
-            name = " ".join(key).lower()
-            prior = 1.0 if not key[0] or any(part in name for part in _OPENAI) or not self.learn else _PRIOR_RATIO
-            same = [c for (provider, _), c in self.corrections.items() if provider == key[0] and c.reports]
-            found = Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
-            if len(self.corrections) < 256:
-                self.corrections[key] = found
+        """Return what was learned of this provider and model, to be changed; it begins as `known` has it."""
+        found = self.known(key)
+        if len(self.corrections) < 256:
+            self.corrections.setdefault(key, found)
         return found
 
+    def known(self, key: Key) -> Correction:
+        """Return what was learned of this provider and model, or of another model of the provider, or a prior."""
+        found = self.corrections.get(key)
+        if found is not None:
+            return found
+        name = " ".join(key).lower()
+        prior = 1.0 if not key[0] or any(part in name for part in _OPENAI) or not self.learn else _PRIOR_RATIO
+        same = [c for (provider, _), c in self.corrections.items() if provider == key[0] and c.reports]
+        return Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
+
     def units(self, key: Key) -> Units:
-        """Return the conversion to this provider's tokens, as known now."""
-        known = self.correction(key)
+        """Return the conversion to this provider's tokens, as known now. Reading it changes nothing."""
+        known = self.known(key)
         return Units(known.offset, known.ratio, known.reports > 0)
 
     def estimate(self, counted: int, key: Key) -> int:
@@ -119,14 +128,12 @@ class Meter:
 
     def accepted(self, budget: int, key: Key) -> int:
         """Return the reported tokens a request may have: `budget`, or less where the provider refused a smaller one."""
-        window = self.correction(key).window
+        window = self.known(key).window
         return budget if window is None else min(budget, window)
 
     def capacity(self, budget: int, key: Key) -> int:
         """Return the counted tokens that a view may have to stay within `budget` of the provider's tokens."""
-        known = self.correction(key)
-        budget = self.accepted(budget, key)
-        return max(1, int((budget - min(known.offset, _OFFSET_OF_BUDGET * budget)) / known.ratio))
+        return self.units(key).capacity(self.accepted(budget, key))
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
         """Learn from what the provider reported for a view.
