@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..compaction.checkpoint import Checkpoint
@@ -32,76 +32,20 @@ from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .cache import Selection, ViewCache
-from .figures import announcement, clipped_protected, outcome, overflow
+from .compaction_job import CompactionJob, CompactionResult, compaction_result
+from .figures import clipped_protected, overflow
 from .meter import Key, Meter
 from .prefix_break import PrefixBreak, prefix_break
 from .sent_view import SentView, shared_prefix_tokens
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
-from .trigger import TokenLimits, back_off, compaction_target, token_limits
+from .trigger import TokenLimits, back_off, token_limits
 from .view import View
 
 log = logging.getLogger(__name__)
 
 _YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 _MAX_KEYS = 8  # providers and models whose last view is remembered
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
-    """A compaction that is about to happen.
-
-    Attributes:
-        reason: ``trigger``, ``hard limit`` or ``manual``.
-        selection: the view to compact.
-        limits: of the request.
-        system_tokens: of the system prompt, counted.
-        counter: text to tokens.
-        focus: what a summary should dwell on, for this compaction alone.
-        required: seqs that must stay verbatim.
-    """
-
-    reason: str
-    selection: Selection
-    limits: TokenLimits
-    system_tokens: int
-    counter: TokenCounter
-    focus: str | None = None
-    required: frozenset[int] = frozenset()
-
-    @property
-    def view(self) -> View:
-        """The view to compact."""
-        return self.selection.view
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the view with its system prompt."""
-        return self.system_tokens + self.view.tokens
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """What a compaction came to. It changes nothing before it is accepted.
-
-    Attributes:
-        job: the compaction.
-        view: the view that serves the budget once this is accepted: a new one, or the old one when nothing was gained.
-        report: the figures of ``context:post_compact``.
-        ladder: what the strategies did; None when there was nothing for them to work on.
-        invalidated_tokens: of the prefix that the new view gives up; None when nothing was gained.
-    """
-
-    job: CompactionJob
-    view: View
-    report: dict[str, Any]
-    ladder: LadderResult | None = None
-    invalidated_tokens: int | None = None
-
-    @property
-    def has_gain(self) -> bool:
-        """True if there is a new view; otherwise the old one stays, and the next attempt is postponed."""
-        return self.invalidated_tokens is not None
 
 
 class Compactor:
@@ -274,24 +218,12 @@ class Compactor:
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
-        decision = await emit(self._hooks, self, PRE_COMPACT, self._announcement(job))
+        decision = await emit(self._hooks, self, PRE_COMPACT, job.announcement())
         if decision.denied and job.tokens <= job.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
             return self._back_off(job), None
         focus = "\n\n".join(part for part in (job.focus, decision.injected) if part) or None
         return await self._run(replace(job, focus=focus))
-
-    def _announcement(self, job: CompactionJob) -> dict[str, Any]:
-        """Return the figures of ``context:pre_compact``."""
-        threshold, target = job.selection.threshold, self._target(job)
-        messages = len(job.view.view())
-        return announcement(job.reason, messages, job.tokens, job.limits, threshold=threshold, target=target)
-
-    def _target(self, job: CompactionJob) -> int:
-        """Return the size that a compaction aims at; a manual one aims at the same size each time."""
-        if job.reason == "manual":
-            return job.limits.target
-        return compaction_target(job.selection.threshold, job.limits)
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Run a compaction and accept its result; return the view that serves the budget now.
@@ -351,8 +283,8 @@ class Compactor:
         draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
-            return self._result(job, view, started)
-        target = self._target(job)
+            return compaction_result(job, view, time.monotonic() - started)
+        target = job.target
         goal = Goal(
             target,
             limits.capacity,
@@ -377,7 +309,7 @@ class Compactor:
         )
         freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
-            return self._result(job, view, started, ladder)
+            return compaction_result(job, view, time.monotonic() - started, ladder)
         from_content = not (self.pins or self.short_forms or interrupted or goal.focus or job.required)
         checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
@@ -387,25 +319,7 @@ class Compactor:
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
-        return self._result(job, new, started, ladder, invalidated)
-
-    def _result(
-        self,
-        job: CompactionJob,
-        view: View,
-        started: float,
-        ladder: LadderResult | None = None,
-        invalidated: int | None = None,
-    ) -> CompactionResult:
-        """Return what a compaction came to, with its figures."""
-        report, after = self._announcement(job), len(view.view())
-        report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
-        report |= outcome(job.tokens, job.system_tokens + view.tokens, invalidated, ladder, job.limits.units)
-        report |= {
-            "target_tokens": report["target"],
-            "duration_ms": round((time.monotonic() - started) * 1000, 3),
-        }
-        return CompactionResult(job, view, report, ladder, invalidated)
+        return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
 
     def _back_off(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
