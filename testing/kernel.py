@@ -26,6 +26,7 @@ from .recorder import EventRecorder
 OWN_MODULES = {
     "loop-replay": "replay.loop",
     "provider-replay": "replay.provider",
+    "provider-wire": "wire.provider",
     "tool-folder": "demo.folder_tools",
 }
 """Amplifier module ids of this package and the Python modules that mount them."""

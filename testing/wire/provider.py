@@ -1,0 +1,224 @@
+"""Amplifier module `provider-wire`: calls an OpenAI- or Anthropic-compatible API with the vendor's client library.
+
+It does for a context manager what Amplifier's own providers do, and no more: converts the kernel's request, maps errors
+to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not stream and does not retry. In a mount plan:
+
+    providers:
+      - module: provider-wire
+        config: {api: anthropic, base_url: "http://127.0.0.1:8000", api_key: ..., model: ...}
+
+| key | meaning |
+| --- | --- |
+| `api` | `openai` (Chat Completions) or `anthropic` (Messages) |
+| `base_url` | address of the service, without a path |
+| `api_key`, `model` | sent with each request ("test-key", "wire-1") |
+| `name` | what the provider calls itself (as `api`) |
+| `context_window`, `max_output_tokens` | of the model, in tokens (200000, 8192) |
+| `pricing` | `{input, output, cache_read, cache_write}`: prices of a million tokens in USD; declared and reported |
+| `timeout` | seconds for a request (600) |
+| `priority` | lower is preferred by loops (100) |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+from ..checks.message_shapes import as_mapping
+
+__amplifier_module_type__ = "provider"
+
+MILLION = Decimal(1_000_000)
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], Awaitable[None]]:
+    """Mount a `WireProvider` at `providers`.
+
+    Returns:
+        The cleanup that closes its connections.
+
+    Raises:
+        ImportError: the client library is not installed; the sentence names the extra.
+        ValueError: a config value cannot be; the sentence names it.
+    """
+    provider = WireProvider(config or {}, hooks=coordinator.hooks)
+    await coordinator.mount("providers", provider, name=provider.name)
+    return provider.close
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Prices in USD for a million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+    def cost(self, usage: Any) -> Decimal:
+        """Return the price of a response in USD, from its usage as the kernel writes it."""
+        read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        fresh = usage.input_tokens - read
+        priced = ((fresh, self.input), (read, self.cache_read), (written, self.cache_write))
+        total = sum((Decimal(tokens) * Decimal(str(price)) for tokens, price in priced), Decimal(0))
+        return (total + Decimal(usage.output_tokens) * Decimal(str(self.output))) / MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The config of a provider; the module's docstring says what each key means."""
+
+    api: str
+    base_url: str
+    api_key: str = "test-key"
+    model: str = "wire-1"
+    name: str = ""
+    context_window: int = 200_000
+    max_output_tokens: int = 8_192
+    pricing: Pricing | None = None
+    timeout: float = 600.0
+    priority: int = 100
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """Read a mount plan's config; `ValueError` names the key that cannot be."""
+        given = dict(config)
+        if unknown := sorted(set(given) - set(cls.__dataclass_fields__)):
+            raise ValueError(f"provider-wire has no config {', '.join(unknown)}")
+        if given.get("api") not in CLIENTS:
+            raise ValueError(f"provider-wire: api is {given.get('api')!r}; it is openai or anthropic")
+        if not isinstance(given.get("base_url"), str):
+            raise ValueError("provider-wire: base_url is missing; it is an address like http://127.0.0.1:8000")
+        prices = as_mapping(given.get("pricing"))
+        given["pricing"] = Pricing(**prices) if prices is not None else None
+        return cls(**{"name": given["api"], **given})
+
+
+class Client(Protocol):
+    """The client library of one vendor behind the kernel's types."""
+
+    async def complete(self, request: Any) -> Any:
+        """Return the `ChatResponse` to a `ChatRequest`; raise an error of `amplifier_core.llm_errors`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class WireProvider:
+    """The provider.
+
+    Args:
+        config: see the module's docstring.
+        hooks: of the session; gets `llm:request` and `llm:response`.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, hooks: Any = None) -> None:
+        self.settings = Settings.of(config)
+        self.priority = self.settings.priority
+        self._hooks = hooks
+        self._client = CLIENTS[self.settings.api](self.settings)
+
+    @property
+    def name(self) -> str:
+        """Return the name that it is mounted by."""
+        return self.settings.name
+
+    def get_info(self) -> Any:
+        """Return the provider's description for the kernel."""
+        from amplifier_core.models import ProviderInfo
+
+        return ProviderInfo(
+            id=self.name,
+            display_name=f"{self.settings.api} over the wire",
+            capabilities=["tools"],
+            defaults={
+                "model": self.settings.model,
+                "context_window": self.settings.context_window,
+                "max_output_tokens": self.settings.max_output_tokens,
+            },
+        )
+
+    async def list_models(self) -> list[Any]:
+        """Return the only model, with its prices."""
+        from amplifier_core.models import ModelInfo
+        from amplifier_core.models import Pricing as ModelPricing
+
+        settings, prices = self.settings, self.settings.pricing
+        pricing = None
+        if prices is not None:
+            pricing = ModelPricing(
+                input_per_million=prices.input,
+                output_per_million=prices.output,
+                cache_read_per_million=prices.cache_read,
+                cache_write_per_million=prices.cache_write,
+            )
+        return [
+            ModelInfo(
+                id=settings.model,
+                display_name=settings.model,
+                context_window=settings.context_window,
+                max_output_tokens=settings.max_output_tokens,
+                capabilities=["tools"],
+                pricing=pricing,
+            )
+        ]
+
+    async def complete(self, request: Any, **kwargs: Any) -> Any:
+        """Answer a `ChatRequest` with a `ChatResponse`.
+
+        Raises:
+            amplifier_core.llm_errors.LLMError: whatever the service answered in place of a response.
+        """
+        started = time.monotonic()
+        about = {"provider": self.name, "model": request.model or self.settings.model}
+        purpose: Any = (as_mapping(request.metadata) or {}).get("purpose")
+        about |= {"purpose": purpose} if purpose else {}
+        await self._emit("llm:request", {**about, "message_count": len(request.messages)})
+        try:
+            response = await self._client.complete(request)
+        except Exception as problem:
+            failed = {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
+            await self._emit("llm:response", {**about, **failed, "duration_ms": _since(started)})
+            raise
+        if self.settings.pricing is not None:
+            response.usage.cost_usd = self.settings.pricing.cost(response.usage)
+        answered = {"status": "ok", "usage": response.usage.model_dump(exclude_none=True)}
+        answered["finish_reason"] = response.finish_reason
+        await self._emit("llm:response", {**about, **answered, "duration_ms": _since(started)})
+        return response
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        """Return the calls of a response."""
+        return list(response.tool_calls or [])
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        if self._hooks is not None:
+            await self._hooks.emit(event, data)
+
+
+def _since(started: float) -> int:
+    return round((time.monotonic() - started) * 1_000)
+
+
+def _openai(settings: Settings) -> Client:
+    from .openai_client import OpenAIClient
+
+    return OpenAIClient(settings)
+
+
+def _anthropic(settings: Settings) -> Client:
+    from .anthropic_client import AnthropicClient
+
+    return AnthropicClient(settings)
+
+
+CLIENTS: Mapping[str, Callable[[Settings], Client]] = {"openai": _openai, "anthropic": _anthropic}

@@ -1,0 +1,64 @@
+"""Services of both vendors, and providers that call them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from amplifier_core.message_models import ChatRequest, Message, ToolSpec
+
+from amplifier_context_testing.wire.apis import AnthropicService, OpenAIService, Service
+from amplifier_context_testing.wire.problems import Model
+from amplifier_context_testing.wire.provider import WireProvider
+from amplifier_context_testing.wire.replies import Script
+from amplifier_context_testing.wire.server import serving
+
+APIS = ("openai", "anthropic")
+MODEL = Model("wire-1")
+HI = {"role": "user", "content": "Hi there."}
+READ = ToolSpec(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
+
+
+def service_of(api: str, script: Script, model: Model = MODEL, **options: Any) -> Service:
+    """A service of a vendor with one model."""
+    return {"openai": OpenAIService, "anthropic": AnthropicService}[api](script, [model], **options)
+
+
+def ask(*messages: dict[str, Any], **settings: Any) -> ChatRequest:
+    """A request of the kernel."""
+    return ChatRequest(messages=[Message(**message) for message in messages or (HI,)], **settings)
+
+
+@dataclass
+class Wired:
+    """A provider and the service that it calls."""
+
+    service: Service
+    provider: WireProvider
+    address: str
+
+
+@asynccontextmanager
+async def wired(
+    api: str, script: Script, *, hooks: Any = None, config: Any = None, **options: Any
+) -> AsyncGenerator[Wired]:
+    """Serve a vendor's API, with a provider that calls it."""
+    service = service_of(api, script, **options)
+    async with serving(service) as address:
+        provider = WireProvider({"api": api, "base_url": address, **(config or {})}, hooks=hooks)
+        try:
+            yield Wired(service, provider, address)
+        finally:
+            await provider.close()
+
+
+class Hooks:
+    """Keeps what a provider emits."""
+
+    def __init__(self) -> None:
+        self.emitted: list[tuple[str, dict[str, Any]]] = []
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        self.emitted.append((event, data))

@@ -1,0 +1,177 @@
+"""Answers over the wire: what a script says arrives as the kernel's response."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from amplifier_core import llm_errors
+from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation import ProviderValidator
+from amplifier_core.validation.behavioral import ProviderBehaviorTests
+
+from amplifier_context_testing import Answer
+from amplifier_context_testing.wire import provider as module
+from amplifier_context_testing.wire.replies import (
+    Fault,
+    Reply,
+    faults_first,
+    rate_limited,
+    unavailable,
+)
+from tests.wire.support import APIS, HI, READ, Hooks, ask, wired
+
+pytestmark = [pytest.mark.kernel, pytest.mark.parametrize("api", APIS)]
+
+CALL = {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "a b"}}]}
+
+
+class TestKernelContract(ProviderBehaviorTests):
+    """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
+
+    @pytest.fixture
+    async def provider_module(self, api: str) -> module.WireProvider:
+        coordinator = MockCoordinator()
+        await module.mount(coordinator, {"api": api, "base_url": "http://127.0.0.1:9", "name": "wire"})
+        return coordinator.get("providers")["wire"]
+
+
+async def test_the_kernels_validator_passes_it(api: str) -> None:
+    config = {"api": api, "base_url": "http://127.0.0.1:9"}
+    result = await ProviderValidator().validate("amplifier_context_testing.wire.provider", config=config)
+    assert result.passed, result.summary()
+
+
+async def test_text_and_calls_arrive_with_ids_of_their_own(api: str) -> None:
+    async with wired(api, lambda request: CALL) as wire:
+        first = await wire.provider.complete(ask(tools=[READ]))
+        second = await wire.provider.complete(ask(tools=[READ]))
+    assert [block.type for block in first.content] == ["text", "tool_call"]
+    assert [(call.name, call.arguments) for call in wire.provider.parse_tool_calls(first)] == [
+        ("read", {"path": "a b"})
+    ]
+    assert first.tool_calls[0].id != second.tool_calls[0].id
+    assert first.finish_reason == {"openai": "tool_calls", "anthropic": "tool_use"}[api]
+
+
+async def test_a_round_of_calls_goes_back_as_the_script_sees_it(api: str) -> None:
+    seen = []
+    call = {"type": "tool_call", "id": "c1", "name": "read", "input": {"path": "a"}}
+    history = [
+        {"role": "system", "content": "Be brief."},
+        HI,
+        {"role": "assistant", "content": [{"type": "text", "text": "Let me look."}, call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "A page."},
+    ]
+    async with wired(api, seen.append) as wire:
+        await wire.provider.complete(ask(*history, tools=[READ], reasoning_effort="low"))
+    (request,) = seen
+    shown = [message.model_dump(exclude_none=True) for message in request.messages]
+    assert [message["role"] for message in shown] == ["system", "user", "assistant", "tool"]
+    assert shown[0]["content"] == "Be brief."
+    assert shown[2]["content"] == history[2]["content"]
+    assert (shown[3]["tool_call_id"], shown[3]["content"]) == ("c1", "A page.")
+    assert [tool.name for tool in request.tools] == ["read"]
+    assert request.reasoning_effort == "low"
+
+
+@pytest.mark.parametrize(
+    ("finish", "reasons"),
+    [
+        ("stop", {"openai": "stop", "anthropic": "end_turn"}),
+        ("length", {"openai": "length", "anthropic": "max_tokens"}),
+        ("refusal", {"openai": "refusal", "anthropic": "refusal"}),
+    ],
+)
+async def test_an_answer_says_why_it_ends(api: str, finish: str, reasons: dict[str, str]) -> None:
+    async with wired(api, lambda request: Reply(Answer.of("That is"), finish)) as wire:
+        response = await wire.provider.complete(ask())
+    assert response.finish_reason == reasons[api]
+    assert response.content[0].text == "That is"
+
+
+async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
+    async with wired(api, lambda request: {"thinking": "Hm.", "text": "Yes."}) as wire:
+        response = await wire.provider.complete(ask())
+        kinds = [block.type for block in response.content]
+        assert kinds == {"openai": ["text"], "anthropic": ["thinking", "text"]}[api]
+        content = [block.model_dump(exclude_none=True) for block in response.content]
+        await wire.provider.complete(ask(HI, {"role": "assistant", "content": content}, HI))
+    assert wire.service.refusals == []
+
+
+async def test_a_slow_answer_is_awaited_and_a_timeout_is_the_kernels_error(api: str) -> None:
+    held = asyncio.Event()
+    async with wired(api, lambda request: Reply(Answer.of("Late."), after=held.wait)) as wire:
+        with pytest.raises(llm_errors.LLMTimeoutError):
+            await wire.provider.complete(ask(timeout=0.05))
+        waiting = asyncio.create_task(wire.provider.complete(ask()))
+        held.set()
+        assert (await waiting).content[0].text == "Late."
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "retry_after", "retryable"),
+    [
+        (rate_limited(7), llm_errors.RateLimitError, 7.0, True),
+        (unavailable(500), llm_errors.ProviderUnavailableError, None, True),
+        (unavailable(529), llm_errors.ProviderUnavailableError, None, True),
+        (Fault(403, "No."), llm_errors.AccessDeniedError, None, False),
+        (Fault(413, "Too large."), llm_errors.ContextLengthError, None, False),
+    ],
+    ids=lambda value: str(value.status) if isinstance(value, Fault) else None,
+)
+async def test_a_fault_is_the_kernels_error_and_the_next_request_is_answered(
+    api: str, fault: Fault, error: type[Exception], retry_after: float | None, retryable: bool
+) -> None:
+    hooks = Hooks()
+    async with wired(api, faults_first(lambda request: "Yes.", fault), hooks=hooks) as wire:
+        with pytest.raises(error) as caught:
+            await wire.provider.complete(ask())
+        assert (await wire.provider.complete(ask())).content[0].text == "Yes."
+    assert type(caught.value) is error
+    assert (caught.value.provider, caught.value.model) == (api, "wire-1")
+    assert caught.value.status_code == fault.status
+    assert caught.value.retry_after == retry_after
+    assert caught.value.retryable is retryable
+    assert [data["status"] for event, data in hooks.emitted if event == "llm:response"] == ["error", "ok"]
+
+
+async def test_nobody_listening_is_a_network_error(api: str) -> None:
+    async with wired(api, lambda request: "Yes.") as wire:
+        pass
+    late = module.WireProvider({"api": api, "base_url": wire.address})
+    with pytest.raises(llm_errors.NetworkError):
+        await late.complete(ask())
+    await late.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ({"api_key": "another"}, llm_errors.AuthenticationError),
+        ({"model": "wire-2"}, llm_errors.NotFoundError),
+    ],
+)
+async def test_a_wrong_key_and_an_unknown_model_are_refused(
+    api: str, config: dict[str, str], error: type[Exception]
+) -> None:
+    async with wired(api, lambda request: "Yes.", config=config) as wire:
+        with pytest.raises(error):
+            await wire.provider.complete(ask())
+    assert len(wire.service.refusals) == 1
+
+
+async def test_prices_are_declared_and_each_response_has_its_cost(api: str) -> None:
+    hooks = Hooks()
+    pricing = {"input": 4, "output": 20, "cache_read": 0.4, "cache_write": 5}
+    async with wired(api, lambda request: "Yes.", config={"pricing": pricing}, hooks=hooks) as wire:
+        (model,) = await wire.provider.list_models()
+        response = await wire.provider.complete(ask())
+    assert (model.pricing.input_per_million, model.pricing.cache_read_per_million) == (4, 0.4)
+    usage = response.usage
+    assert usage.cache_read_tokens == usage.cache_write_tokens == 0 or api == "anthropic"
+    assert usage.cost_usd > 0
+    reported = [data["usage"] for event, data in hooks.emitted if event == "llm:response"]
+    assert reported[0]["input_tokens"] == usage.input_tokens > 0
+    assert reported[0]["cost_usd"] == str(usage.cost_usd)  # an event is plain JSON

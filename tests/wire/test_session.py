@@ -1,0 +1,147 @@
+"""Whole sessions over the wire: kernel, loop, memory, client library, and a service that checks every request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_testing import EventRecorder, session
+from amplifier_context_testing.demo.scripted_agent import explore_script
+from amplifier_context_testing.lab.caches import caches
+from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.lab.token_scale import TokenScale
+from amplifier_context_testing.replay.provider import dump
+from amplifier_context_testing.wire.apis import Service
+from amplifier_context_testing.wire.problems import Model
+from amplifier_context_testing.wire.replies import faults_first, unavailable
+from amplifier_context_testing.wire.server import serving
+from tests.wire.support import APIS, service_of
+
+pytestmark = pytest.mark.kernel
+
+WINDOW = 7_000  # tokens, so that the folder outgrows it several times
+ANSWER = 500
+MODULES = ("context-simple", "context-persistent")
+LAB = {"openai": "openai", "anthropic": "declared"}  # the lab's model of each vendor's cache
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that the scripted agent explores."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for part in range(12):
+        lines = [f"def function_{part}_{line}(value): return function_{(part + 5) % 12}_{line}" for line in range(60)]
+        (folder / f"part_{part}.py").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def plan(module: str, api: str, address: str, folder: Path, **context: Any) -> dict[str, Any]:
+    provider = {"api": api, "base_url": address, "context_window": WINDOW, "max_output_tokens": ANSWER}
+    return {
+        "session": {
+            "orchestrator": {"module": "loop-replay", "config": {"style": "streaming"}},
+            "context": {"module": module, "config": {"safety_margin": 200, **context}},
+        },
+        "providers": [{"module": "provider-wire", "config": provider}],
+        "tools": [{"module": "tool-folder", "config": {"path": str(folder)}}],
+    }
+
+
+class Run:
+    """One session from its prompts to its figures."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.recorder = EventRecorder(only=("context:", "provider:", "llm:"))
+        self.views: list[list[dict[str, Any]]] = []
+        self.answers: list[str] = []
+        self.explained: dict[str, Any] = {}
+        self.correction: Any = None
+
+    async def of(self, mounts: dict[str, Any], prompts: int) -> Run:
+        async with session(mounts, recorder=self.recorder) as running:
+            self._watch(next(iter(running.coordinator.get("providers").values())))
+            self.answers = [await running.execute(f"Look around, part {number}.") for number in range(prompts)]
+            self.explained = await running.coordinator.get_capability("context.explain")()
+            manager = running.coordinator.get("context")
+            self.correction = manager.meter.correction(manager.compactor.last_sent.key)
+        return self
+
+    def _watch(self, provider: Any) -> None:
+        complete = provider.complete
+
+        async def watched(request: Any, **options: Any) -> Any:
+            self.views.append([dump(message) for message in request.messages])
+            return await complete(request, **options)
+
+        provider.complete = watched
+
+
+async def explored(module: str, api: str, folder: Path, **context: Any) -> Run:
+    service = service_of(api, explore_script({"steps": 22}), Model("wire-1", WINDOW, ANSWER))
+    async with serving(service) as address:
+        return await Run(service).of(plan(module, api, address, folder, **context), prompts=2)
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("api", APIS)
+async def test_a_session_that_compacts_several_times_is_accepted_cached_and_measured(
+    module: str, api: str, folder: Path, tmp_path: Path
+) -> None:
+    store = {} if module == "context-simple" else {"store": f"jsonl:{tmp_path / 'sessions'}"}
+    run = await explored(module, api, folder, **store)
+    exchanges = run.service.exchanges
+    assert run.service.refusals == []
+    assert [one.status for one in exchanges] == [200] * len(run.views)
+    assert len(run.views) > 30
+    assert run.recorder.count("context:compaction") >= 3
+    assert all("I listed" in answer for answer in run.answers)
+    assert_cache_reads_as_the_lab_predicts(api, run)
+    # Hooks are given the usage of the service, in the kernel's words.
+    usages = [data["usage"] for data in run.recorder.named("llm:response")]
+    bills = [one.bill for one in exchanges]
+    assert [usage["input_tokens"] + usage["cache_write_tokens"] for usage in usages] == [one.tokens for one in bills]
+    assert [usage["cache_read_tokens"] for usage in usages] == [one.read for one in bills]
+    # The meter has learned from the usage of the newest answer, and the figures of `explain` are the service's.
+    newest = exchanges[-1].bill.tokens
+    assert run.correction.last[1] == newest
+    assert run.correction.reports == len(exchanges)
+    assert run.explained["view"]["tokens"] == pytest.approx(newest, rel=0.01)
+
+
+def assert_cache_reads_as_the_lab_predicts(api: str, run: Run) -> None:
+    """Both are models, yet written apart: the lab's works on views, the service's on what came over the wire."""
+    cache, scale = caches()[LAB[api]], TokenScale()
+    lab = [cache.bill(Request.of(view, scale), 0.0) for view in run.views]
+    wire = [one.bill for one in run.service.exchanges]
+    # Tool definitions are on the wire only. They are part of each prefix that is read.
+    tools = min(mine.tokens - theirs.tokens for mine, theirs in zip(wire, lab, strict=True))
+    hits = 0
+    for mine, theirs in zip(wire, lab, strict=True):
+        read = max(0, mine.read - tools)
+        assert read == pytest.approx(theirs.read, abs=0.03 * mine.tokens)
+        assert (read > 100) == (theirs.read > 100)
+        hits += read > 100
+    assert (
+        0.6 * len(wire) < hits < len(wire)
+    )  # most requests are served from the cache; after a compaction they are not
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_service_in_trouble_ends_the_turn_and_the_next_turn_goes_on(api: str, folder: Path) -> None:
+    script = faults_first(explore_script({"steps": 3}), unavailable())
+    service = service_of(api, script, Model("wire-1", WINDOW, ANSWER))
+    run = Run(service)
+    async with (
+        serving(service) as address,
+        session(plan("context-simple", api, address, folder), recorder=run.recorder) as running,
+    ):
+        with pytest.raises(Exception, match="temporarily unable"):
+            await running.execute("Look around.")
+        assert "I listed" in await running.execute("Look around, please.")
+    assert service.refusals == []
+    (failed,) = run.recorder.named("provider:error")
+    assert (failed["error"]["type"], failed["retryable"]) == ("ProviderUnavailableError", True)
