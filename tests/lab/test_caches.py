@@ -140,6 +140,35 @@ def test_openai_reads_exactly_where_it_wrote() -> None:
     ]
 
 
+ASKING: Message = {**CHAPTER, "metadata": {"cache_breakpoint": True}}
+
+
+def asked() -> list[list[Message]]:
+    """The same requests with a chapter that asks, and one after another compaction, whose new chapter asks instead."""
+    folded = [[ASKING if message is CHAPTER else message for message in view] for view in views()]
+    more: Message = {**chapter("and then " + "w " * 14), "metadata": {"cache_breakpoint": True}}  # 20 tokens
+    return [*folded, [SYSTEM, CHAPTER, more, user("thanks " + "w " * 5)]]
+
+
+def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -> None:
+    # The last request shares the system prompt and the first chapter with the ones before, 130 tokens of 160. In the
+    # sixth request Anthropic's secondary breakpoint is before the newest message, behind the chapter.
+    assert [scale().tokens(message) for message in asked()[-1]] == [100, 30, 20, 10]
+    declared = bills(Anthropic(Wires(), inferring=False, honouring=True), asked())
+    assert declared[4:] == [Bill(100, 122), Bill(222, 20), Bill(130, 30)]
+    openai = bills(OpenAI(honouring=True), asked())
+    assert openai[4:] == [Bill(0, 222), Bill(222, 20), Bill(130, 30)]
+    assert bills(OpenAI(), asked())[-1] == Bill(0, 160)
+
+
+def test_without_one_anthropic_reads_a_chapter_only_if_the_newest_question_followed_it() -> None:
+    assert bills(Anthropic(Wires(), inferring=False), asked())[-1] == Bill(130, 30)
+    # A view that is first asked for when two questions follow the chapter: the breakpoints are behind the first one.
+    late = [asked()[5], asked()[6]]
+    assert bills(Anthropic(Wires(), inferring=False), late)[-1] == Bill(100, 60)
+    assert bills(Anthropic(Wires(), inferring=False, honouring=True), late)[-1] == Bill(130, 30)
+
+
 def test_openai_leaves_fresh_what_is_behind_the_newest_user_or_tool_message() -> None:
     assert bills(OpenAI(), [[user("one"), says("two")]]) == [Bill(0, 5, 5)]
     assert bills(OpenAI(), [[says("two")]]) == [Bill(0, 0, 5)]
@@ -202,7 +231,17 @@ def test_the_same_request_once_more_says_nothing_of_stability() -> None:
     assert retried == [Bill(0, 15), Bill(15, 0)]
 
 
-@pytest.mark.parametrize(("name", "lives"), [("prefix", 300), ("anthropic", 300), ("declared", 300), ("openai", 1800)])
+LIVES = [
+    ("prefix", 300),
+    ("anthropic", 300),
+    ("declared", 300),
+    ("openai", 1800),
+    ("declared+", 300),
+    ("openai+", 1800),
+]
+
+
+@pytest.mark.parametrize(("name", "lives"), LIVES)
 def test_an_entry_lives_so_long_after_its_last_use(name: str, lives: int) -> None:
     view = [user("q"), says("a"), user("p")]
     at = [0.0, lives, 2 * lives, 3 * lives + 1]

@@ -6,6 +6,8 @@
 | `anthropic` | Anthropic, with breakpoints where Amplifier's provider-anthropic places them, as shipped |
 | `declared` | the same with `cache_infer_stability_from_history: false` |
 | `openai` | OpenAI from GPT-5.6 on |
+| `declared+` | `declared`, and a message that asks for a breakpoint has one |
+| `openai+` | `openai`, and the same |
 
 Each model takes the requests of one session in order, with the time of each in seconds. Where no time is known every
 request comes at 0.0, and nothing expires.
@@ -46,4 +48,6 @@ def caches() -> dict[str, Cache]:
         "anthropic": Anthropic(wires, inferring=True),
         "declared": Anthropic(wires, inferring=False),
         "openai": OpenAI(),
+        "declared+": Anthropic(wires, inferring=False, honouring=True),
+        "openai+": OpenAI(honouring=True),
     }
