@@ -114,6 +114,11 @@ class Config(BaseModel):
             raise ValueError("must be a number")
         return value
 
+    @field_validator("cache_ttl", mode="before")
+    @classmethod
+    def _no_time_to_live(cls, value: Any) -> Any:
+        return 0 if value in ("none", "off") else value
+
     @model_validator(mode="after")
     def _target_below_threshold(self) -> Config:
         if self.target_usage >= self.compact_threshold:

@@ -117,6 +117,15 @@ class Sessions:
         self.compacted.append(await manager.compact())
         await manager.close()
 
+    async def one_with_a_pause(self) -> None:
+        manager = self.manager("paused")
+        talk = [*work(35), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Now the rest."}]
+        for number, message in enumerate(talk):
+            hour = 9 if number < len(talk) - 1 else 18
+            await manager.add_message({**message, "metadata": {"timestamp": f"2026-01-05T{hour:02}:00:00.000+00:00"}})
+        await self.ask(manager)
+        await manager.close()
+
     async def one_that_is_too_full(self) -> None:
         for name, size, config in (("floor", 30_000, {}), ("overflow", 60_000, {"max_tokens": 60})):
             manager = self.manager(name, **config)
@@ -151,6 +160,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
 
     async def run() -> None:
         await sessions.an_ordinary_one()
+        await sessions.one_with_a_pause()
         await sessions.one_that_is_too_full()
         await sessions.one_that_is_damaged()
         await sessions.one_with_two_writers()

@@ -23,9 +23,10 @@ from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from . import shared_cache
+from .cold_cache import Pause, pause_of
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .short_forms import ShortForms
-from .trigger import TokenLimits, compaction_threshold
+from .trigger import TokenLimits, cold_threshold, compaction_threshold
 from .view import View
 
 MAX_VIEWS = 4
@@ -51,7 +52,7 @@ class Selection:
 
     Attributes:
         view: the view, up to date with the history.
-        reason: why it must be compacted first, ``trigger`` or ``hard limit``; None when it need not.
+        reason: why it must be compacted first, ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
         threshold: size of the view, its system prompt included, above which it is compacted.
         history: what the view is up to date with.
         interrupted: turns that were interrupted then.
@@ -166,13 +167,14 @@ class ViewCache:
         """
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
+        pause = pause_of(history)
         await self._restore_uncompacted(limits.budget, counter)
         refreshed: list[View] = []
         for view in self._eligible(limits.budget):
             if not await self._refresh(view, history, interrupted):
                 continue
             refreshed.append(view)
-            if system_tokens + view.tokens <= self._threshold(view, limits, system_tokens):
+            if system_tokens + view.tokens <= self._threshold_after(pause, view, limits, system_tokens):
                 return self.selected(view, limits, system_tokens, history, interrupted)
         base = self._base_for(limits.budget)
         if base is not None and base not in refreshed and not await self._refresh(base, history, interrupted):
@@ -181,13 +183,14 @@ class ViewCache:
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self._made(history, interrupted, limits, counter)
-            if system_tokens + base.tokens <= self._threshold(base, limits, system_tokens):
+            if system_tokens + base.tokens <= self._threshold_after(pause, base, limits, system_tokens):
                 return self.selected(base, limits, system_tokens, history, interrupted)
         tokens = system_tokens + base.tokens
         if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
             return self.selected(base, limits, system_tokens, history, interrupted)
-        reason = "hard limit" if tokens > limits.capacity else "trigger"
         threshold = self._threshold(base, limits, system_tokens)
+        reason = "cold cache" if self._is_cold(pause, base, limits) else "trigger"
+        reason = "hard limit" if tokens > limits.capacity else reason
         return Selection(base, reason, threshold, history, interrupted, self._changes)
 
     def selected(
@@ -218,6 +221,18 @@ class ViewCache:
         adaptive = self._config.cadence != "fixed" and self._config.auto_compact
         growth = view.growth if adaptive else None
         return compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
+
+    def _threshold_after(self, pause: Pause, view: View, limits: TokenLimits, system_tokens: int) -> int:
+        """Return the same for a request after a pause: less if the cache is cold."""
+        threshold = self._threshold(view, limits, system_tokens)
+        if not self._is_cold(pause, view, limits):
+            return threshold
+        return cold_threshold(threshold, system_tokens + (view.checkpoint.tokens if view.checkpoint else 0))
+
+    def _is_cold(self, pause: Pause, view: View, limits: TokenLimits) -> bool:
+        """True if the provider forgot what it cached of a view, and no compaction has used this pause yet."""
+        is_used = view.checkpoint is not None and view.checkpoint.made_at > pause.after
+        return self._config.auto_compact and pause.outlasts(limits.cache_ttl) and not is_used
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""

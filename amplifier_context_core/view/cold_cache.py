@@ -48,6 +48,10 @@ class Pause:
     after: int = 0
     seconds: float = 0.0
 
+    def outlasts(self, cache_ttl: int) -> bool:
+        """True if a provider forgets in that time what it cached; never if `cache_ttl` is 0."""
+        return 0 < cache_ttl < self.seconds
+
 
 def pause_of(history: Snapshot) -> Pause:
     """Return the pause before the next request of a history; none where a time is missing or makes no sense."""

@@ -21,7 +21,7 @@ class CompactionJob:
     """A compaction that is about to happen.
 
     Attributes:
-        reason: ``trigger``, ``hard limit`` or ``manual``.
+        reason: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``.
         selection: the view to compact.
         limits: of the request.
         system_tokens: of the system prompt, counted.

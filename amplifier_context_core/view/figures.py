@@ -30,7 +30,7 @@ def announcement(
     """Return what handlers are given before a compaction.
 
     Args:
-        reason: ``trigger``, ``hard limit`` or ``manual``.
+        reason: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``.
         messages: in the view.
         tokens: of the view with its system prompt, counted.
         limits: of the request.
@@ -40,6 +40,7 @@ def announcement(
     size, above = limits.units.request(tokens), limits.reported(threshold)
     because = {
         "manual": "asked for",
+        "cold cache": f"the provider's cache is cold, and {size:,} tokens are near the threshold of {above:,}",
         "hard limit": f"{size:,} tokens are above the budget of {limits.accepted:,}",
     }.get(reason, f"{size:,} tokens are above the threshold of {above:,}")
     return {

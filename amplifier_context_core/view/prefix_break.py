@@ -44,4 +44,4 @@ def prefix_break(
         return PrefixBreak.PROVIDER_CHANGE
     if before is not None and [shown.message for shown in before.system] != [shown.message for shown in system]:
         return PrefixBreak.SYSTEM_PROMPT
-    return PrefixBreak.COLD if cache_ttl and pause_of(history).seconds > cache_ttl else None
+    return PrefixBreak.COLD if pause_of(history).outlasts(cache_ttl) else None

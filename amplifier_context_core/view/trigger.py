@@ -2,7 +2,8 @@
 
 A compaction gives up a cached prefix and writes it again. Without a compaction, each request reads the grown tail from
 the cache once more. With ``cadence: auto`` the threshold is the break-even point of the two costs, as in the ski-rental
-problem. With ``cadence: fixed`` it is a share of the budget.
+problem. With ``cadence: fixed`` it is a share of the budget. After a pause longer than the provider's cache lives the
+prefix is written again in any case, and a compaction that is nearly due is made.
 
 Pure: no I/O, no clock.
 """
@@ -23,6 +24,7 @@ _READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache c
 _REWRITE_PRICE = 1.15  # of a fresh token: a cache write less the cache read that it replaces (docs/evaluation.md)
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
 _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
+_NEARLY_DUE = 0.5  # of the growth up to the threshold; chosen on the choosing half, see docs/caching.md
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
 
@@ -119,6 +121,19 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
     per_request = growth.tail / max(1, growth.responses)
     carried = math.sqrt(2 * _REWRITE_PRICE / _READ_PRICE * growth.rewritten * per_request)
     return min(most, max(base + limits.min_freed, int(base + carried)))
+
+
+def cold_threshold(threshold: int, base: int) -> int:
+    """Return the size above which a view is compacted at a moment when its prefix is written again in any case.
+
+    A compaction gives up nothing then, and all that it frees need not be written. It is made if it is nearly due. Made
+    at any size, it would fold what the agent is still at work with.
+
+    Args:
+        threshold: the size above which the view is compacted at other times, from `compaction_threshold`.
+        base: size of the system prompt and the checkpoint.
+    """
+    return min(threshold, base + int(_NEARLY_DUE * max(0, threshold - base)))
 
 
 def compaction_target(threshold: int, limits: TokenLimits) -> int:

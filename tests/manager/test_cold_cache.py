@@ -1,0 +1,154 @@
+"""After a pause longer than the provider's cache lives, a compaction that is nearly due is made."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry, HookResult
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_testing import EventRecorder
+
+from .support import Message, ask, new_manager, rounds, text, work
+
+BUDGET = 8_000
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+TTL = 300  # seconds, by config
+BACK = {"role": "user", "content": "I am back. Please go on."}
+
+
+def at(message: Message, seconds: float) -> Message:
+    stamp = (START + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+    return {**message, "metadata": {"timestamp": stamp}}
+
+
+async def feed_timed(manager: ContextManager, messages: list[Message], start: float = 0) -> float:
+    """Add messages, ten seconds apart; the time of the last."""
+    now = start
+    for message in messages:
+        now += 10
+        await manager.add_message(at(message, now))
+    return now
+
+
+async def large(number: int = 36, **config: Any) -> tuple[ContextManager, EventRecorder, float]:
+    """A session whose view is some 70 % of its budget, which is nearly due, and the time of its newest message."""
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
+    manager = new_manager(hooks=hooks, **{"cache_ttl": TTL, **config})
+    return manager, recorder, await feed_timed(manager, [*work(number, output=600), says("Done so far.")])
+
+
+def says(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+async def test_a_view_that_is_nearly_due_is_compacted_after_a_pause() -> None:
+    manager, recorder, now = await large()
+    before = await ask(manager, BUDGET)
+    await manager.add_message(at(BACK, now + TTL + 1))
+    after = await ask(manager, BUDGET)
+    assert recorder.count("context:compaction") == 1
+    event = recorder.named("context:compaction")[0]
+    assert event["trigger"] == "cold cache"
+    assert "cache is cold" in event["reason"]
+    assert event["before_tokens"] < event["threshold"], "it was not due yet"
+    assert len(text(after)) < len(text(before))
+
+
+@pytest.mark.parametrize("pause", [0, TTL - 20, TTL])
+async def test_it_is_not_after_a_shorter_pause(pause: float) -> None:
+    manager, recorder, now = await large()
+    await manager.add_message(at(BACK, now + pause))
+    await ask(manager, BUDGET)
+    assert recorder.count("context:compaction") == 0
+
+
+async def test_a_view_that_is_far_from_due_is_left_alone() -> None:
+    manager, recorder, now = await large(12)
+    await manager.add_message(at(BACK, now + 10 * TTL))
+    await ask(manager, BUDGET)
+    assert recorder.count("context:pre_compact") == 0
+
+
+async def test_one_pause_makes_one_compaction_however_often_a_view_is_asked_for() -> None:
+    manager, recorder, now = await large()
+    await manager.add_message(at(BACK, now + TTL + 1))
+    first = await ask(manager, BUDGET)
+    for number in range(9):
+        await manager.add_message(at({"role": "user", "content": f"And {number}. " + "More of it. " * 80}, now + 9_000))
+        assert (await ask(manager, BUDGET))[: len(first)] == first
+    assert recorder.count("context:compaction") == 1
+
+
+async def test_a_pause_during_the_run_of_a_tool_counts_too() -> None:
+    manager, recorder, now = await large()
+    called, answered = rounds(1, start=900)
+    await manager.add_message(at(called, now + 10))
+    await manager.add_message(at(answered, now + 10 + TTL + 1))
+    await ask(manager, BUDGET)
+    assert [event["trigger"] for event in recorder.named("context:compaction")] == ["cold cache"]
+
+
+@pytest.mark.parametrize("config", [{"cache_ttl": 0}, {"cache_ttl": "none"}, {"auto_compact": False}])
+async def test_it_is_switched_off_by_config(config: dict[str, Any]) -> None:
+    manager, recorder, now = await large(**config)
+    await manager.add_message(at(BACK, now + 100 * TTL))
+    await ask(manager, BUDGET)
+    assert recorder.count("context:pre_compact") == 0
+
+
+async def test_without_timestamps_nothing_is_inferred_from_time() -> None:
+    """The messages get the time of their arrival, whatever time passed in the host's transcript."""
+    manager, recorder, _ = await large(0)
+    for message in [*work(36, output=600), says("Done so far."), BACK]:
+        await manager.add_message(message)
+    await ask(manager, BUDGET)
+    assert recorder.count("context:pre_compact") == 0
+
+
+async def test_a_handler_may_postpone_it_and_is_not_asked_again_at_once() -> None:
+    manager, recorder, now = await large()
+
+    async def deny(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="deny", reason="not now")
+
+    manager.compactor._hooks.register("context:pre_compact", deny, 0, name="deny")  # type: ignore[union-attr]
+    await manager.add_message(at(BACK, now + TTL + 1))
+    for _ in range(3):
+        await ask(manager, BUDGET)
+    assert recorder.count("context:pre_compact") == 1
+    assert recorder.count("context:compaction") == 0
+
+
+async def test_the_time_to_live_is_that_of_the_provider() -> None:
+    class Provider:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    async def compactions(provider: str) -> int:
+        manager, recorder, now = await large(cache_ttl=None)
+        await manager.add_message(at(BACK, now + 600))
+        await ask(manager, BUDGET, Provider(provider))
+        return recorder.count("context:compaction")
+
+    assert (await compactions("anthropic"), await compactions("openai")) == (1, 0)
+
+
+async def test_a_session_resumed_after_the_pause_shows_what_it_would_have_shown() -> None:
+    manager, _, now = await large()
+    await manager.add_message(at(BACK, now + TTL + 1))
+    view = await ask(manager, BUDGET)
+    await manager.close()
+    again = ContextManager(manager.config, session_id=manager.session_id, store=manager.store)
+    assert await ask(again, BUDGET) == view
+    await again.close()
+
+
+@pytest.mark.parametrize("value", [-1, "soon", True, 1.5])
+def test_an_impossible_time_to_live_is_refused_by_name(value: object) -> None:
+    with pytest.raises(ConfigError, match="cache_ttl"):
+        new_manager(cache_ttl=value)
