@@ -117,6 +117,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         error = data.get("error")
         kind = cast("Mapping[str, Any]", error).get("type") if isinstance(error, Mapping) else data.get("error_type")
         if kind == OVERFLOW:
+            await manager.counted()
             manager.on_context_length_error()
 
     async def prompted(data: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from .history.history import History
 from .locks import CrossLoopLock
 from .messages.parsing import Message
 from .messages.timestamps import utc_now, with_timestamp
+from .messages.token_bounds import BoundingTokenCounter
 from .messages.tokens import TokenCounter, guarded, load_counter
 from .plugins import Observers, Plugins, installed_plugins
 from .rendering.renderer import RenderedMessage
@@ -24,6 +25,7 @@ from .stores import MemoryStore, Store
 from .view.budget import Budget, budget_for
 from .view.compactor import Compactor
 from .view.meter import Meter
+from .view.session_state import counter_name
 from .view.session_warnings import SessionWarnings
 from .view.usage_reports import UsageReports
 
@@ -69,6 +71,9 @@ class SessionLifecycle:
         observers = Observers(plugins, self.warnings.fault)
         named = counter or named_counter(self.config, plugins)
         self._counter = named and guarded(named, self.warnings.fault)
+        # None when all counts are exact.
+        self._bounds: BoundingTokenCounter | None = None if named else BoundingTokenCounter(self.config.token_counter)
+        self._observers = observers
         self._index = named_index(self.config, plugins, self.warnings.fault)
         self.history = History(
             session_id,
@@ -86,6 +91,7 @@ class SessionLifecycle:
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
+        self._counting = CrossLoopLock()
         self._saved_compactions = 0
         self._on_new_session = on_new_session
         self._clock = clock
@@ -94,8 +100,9 @@ class SessionLifecycle:
         self._capped_logged = False
 
     async def load(self) -> None:
-        """Bring the whole history of a resumed session into memory."""
+        """Bring the whole history of a resumed session into memory, with exact counts."""
         await self.ready()
+        await self.counted()
         await self.history.load()
 
     async def ready(self) -> None:
@@ -133,9 +140,39 @@ class SessionLifecycle:
             self._counter = await load_counter(self.config.token_counter)
         return self._counter
 
+    async def counted(self) -> TokenCounter:
+        """Make all counts exact: load the vocabulary, and count what was added and shown before it was loaded.
+
+        Returns:
+            The token counter.
+        """
+        counter = await self.token_counter()
+        if self._bounds is not None:
+            async with self._counting:
+                if self._is_bounding():  # another task may have counted meanwhile
+                    await self.history.count_bounds()
+                    await self.compactor.recount(counter)
+                    self._prompt.recount()
+                    self._bounds = None
+        return counter
+
+    def _is_bounding(self) -> bool:
+        return self._bounds is not None
+
+    def _bounding_counter(self) -> BoundingTokenCounter | None:
+        """Return a counter of upper bounds before the first view, while the vocabulary is not loaded; else None."""
+        bounds = self._bounds
+        return bounds if bounds and not bounds.is_loaded and self.compactor.last_sent is None else None
+
+    async def _counter_of(self, name: str) -> TokenCounter:
+        """Return the counter for checkpoints that the counter of this name counted."""
+        if self._bounds is not None and counter_name(self._bounds) == name:
+            return self._bounds
+        return await self.token_counter()
+
     async def _resume(self) -> None:
         self.compactor.drop_views()
-        resumed = await resume(self.store, self.history, self.compactor.cache, self.token_counter)
+        resumed = await resume(self.store, self.history, self.compactor.cache, self._counter_of)
         for problem in resumed.problems:
             self.warnings.note("repair", problem)
         if resumed.state:
@@ -148,7 +185,7 @@ class SessionLifecycle:
         """Save what a resumed session continues from; with `compactions_only` if there was one since the last time."""
         if compactions_only and self.compactor.compactions == self._saved_compactions:
             return
-        counter = await self.token_counter()
+        counter = self._bounds or await self.token_counter()
         async with self._saving:  # or an older state could be written over a newer one
             compactions = self.compactor.compactions
             if self.history.last_seq and not (compactions_only and compactions == self._saved_compactions):

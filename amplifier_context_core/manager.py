@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import ConfigError, NotLoaded, PinRefused
 from .futures import in_thread
 from .lifecycle import SessionLifecycle
-from .messages.parsing import copy_message, text_of
+from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
 from .messages.usage import Response
 from .rendering.system_prompt import PromptFactory
 from .stores import Searchable
@@ -30,6 +30,8 @@ from .view.sent_view import SentView, outgoing_messages
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_COUNTED_LATER = frozenset({"user", *SYSTEM_ROLES})  # no output of a tool, which is clipped by its tokens
 
 
 class ContextManager(SessionLifecycle):
@@ -52,8 +54,12 @@ class ContextManager(SessionLifecycle):
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = self._matching_response(), self._usage_reports.requested_at
+        bound = self._bounding_counter()
+        if bound is None or not self._may_be_counted_later(message):
+            bound = None
+            await self.counted()
         before = self._settled_state()
-        entry = await self.history.add(message, requested=requested_at, reported=response)
+        entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
         if self._settled_state() != before:  # adding applied the policy for a cancelled turn
             await self._save()
         if entry is None:
@@ -99,6 +105,7 @@ class ContextManager(SessionLifecycle):
             StoreError: the store refused the change.
         """
         await self.ready()
+        await self.counted()
         if await self.history.set(messages):
             await self._save()
 
@@ -132,8 +139,8 @@ class ContextManager(SessionLifecycle):
             raise ConfigError("focus", f"must be text, got {type(focus).__name__}")
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
+        counter = await self.counted()
         last = self.compactor.last_sent
-        counter = await self.token_counter()
         key = last.key if last else ("", "")
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         system = await self._system(counter)
@@ -148,7 +155,7 @@ class ContextManager(SessionLifecycle):
         await self.load()
         compactor = self.compactor
         if compactor.last_sent is None:  # nothing was handed out yet: take a view, but do not compact for it
-            counter = await self.token_counter()
+            counter = await self.counted()
             budget = self._budget().tokens
             await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
         async with compactor.lock:  # a view that another thread works on may be in the middle of a change
@@ -273,6 +280,7 @@ class ContextManager(SessionLifecycle):
         seqs = set(seqs_of(marks))
         forms = forms_of(containing) if containing else frozenset[str]()
         await self.ready()
+        await self.counted()
         return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
@@ -373,12 +381,26 @@ class ContextManager(SessionLifecycle):
         await self.ready()
         budget = self._budget(token_budget, provider)
         key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self.token_counter()
-        system = await self._system(counter)
-        sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
+        bound = None if required else self._bounding_counter()
+        system = await self._system(bound or await self.counted())
+        sent = await self.compactor.request_within_bounds(budget.tokens, system, key, bound) if bound else None
+        if sent is None:
+            counter = await self.counted()
+            if bound:
+                system = [shown.with_message(shown.message, counter) for shown in system]
+            sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
+        elif bound:
+            bound.start_loading()  # what comes next is counted exactly
         self._usage_reports.begin(self._clock())
         self.history.on_request()
         return sent
+
+    def _may_be_counted_later(self, message: object) -> bool:
+        """True if an upper bound of a message's tokens is enough until the first view is sent."""
+        if not isinstance(message, dict) or self._observers.watch("amplifier_context_appended"):
+            return False
+        given = cast("dict[str, object]", message)
+        return given.get("role") in _COUNTED_LATER and isinstance(given.get("content"), str)
 
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)

@@ -43,7 +43,7 @@ class Resumed:
 
 
 async def resume(
-    store: Store, history: History, cache: ViewCache, counter: Callable[[], Awaitable[TokenCounter]]
+    store: Store, history: History, cache: ViewCache, counter: Callable[[str], Awaitable[TokenCounter]]
 ) -> Resumed:
     """Open the session in its store and continue from what is there.
 
@@ -51,7 +51,7 @@ async def resume(
         store: where the session is kept.
         history: of the session; it is opened and filled.
         cache: views of the session, empty; those that were saved with a checkpoint are restored.
-        counter: returns the token counter; called only when a checkpoint was saved.
+        counter: returns the token counter, given the name of the one that a checkpoint was counted with.
 
     Raises:
         SessionInUse: another writer has the session.
@@ -63,7 +63,8 @@ async def resume(
         return Resumed(is_new=True)
     state, problems = await _saved_state(store, history.session_id)
     if state and state.views:
-        problem = await _from_checkpoint(store, history, cache, state, await counter(), extent.length, extent.last_seq)
+        found = await counter(state.counter)
+        problem = await _from_checkpoint(store, history, cache, state, found, extent.length, extent.last_seq)
         if problem is None:
             return Resumed(False, state, problems)
         problems = (*problems, problem) if problem else problems

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Literal
 
-from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
+from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost, StoreError
 from ..futures import YIELD_EVERY
 from ..messages.parsing import Message
 from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
@@ -60,6 +60,7 @@ class StoredTranscript:
         self._count = count
         self._on_conflict = on_conflict
         self._notify = notify
+        self._bounds: set[int] = set()  # seqs of entries with an upper bound as tokens, uncounted in the store
         self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
         self._may_diverge = False  # the store reported a loss, or holds less than memory
         self._reported_lost = 0  # entries that it reported as lost and that were not found missing yet
@@ -79,6 +80,7 @@ class StoredTranscript:
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
         self._pending_change, self._may_diverge, self._reported_lost = None, False, 0
+        self._bounds = set()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
@@ -122,12 +124,39 @@ class StoredTranscript:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Append drafted entries."""
+    async def append(
+        self, entries: Sequence[Entry], *, atomic: bool = True, bounds: Collection[int] = frozenset()
+    ) -> None:
+        """Append drafted entries.
+
+        Args:
+            entries: in order.
+            atomic: store all of them or none.
+            bounds: seqs of those whose tokens are upper bounds; the store holds them as uncounted.
+        """
+        stored = [entry._replace(tokens=UNCOUNTED) if entry.seq in bounds else entry for entry in entries]
         change = Change(len(self.transcript), entries)
-        await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
+        await self._write(change, lambda: self._store.append(self.session_id, stored, atomic=atomic))
         self.transcript.extend(entries)
+        self._bounds.update(bounds)
         self._pending_change = None
+
+    async def count_bounds(self) -> None:
+        """Count the entries whose tokens are upper bounds, in memory and in the store."""
+        loaded = self.transcript.snapshot()
+        bounds = [entry for entry in loaded[loaded.gap.stop :] if entry.seq in self._bounds]
+        counted: list[Entry] = []
+        for number, entry in enumerate(bounds, 1):
+            counted.append(entry._replace(tokens=await self._count(entry.message)))
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        self._bounds = set()
+        self.transcript.recount(counted)
+        if counted:
+            try:
+                await self._store.rewrite(self.session_id, counted)
+            except StoreError as problem:  # they are counted again when they are read
+                log.warning("session %s: token counts were not stored: %s", self.session_id, problem)
 
     async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, followed by these."""

@@ -6,8 +6,6 @@ import base64
 import io
 from typing import Any, cast
 
-import imagesize
-
 MEDIA_BLOCKS = frozenset({"image", "image_url", "input_image", "audio", "input_audio", "video", "document", "file"})
 
 _HEADER_CHARS = 88_000  # base64 characters decoded at most: 64 KiB, past any JPEG's leading EXIF block
@@ -66,6 +64,8 @@ def _encoded(value: object) -> str | None:
 
 
 def _pixels(encoded: str) -> tuple[int, int] | None:
+    import imagesize  # at first use, because it imports urllib.request and with it ssl
+
     head = encoded[: min(_HEADER_CHARS, len(encoded) - len(encoded) % 4)]
     try:
         data = io.BytesIO(base64.b64decode(head))

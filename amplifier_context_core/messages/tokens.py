@@ -150,6 +150,11 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
         return counter
 
 
+def loaded_token_counter(encoding: str = "o200k_base") -> TokenCounter | None:
+    """Return what `exact_token_counter` returned for a vocabulary in this process; None if it has not loaded it."""
+    return _loaded.get(encoding)
+
+
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
     """Return `exact_token_counter` without blocking the event loop; at once if this process has loaded it."""
     return _loaded.get(encoding) or await in_thread(exact_token_counter, encoding)

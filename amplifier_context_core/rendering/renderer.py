@@ -38,6 +38,7 @@ from ..messages.parsing import (
     metadata_of,
     text_of,
 )
+from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..transcript.transcript import Entry
 from .json_tables import MAX_CHARS, json_as_table
@@ -119,6 +120,7 @@ class Renderer:
         interrupted: turns that were interrupted; the stand-in results of their calls state it.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
+        is_provisional: True if an upper bound of a count decided what is shown.
     """
 
     counter: TokenCounter
@@ -128,6 +130,7 @@ class Renderer:
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
     tables: bool = False
+    is_provisional: bool = False
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by id: seq and index
     _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])  # the reverse
     _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
@@ -252,6 +255,7 @@ class Renderer:
             fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
             if table.tokens <= self.output_limit:
                 return table
+            self.is_provisional = self.is_provisional or has_bounds(self.counter)
             message, changed = table.message, True
         clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
         if clipped is not None:

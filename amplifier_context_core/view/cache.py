@@ -19,6 +19,7 @@ from ..config import Config
 from ..futures import in_thread_if
 from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
+from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
@@ -192,6 +193,28 @@ class ViewCache:
         reason = "cold cache" if self._is_cold(pause, base, limits) else "trigger"
         reason = "hard limit" if tokens > limits.capacity else reason
         return Selection(base, reason, threshold, history, interrupted, self._changes)
+
+    async def select_within_bounds(
+        self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter
+    ) -> Selection | None:
+        """Return the view that serves a request, whatever the exact counts are; None if only exact counts can tell."""
+        await self._restore_uncompacted(limits.budget, counter)
+        last = self._by_budget.get(limits.budget)
+        if last is None and self._views:
+            return None  # exact counts order the views that may serve it
+        selection = await self.select(limits, system_tokens, counter)
+        view = selection.view
+        if view.is_provisional or (last is not None and view is not last):
+            return None
+        # With lower counts it stays below its threshold, or its back-off: tests/laws/test_trigger_laws.py.
+        is_certain = selection.reason is None and system_tokens + view.tokens <= limits.capacity
+        return selection if is_certain else None
+
+    def recount(self) -> None:
+        """Let every view count again what was counted by upper bounds."""
+        self._changes += 1
+        for view in self._views:
+            view.recount()
 
     def selected(
         self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot, interrupted: frozenset[int]

@@ -26,6 +26,7 @@ from ..history.history import History
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
+from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
@@ -145,6 +146,60 @@ class Compactor:
                 flight.set_result(None)
         await self._warnings.emit_pending(self)
         return sent
+
+    async def request_within_bounds(
+        self, budget: int, system: Sequence[RenderedMessage], key: Key, counter: BoundingTokenCounter
+    ) -> SentView | None:
+        """Return the view for one request if it is below its trigger whatever the exact counts are.
+
+        Args:
+            budget: tokens, as the provider counts them.
+            system: the system prompt, sent before the view.
+            key: provider and model.
+            counter: counts upper bounds. `recount` replaces them.
+
+        Returns:
+            None if only exact counts can tell.
+        """
+        limits = self.limits(budget, key)
+        async with self.lock:
+            selection = await self.cache.select_within_bounds(limits, sum(one.tokens for one in system), counter)
+            if selection is None:
+                return None
+            sent = await self._sent_view(selection.view, selection.threshold, limits, key, system)
+            sent = self._hand_out(sent, budget)
+        await self._warnings.emit_pending(self)
+        return sent
+
+    async def recount(self, counter: TokenCounter) -> None:
+        """Count the views, and the one handed out last, with this counter in place of upper bounds.
+
+        If there is no vocabulary, views that were counted with one are dropped.
+        """
+        async with self.lock:
+            if not getattr(counter, "exact", False):
+                self.drop_views()
+                return
+            self.cache.recount()
+            if self.last_sent is not None:
+                self.last_sent = self._sent[self.last_sent.key] = await self._recounted(self.last_sent, counter)
+
+    async def _recounted(self, sent: SentView, counter: TokenCounter) -> SentView:
+        known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
+
+        def count(shown: RenderedMessage) -> RenderedMessage:
+            return shown if id(shown) in known else shown.with_message(shown.message, counter)
+
+        system = [count(shown) for shown in sent.system]
+        large = are_large(shown.message for shown in sent.messages)
+        messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
+        system_tokens = sum(shown.tokens for shown in system)
+        limits = self.limits(sent.limits.budget, sent.key)
+        threshold = (await self.cache.select(limits, system_tokens, counter)).threshold
+        tokens = system_tokens + sum(shown.tokens for shown in messages)
+        return replace(
+            sent, limits=replace(limits, threshold=threshold), system=system, messages=messages, counted=tokens
+        )
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""

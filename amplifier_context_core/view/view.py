@@ -71,7 +71,6 @@ class View:
         self._output_bytes = output_bytes
         self._tables = tables
         self._summaries = summaries
-        self._opening = RenderedMessage(OPENING, count_message_tokens(OPENING, counter))
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._reset()
@@ -87,6 +86,7 @@ class View:
             self.checkpoint.made_at if self.checkpoint else 0,
             self._tables,
         )
+        self._counted_opening: RenderedMessage | None = None
         # Indexes count from the first entry after the leading instructions.
         self._start = 0  # index of the first round: distant history before it was folded without being rendered
         self._next = self.checkpoint.covered if self.checkpoint else 0  # index of the next entry to add
@@ -137,6 +137,21 @@ class View:
         if end > leading:
             self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
             self._next = self._start = end - leading
+
+    def recount(self) -> None:
+        """Render the rounds since the checkpoint again at the next update, because their counts were upper bounds."""
+        self._reset()
+
+    @property
+    def is_provisional(self) -> bool:
+        """True if upper bounds of counts decided what is shown, or may have."""
+        return self._renderer.is_provisional or bool(self._distant)
+
+    @property
+    def _opening(self) -> RenderedMessage:
+        if self._counted_opening is None:
+            self._counted_opening = RenderedMessage(OPENING, count_message_tokens(OPENING, self._counter))
+        return self._counted_opening
 
     @property
     def tokens(self) -> int:

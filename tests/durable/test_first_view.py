@@ -1,0 +1,368 @@
+"""The first view of a process: sent without a vocabulary where upper bounds of counts suffice, and exact afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, exact_token_counter, hookimpl
+from amplifier_context_core.messages import count_cache, tokens
+from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
+from amplifier_context_core.messages.tokens import VocabularyTokenCounter, approx_token_counter, count_message_tokens
+from amplifier_context_core.stores import UNCOUNTED
+from amplifier_context_core.view import shared_cache
+from tests.places import Place
+
+from .sessions import Message, again, call, manager_on, turns, user
+
+START_LOADING = BoundingTokenCounter.start_loading
+EXACT = {"token_counter": "o200k_base"}
+ROOT = Path(__file__).parents[2]
+
+
+class Pieces:
+    """A vocabulary of texts of four bytes, quickly loaded."""
+
+    def encode_ordinary(self, text: str) -> list[bytes]:
+        data = text.encode()
+        return [data[start : start + 4] for start in range(0, len(data), 4)]
+
+
+class Vocabulary:
+    """Whether this process has loaded the vocabulary; `there_is` says whether one can be loaded."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.there_is = True
+
+    def load(self, encoding: str) -> tokens.TokenCounter | None:
+        self.loads += 1
+        return VocabularyTokenCounter(Pieces(), encoding) if self.there_is else None
+
+    def nowhere(self, encoding: object = None) -> None:
+        """Find no vocabulary."""
+
+    def unload(self) -> None:
+        """Behave as a new process does."""
+        tokens._loaded.clear()
+        shared_cache.clear()
+        count_cache.clear()
+
+
+@pytest.fixture
+def vocabulary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vocabulary]:
+    """A process that has loaded no vocabulary yet."""
+    made = Vocabulary()
+    monkeypatch.setattr(tokens, "_loaded", {})
+    monkeypatch.setattr(tokens, "_from_wheel", made.load)
+    monkeypatch.setattr(tokens, "_from_tiktoken", made.nowhere)
+    monkeypatch.setattr(BoundingTokenCounter, "start_loading", made.nowhere)  # each test loads when it says
+    yield made
+    count_cache.clear()
+
+
+def exact(message: Message) -> int:
+    return count_message_tokens(message, VocabularyTokenCounter(Pieces(), "o200k_base"))
+
+
+async def filled(place: Place, number: int, **config: Any) -> ContextManager:
+    """Return a session of this many turns, with its vocabulary loaded and a view of the newest state sent."""
+    manager = manager_on(place.store(), **EXACT, **config)
+    for message in turns(number):
+        await manager.add_message(message)
+        if message["role"] == "assistant":
+            await manager.get_messages_for_request()
+    return manager
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_first_view_of_a_resumed_session_needs_no_vocabulary(place: Place, vocabulary: Vocabulary) -> None:
+    first = await filled(place, 40)
+    assert first.compactor.compactions
+    expected = await first.get_messages_for_request()
+    resumed = await again(first, place, **EXACT)
+    vocabulary.unload()
+    before = vocabulary.loads
+    assert await resumed.get_messages_for_request() == expected
+    assert vocabulary.loads == before
+    assert resumed.snapshot().gap
+    await resumed.store.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_question_is_stored_and_sent_before_the_vocabulary_is_loaded(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    resumed = await again(await filled(place, 40), place, **EXACT)
+    vocabulary.unload()
+    before = vocabulary.loads
+    await resumed.add_message(user("and now?"))
+    view = await resumed.get_messages_for_request()
+    assert view[-1]["content"] == "and now?"
+    assert vocabulary.loads == before
+    await resumed.close()
+    kept = place.store()
+    (last,) = (await kept.read("s", 0))[-1:]
+    assert last.tokens == UNCOUNTED  # a bound is never stored
+    await kept.close()
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("turns_stored", [2, 44, 48])
+async def test_view_by_bounds_is_the_view_by_exact_counts(
+    place: Place, vocabulary: Vocabulary, turns_stored: int
+) -> None:
+    """With every question that is surely, perhaps or surely not too much, before and after the first compaction."""
+    first = await filled(place, turns_stored)
+    length, store = len(first.snapshot()), first.store
+    await first.close()
+    state = await store.load_checkpoint("s")
+    assert state
+    views: dict[str, list[Any]] = {"exact": [], "bounds": []}
+    waited: list[bool] = []
+    for size in range(0, 4_000, 250):
+        for name in views:
+            vocabulary.unload()
+            if name == "exact":
+                exact_token_counter()
+            before = vocabulary.loads
+            forked = manager_on(store, f"{name} {size}", **EXACT)
+            await store.fork("s", forked.session_id, length)
+            await store.save_checkpoint(forked.session_id, length, state)
+            await forked.set_system_prompt_factory(_prompt)
+            await forked.add_message(user("ask " * (size // 4) + "?") | {"timestamp": "2026-01-01T00:00:00Z"})
+            views[name].append(await forked.get_messages_for_request())
+            if name == "bounds":
+                waited.append(vocabulary.loads > before)
+            await forked.close()
+    assert views["bounds"] == views["exact"]
+    assert waited[0] is False
+    assert any(waited) or turns_stored == 2
+
+
+async def _prompt() -> str:
+    return "You are careful. " * 12
+
+
+@pytest.mark.stores("memory")
+async def test_where_a_bound_cannot_decide_the_view_waits_for_the_vocabulary(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("x" * 8_000))  # 2,000 tokens, at most 8,000: the budget is 6,000
+    view = await manager.get_messages_for_request()
+    assert vocabulary.loads == 1
+    assert view[0]["content"] == "x" * 8_000
+    assert manager.compactor.last_sent is not None
+    assert manager.compactor.last_sent.counted == exact(view[0])
+
+
+# -- what is counted afterwards ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_counts_are_exact_from_the_answer_on(place: Place, vocabulary: Vocabulary) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there?"))
+    view = await manager.get_messages_for_request()
+    assert vocabulary.loads == 0
+    assert manager.compactor.last_sent is not None
+    assert manager.compactor.last_sent.counted > exact(view[0])  # a bound
+    await manager.add_message({"role": "assistant", "content": "seventeen"})
+    assert manager.compactor.last_sent.counted == exact(view[0])
+    assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
+    await manager.close()
+    kept = place.store()
+    assert [entry.tokens for entry in await kept.read("s", 0)] == [exact(e.message) for e in await kept.read("s", 0)]
+    await kept.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_question_that_no_process_counted_is_counted_by_the_next(place: Place, vocabulary: Vocabulary) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there?"))
+    resumed = await again(manager, place, **EXACT)
+    (entry,) = [*(await _loaded(resumed)).snapshot()]
+    assert entry.tokens == exact(entry.message)
+    await resumed.close()
+
+
+async def _loaded(manager: ContextManager) -> ContextManager:
+    await manager.load()
+    return manager
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("act", ["compact", "explain", "load", "pin", "set", "forget"])
+async def test_every_use_of_counts_is_of_exact_ones(place: Place, vocabulary: Vocabulary, act: str) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there?"))
+    await manager.get_messages_for_request()
+    work = {
+        "compact": manager.compact,
+        "explain": manager.explain,
+        "load": manager.load,
+        "pin": lambda: manager.pin("m1"),
+        "set": lambda: manager.set_messages([user("another")]),
+        "forget": lambda: manager.forget(["m1"]),
+    }
+    await work[act]()
+    assert vocabulary.loads == 1
+    assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
+
+
+@pytest.mark.stores("memory")
+async def test_what_is_added_while_the_bounds_are_counted_is_counted_too(place: Place, vocabulary: Vocabulary) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await asyncio.gather(
+        *(manager.add_message(user(f"question {number}")) for number in range(20)),
+        manager.counted(),
+        *(manager.add_message(user(f"question {number}")) for number in range(20, 40)),
+    )
+    assert len(manager.snapshot()) == 40
+    assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
+
+
+@pytest.mark.stores("memory")
+async def test_an_observer_sees_exact_counts_only(place: Place, vocabulary: Vocabulary) -> None:
+    class Observer:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        @hookimpl
+        def amplifier_context_appended(self, session_id: str, entry: Any) -> None:
+            self.seen.append(entry.tokens)
+
+    observer, plugins = Observer(), Plugins()
+    plugins.register(observer)
+    base = manager_on(place.store(), **EXACT)
+    manager = ContextManager(base.config, store=base.store, plugins=plugins)
+    await manager.add_message(user("how many files are there?"))
+    assert observer.seen == [exact(manager.snapshot()[0].message)]
+
+
+@pytest.mark.stores("memory")
+async def test_the_vocabulary_is_loaded_in_the_background_once_the_first_view_is_sent(
+    place: Place, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundingTokenCounter, "start_loading", START_LOADING)
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there?"))
+    assert vocabulary.loads == 0
+    await manager.get_messages_for_request()
+    while not tokens.loaded_token_counter():
+        await asyncio.sleep(0.001)
+    assert vocabulary.loads == 1
+
+
+# -- no vocabulary ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory")
+async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_goes_on(
+    place: Place, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await filled(place, 40)
+    resumed = await again(first, place, **EXACT)
+    vocabulary.unload()
+    vocabulary.there_is = False
+    await resumed.add_message(user("and now?"))
+    shown = await resumed.get_messages_for_request()
+    with caplog.at_level(logging.WARNING):
+        await resumed.add_message({"role": "assistant", "content": "seventeen"})
+        after = await resumed.get_messages_for_request()
+    assert "pip install 'amplifier-context-core[exact]'" in caplog.text
+    assert shown[-1] == after[-2]
+    assert resumed.counter is approx_token_counter
+    assert resumed.snapshot()[-1].tokens == count_message_tokens(resumed.snapshot()[-1].message)
+    third = await again(resumed, place, **EXACT)
+    assert (await third.get_messages_for_request())[-1] == after[-1]
+    await third.store.close()
+
+
+# -- bounds and processes ---------------------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(codec=None), max_size=300))
+def test_no_text_has_more_tokens_than_its_bound(text: str) -> None:
+    bound = BoundingTokenCounter("a vocabulary that no test loads")(text)
+    assert exact_token_counter()(text) <= bound
+    assert approx_token_counter(text) <= bound
+
+
+_CHILD = """
+import asyncio, json, sys
+from amplifier_context_core import ContextManager, exact_token_counter, load_config, open_store
+from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
+url, first = sys.argv[1:]
+BoundingTokenCounter.start_loading = lambda self: None  # it would load while this looks what is loaded
+if first == "load":
+    exact_token_counter()
+async def main():
+    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="s", store=open_store(url))
+    view = await manager.get_messages_for_request()
+    loaded = sorted({"bpe_openai", "tiktoken"} & sys.modules.keys())
+    gap = len(manager.snapshot().gap)
+    await manager.store.close()
+    print(json.dumps({"view": view, "loaded": loaded, "gap": gap}))
+asyncio.run(main())
+"""
+
+
+def test_a_new_process_sends_the_same_bytes_with_and_without_the_vocabulary(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path)
+
+    async def fill() -> None:
+        manager = await filled(place, 40)
+        assert manager.compactor.compactions
+        await manager.close()
+
+    asyncio.run(fill())
+    found = {first: _first_view(f"sqlite:{_file(place)}", first) for first in ("load", "leave")}
+    assert found["leave"]["loaded"] == []
+    assert found["load"]["loaded"] != []
+    assert found["leave"]["gap"] > 0
+    assert json.dumps(found["leave"]["view"]) == json.dumps(found["load"]["view"])
+
+
+def _file(place: Place) -> Path:
+    (found,) = (path for path in place.folder.rglob("*") if path.is_file() and path.suffix in (".db", ".sqlite"))
+    return found
+
+
+def _first_view(url: str, first: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", _CHILD, url, first]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def test_calls_that_wait_for_results_are_shown_with_stand_ins_before_the_vocabulary_is_loaded(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    """A stand-in is counted when it is rendered: its bound is enough, too."""
+    place = Place("sqlite", tmp_path)
+    first = await filled(place, 40)
+    await first.add_message(user("look"))
+    await first.add_message(call("c1"))
+    await first.close()
+    resumed = manager_on(place.store(), **EXACT)
+    vocabulary.unload()
+    before = vocabulary.loads
+    view = await resumed.get_messages_for_request()
+    assert view[-1]["tool_call_id"] == "c1"
+    assert vocabulary.loads == before
+    await resumed.store.close()
