@@ -10,6 +10,7 @@ from ..rendering.merge import merge_consecutive
 from ..rendering.provider_limits import wants_short_ids, with_short_ids
 from ..rendering.renderer import RenderedMessage
 from ..rendering.thinking import without_thinking
+from .cache_hints import with_cache_hints
 from .meter import Key
 from .trigger import TokenLimits
 from .view import View
@@ -46,7 +47,7 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
     """Return the messages of a sent view as its provider takes them. They are the caller's to change.
 
     Thinking blocks of other providers are left out, because they are signed. Call ids are shortened where the provider
-    limits their length.
+    limits their length. Metadata tells the provider where a cached prefix may end.
 
     Args:
         sent: the view.
@@ -65,7 +66,7 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
         messages = with_short_ids(messages)
     if merge:
         messages = merge_consecutive(messages)
-    return [copy_message(message) for message in messages]
+    return [copy_message(message) for message in with_cache_hints(messages, sent.key)]
 
 
 def shared_prefix_tokens(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:

@@ -128,9 +128,14 @@ def digest(messages: Iterable[Message]) -> str:
 
 
 def shared_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """How many messages at the start are byte-identical."""
+    """How many messages at the start are byte-identical, but for the mark of the last chapter, which is not sent."""
+
+    def sent(message: Message) -> Message:
+        metadata = {key: value for key, value in (message.get("metadata") or {}).items() if key != "cache_breakpoint"}
+        return {**message, "metadata": metadata}
+
     for place, (old, new) in enumerate(zip(before, after, strict=False)):
-        if text([old]) != text([new]):
+        if text([sent(old)]) != text([sent(new)]):
             return place
     return min(len(before), len(after))
 

@@ -1,0 +1,96 @@
+"""Views tell a provider where a cached prefix may end: by metadata, which no model sees."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from amplifier_core.message_models import Message as KernelMessage
+
+from amplifier_context_core.messages.parsing import metadata_of
+
+from .support import Message, ask, feed, new_manager, rounds, work
+
+BUDGET = 8_000
+
+
+class Provider:
+    name = "anthropic"
+
+
+def marked(view: list[Message]) -> list[int]:
+    return [index for index, message in enumerate(view) if metadata_of(message).get("cache_breakpoint")]
+
+
+def chapters(view: list[Message]) -> list[int]:
+    return [index for index, message in enumerate(view) if "chapter" in metadata_of(message)]
+
+
+def sent(view: list[Message]) -> list[Message]:
+    """What goes over the wire."""
+    return [{key: value for key, value in message.items() if key != "metadata"} for message in view]
+
+
+async def grown(**config: Any) -> list[list[Message]]:
+    """The views of a session with several compactions."""
+    manager = await feed(new_manager(**config), work(1))
+    views: list[list[Message]] = []
+    for number in range(1, 120):
+        await feed(manager, rounds(1, start=number, output=600))
+        views.append(await ask(manager, BUDGET))
+    return views
+
+
+async def test_the_last_chapter_alone_asks_for_a_breakpoint() -> None:
+    views = await grown()
+    assert max(len(chapters(view)) for view in views) > 1, "a session in which chapters follow each other"
+    for view in views:
+        assert marked(view) == chapters(view)[-1:]
+
+
+async def test_between_compactions_views_grow_at_their_end_only_marks_included() -> None:
+    views = await grown()
+    compactions = 0
+    for before, after in itertools.pairwise(views):
+        if sent(after)[: len(before)] == sent(before):
+            assert after[: len(before)] == before
+        else:
+            compactions += 1
+    assert compactions > 1
+
+
+async def test_up_to_the_mark_a_view_stays_as_it_is_through_the_next_compaction() -> None:
+    views = await grown(chapter_share=0.9)
+    kept = 0
+    for before, after in itertools.pairwise(views):
+        if marked(before) and sent(after)[: len(before)] != sent(before):
+            end = marked(before)[0] + 1
+            kept += sent(after)[:end] == sent(before)[:end]
+    assert kept > 0
+
+
+async def test_a_view_without_any_metadata_tells_provider_anthropic_that_its_history_is_stable() -> None:
+    """Without a word in any metadata it places no breakpoint in a conversation (docs/caching.md)."""
+    manager = await feed(new_manager(), [{"role": "system", "content": "Be brief."}, *work(3)])
+    view = await ask(manager, BUDGET, Provider())
+    assert [message.get("metadata") for message in view[:3]] == [None, {"persisted": True}, None]
+    assert all("metadata" not in message for message in await ask(manager, BUDGET))
+
+
+async def test_metadata_of_a_host_stays_as_it_is() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "Do it.", "metadata": {"x": 1}}, *rounds(2)])
+    assert (await ask(manager, BUDGET, Provider()))[0]["metadata"] == {"x": 1}
+
+
+async def test_what_is_stored_carries_no_marks() -> None:
+    manager = await feed(new_manager(), work(60, output=600))
+    assert marked(await ask(manager, BUDGET, Provider()))
+    for message in await manager.get_messages():
+        assert not {"persisted", "cache_breakpoint"} & set(metadata_of(message))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+async def test_the_kernel_takes_marked_views_and_merged_ones(merge: bool) -> None:
+    for view in (await grown(merge_consecutive=merge))[-3:]:
+        assert len([KernelMessage(**message) for message in view]) == len(view)
