@@ -27,13 +27,23 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Provenance of an assistant message, as far as the message or the last ``llm:response`` event states it."""
+    """Provenance of an assistant message, as far as the message or the last ``llm:response`` event states it.
+
+    Attributes:
+        model: that wrote it.
+        provider: of that model.
+        usage: tokens that the provider reported.
+        finish_reason: as the provider reported it.
+        error: as the provider reported it.
+        prefix: hash of the request that it answers, in hexadecimal; None unless its thinking may be bound to that.
+    """
 
     model: str | None = None
     provider: str | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
     error: str | None = None
+    prefix: str | None = None
 
 
 def measured(usage: Usage) -> int:

@@ -44,7 +44,7 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
         extra["completed"] = entry.completed
     response = entry.response
     if response is not None:
-        fields = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error")}
+        fields = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error", "prefix")}
         if response.usage is not None:
             fields["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
         extra["response"] = {name: value for name, value in fields.items() if value is not None}
@@ -119,6 +119,7 @@ def _response(given: object) -> Response | None:
         Usage(**figures) if "input_tokens" in figures else None,
         _text(fields.get("finish_reason")),
         _text(fields.get("error")),
+        _text(fields.get("prefix")),
     )
 
 

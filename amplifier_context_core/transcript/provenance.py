@@ -40,4 +40,5 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
         usage or heard.usage,
         finish or heard.finish_reason,
         error or heard.error,
+        heard.prefix,
     )

@@ -248,6 +248,7 @@ def knowing(first: int, session_id: str = "s") -> list[Entry]:
         {"response": Response()},
         {"response": Response("model-1", "provider", usage, "stop")},
         {"response": Response(usage=Usage(0))},
+        {"response": Response(prefix="00ff")},
         {"response": Response(model="m", error="cut off \ud83d \0 \u2028 'quoted' 読\n")},
         {"response": Response("m", "p", Usage(2**63, 2**64)), "session_id": "x", "created": later, "tokens": 10**12},
     ]
