@@ -27,6 +27,8 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool
 SYSTEM_ROLES = frozenset({"system", "developer"})
 CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+SEALED_KEYS = frozenset({"thinking_block", "thinking_blocks", "reasoning_details"})  # docs/thinking.md: copies of it
+WIRE_CONTENT = "wire_content"  # docs/thinking.md: in `metadata.anthropic`, what the provider sends in place of content
 INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # docs/kernel.md: marks of text no human wrote
 LOADED_TOOLS = "openai:tool_search_items"  # docs/kernel.md: without it the model loses tools
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion
@@ -256,13 +258,23 @@ def _says_more_than_reminders(text: str) -> bool:
 
 def is_signed(message: Message) -> bool:
     """True if it has thinking that a provider signed or sealed, which is kept byte for byte or not at all."""
-    for block in blocks_of(message):
-        kind = block.get("type")
-        if kind == "redacted_thinking" or kind == "reasoning":
-            return True
-        if kind == "thinking" and (block.get("signature") or block.get("content")):
-            return True
-    return False
+    if any(_is_sealed(block) for block in blocks_of(message)):
+        return True
+    if not SEALED_KEYS.isdisjoint(message):
+        return any(message.get(key) for key in SEALED_KEYS)
+    own = metadata_of(message).get("anthropic")
+    wire = cast("dict[str, Any]", own).get(WIRE_CONTENT) if isinstance(own, dict) else None
+    return isinstance(wire, list) and any(_is_sealed(block) for block in cast("list[object]", wire))
+
+
+def _is_sealed(block: object) -> bool:
+    if not isinstance(block, dict):
+        return False
+    block = cast("dict[str, Any]", block)
+    kind = block.get("type")
+    if kind == "redacted_thinking" or kind == "reasoning":
+        return True
+    return kind == "thinking" and bool(block.get("signature") or block.get("content"))
 
 
 def copy_message(message: Message) -> Message:

@@ -1,13 +1,69 @@
-"""Thinking in messages: where providers take it, and how a message is sent without it.
+"""Thinking in messages: which models bind it, where providers take it, and how a message is sent without it.
+
+docs/thinking.md gives the vendors' rules with their sources.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
+import re
+from enum import Enum
+from functools import lru_cache
 from typing import Any, cast
 
-from ..messages.parsing import THINKING_BLOCKS, Message
+from ..messages.parsing import SEALED_KEYS, THINKING_BLOCKS, WIRE_CONTENT, Message, metadata_of
+
+
+class ThinkingRule(Enum):
+    """What a provider demands of the thinking in earlier answers of a model.
+
+    Members:
+        BOUND: it is valid only after the very messages, tools and system prompt that it was written after.
+        REQUIRED: answers since the last message of a person that call tools must come with it. It is not bound.
+        FREE: it may come or not. It is not bound.
+    """
+
+    BOUND = "bound"
+    REQUIRED = "required"
+    FREE = "free"
+
+
+# By the name of a model, the first match counts; gateways put names of their own before and after it. A model that no
+# row names is bound, because thinking that is left out is an error for no model of its provider that we know.
+_BY_MODEL: tuple[tuple[str, ThinkingRule], ...] = (
+    (r"claude-(?:opus|sonnet|haiku)-5[.-]5(?!\d)|claude-(?:fable|mythos)-5[.-][12](?!\d)", ThinkingRule.BOUND),
+    # Adaptive thinking only: no turn must begin with thinking, and no prefix is checked.
+    (r"claude-opus-4[.-][78](?!\d)|claude-mythos-preview", ThinkingRule.FREE),
+    (r"claude-(?:opus|sonnet|haiku|fable|mythos)-5(?![\d.]|-\d(?!\d{3}))", ThinkingRule.FREE),
+    # Manual thinking: the running tool loop must begin with it.
+    (r"claude-3[.-]7|claude-(?:opus|sonnet|haiku)-4(?![\d.]|-[7-9](?!\d)|-\d\d(?!\d))", ThinkingRule.REQUIRED),
+    (r"claude-(?:opus|sonnet|haiku)-4\.[0-6](?!\d)", ThinkingRule.REQUIRED),
+    (r"gemini-(?:[3-9]|\d\d)", ThinkingRule.REQUIRED),
+    (r"gemini-[12](?!\d)", ThinkingRule.FREE),
+    (r"deepseek|kimi", ThinkingRule.REQUIRED),
+    (r"(?:^|[/.])(?:chat)?gpt-|(?:^|[/.])o[134](?:-|$)|(?:^|[/.])codex|glm-|qwen", ThinkingRule.FREE),
+)
+# By the name of a provider, where the model is not known or no row names it. Servers of open models check no signature.
+_BY_PROVIDER: tuple[tuple[str, ThinkingRule], ...] = (
+    (r"deepseek|moonshot|kimi|gemini", ThinkingRule.REQUIRED),
+    (r"openai|ollama|vllm", ThinkingRule.FREE),
+)
+
+
+@lru_cache(maxsize=256)
+def thinking_rule(provider: str, model: str) -> ThinkingRule:
+    """Return the rule for the thinking of a model, by its name and by that of its provider; either may be empty."""
+    for name, rows in ((model.lower(), _BY_MODEL), (provider.lower(), _BY_PROVIDER)):
+        for pattern, rule in rows:
+            if re.search(pattern, name):
+                return rule
+    return ThinkingRule.BOUND
+
+
+def declares_binding(message: Message) -> bool:
+    """True if the provider noted on the message that its model binds thinking (docs/thinking.md)."""
+    return "thinking_binding" in _anthropic_metadata(message)
 
 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
@@ -33,15 +89,28 @@ def thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> tu
 
 
 def without_thinking(message: Message) -> Message | None:
-    """Return the message without thinking and sealed state, for another provider than its own; None if nothing is left.
+    """Return the message without thinking, wherever a provider would take it from; None if nothing is left.
 
-    The streaming loop keeps a copy of the thinking under `thinking_block`.
+    A provider may send an answer as the copy of its wire form in the metadata says, not as its content says.
     """
     content = message.get("content")
-    kept: Message = {key: value for key, value in message.items() if key != "thinking_block"}
+    kept: Message = {key: value for key, value in message.items() if key not in SEALED_KEYS}
     if isinstance(content, list):
-        blocks = [block for block in cast("list[dict[str, Any]]", content) if block.get("type") not in THINKING_BLOCKS]
-        kept["content"] = blocks or ""
+        kept["content"] = _without(cast("list[dict[str, Any]]", content)) or ""
+    own = _anthropic_metadata(message)
+    if isinstance(own.get(WIRE_CONTENT), list):
+        wire = _without(cast("list[dict[str, Any]]", own[WIRE_CONTENT]))
+        rest = {key: value for key, value in own.items() if key != WIRE_CONTENT}
+        kept["metadata"] = {**metadata_of(message), "anthropic": {**rest, WIRE_CONTENT: wire} if wire else rest}
     if not kept.get("content") and not kept.get("tool_calls"):
         return None
     return kept
+
+
+def _without(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [block for block in blocks if not isinstance(block, dict) or block.get("type") not in THINKING_BLOCKS]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
+def _anthropic_metadata(message: Message) -> dict[str, Any]:
+    own = metadata_of(message).get("anthropic")
+    return cast("dict[str, Any]", own) if isinstance(own, dict) else {}
