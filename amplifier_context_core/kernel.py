@@ -58,6 +58,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
         The cleanup to be called at the end of the session.
     """
     await coordinator.mount("context", manager)
+    manager.compactor.tools = lambda: coordinator.get("tools")
     for name, capability in _capabilities(manager).items():
         coordinator.register_capability(name, capability)
     coordinator.register_contributor("observability.events", module, lambda: list(EVENTS))

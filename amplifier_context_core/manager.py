@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from .errors import ConfigError, NotLoaded, PinRefused
@@ -54,6 +55,7 @@ class ContextManager(SessionLifecycle):
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = self._matching_response(), self._usage_reports.requested_at
+            response = await self._with_prefix(message, response)
         bound = self._bounding_counter()
         if bound is None or not self._may_be_counted_later(message):
             bound = None
@@ -145,7 +147,8 @@ class ContextManager(SessionLifecycle):
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         system = await self._system(counter)
         system_tokens = sum(shown.tokens for shown in system)
-        report = await self._then_save(self.compactor.compact_now(focus, limits, system_tokens, counter))
+        prefix = self.compactor.prefix(key, system)
+        report = await self._then_save(self.compactor.compact_now(focus, limits, system_tokens, counter, prefix))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -419,6 +422,13 @@ class ContextManager(SessionLifecycle):
 
     def _settled_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision
+
+    async def _with_prefix(self, message: dict[str, Any], response: Response | None) -> Response | None:
+        """Return the response with the request that it answers, if the message has thinking that is bound to it."""
+        last = self.compactor.last_sent
+        if last is None or self._usage_reports.requested_at is None or not last.prefix.binds_answer(message, response):
+            return response
+        return replace(response or Response(), prefix=await last.digest())
 
     def _matching_response(self) -> Response | None:
         last = self.compactor.last_sent

@@ -40,6 +40,7 @@ from ..messages.parsing import (
 )
 from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
+from ..messages.usage import Response
 from ..transcript.transcript import Entry
 from .json_tables import MAX_CHARS, json_as_table
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
@@ -64,6 +65,7 @@ _RETIRED = frozenset({"retired", "anchor_pruned"})
 _TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers do not take function
 _REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
+_UNKNOWN = Response()
 RESPONSE_ID = "openai:response_id"  # docs/kernel.md: makes the server continue from the response that it holds
 
 
@@ -76,6 +78,8 @@ class RenderedMessage:
         tokens: its cost.
         seq: the entry that it shows; 0 for other text (a chapter, the opening line).
         provider: the provider that wrote it, if known; thinking is kept for that provider only.
+        model: the model that wrote it, if known.
+        prefix: hash of the request that it answers, if known; its thinking may be bound to that (docs/thinking.md).
         stored_call_id: for a result, the stored id of its call if it is sent under another one; else empty.
     """
 
@@ -84,6 +88,8 @@ class RenderedMessage:
     seq: int = 0
     provider: str | None = None
     stored_call_id: Annotated[str, Field(alias="answers")] = ""
+    model: str | None = None
+    prefix: str | None = None
 
     def without_response_id(self) -> RenderedMessage:
         """Return the message without the id of a response that the server holds; the same object if it has none."""
@@ -375,7 +381,8 @@ class Renderer:
         tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
         if entry.seq <= self.compacted_at:
             safe = without_response_id(safe)
-        return RenderedMessage(safe, tokens, entry.seq, entry.response.provider if entry.response else None)
+        response = entry.response or _UNKNOWN
+        return RenderedMessage(safe, tokens, entry.seq, response.provider, model=response.model, prefix=response.prefix)
 
 
 def _with_calls_sent(

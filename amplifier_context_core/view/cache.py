@@ -25,6 +25,7 @@ from ..rendering.renderer import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from . import shared_cache
 from .cold_cache import Pause, pause_of
+from .prefix import RequestPrefix
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .short_forms import ShortForms
 from .trigger import TokenLimits, cold_threshold, compaction_threshold
@@ -161,7 +162,9 @@ class ViewCache:
 
     # -- selecting ----------------------------------------------------------------------------------------------------
 
-    async def select(self, limits: TokenLimits, system_tokens: int, counter: TokenCounter) -> Selection:
+    async def select(
+        self, limits: TokenLimits, system_tokens: int, counter: TokenCounter, prefix: RequestPrefix
+    ) -> Selection:
         """Return the view that serves a request, and why it must be compacted first.
 
         A selection changes nothing that is saved or that another request sees; `touch` notes the view that is used.
@@ -174,6 +177,7 @@ class ViewCache:
         for view in self._eligible(limits.budget):
             if not await self._refresh(view, history, interrupted):
                 continue
+            await view.bind(prefix)
             refreshed.append(view)
             if system_tokens + view.tokens <= self._threshold_after(pause, view, limits, system_tokens):
                 return self.selected(view, limits, system_tokens, history, interrupted)
@@ -184,6 +188,7 @@ class ViewCache:
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self._made(history, interrupted, limits, counter)
+            await base.bind(prefix)
             if system_tokens + base.tokens <= self._threshold_after(pause, base, limits, system_tokens):
                 return self.selected(base, limits, system_tokens, history, interrupted)
         tokens = system_tokens + base.tokens
@@ -195,14 +200,14 @@ class ViewCache:
         return Selection(base, reason, threshold, history, interrupted, self._changes)
 
     async def select_within_bounds(
-        self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter
+        self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter, prefix: RequestPrefix
     ) -> Selection | None:
         """Return the view that serves a request, whatever the exact counts are; None if only exact counts can tell."""
         await self._restore_uncompacted(limits.budget, counter)
         last = self._by_budget.get(limits.budget)
         if last is None and self._views:
             return None  # exact counts order the views that may serve it
-        selection = await self.select(limits, system_tokens, counter)
+        selection = await self.select(limits, system_tokens, counter, prefix)
         view = selection.view
         if view.is_provisional or (last is not None and view is not last):
             return None

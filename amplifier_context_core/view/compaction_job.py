@@ -12,6 +12,7 @@ from ..compaction.ladder import LadderResult
 from ..messages.tokens import TokenCounter
 from .cache import Selection
 from .figures import announcement, outcome
+from .prefix import RequestPrefix
 from .trigger import TokenLimits, compaction_target
 from .view import View
 
@@ -26,6 +27,7 @@ class CompactionJob:
         limits: of the request.
         system_tokens: of the system prompt, counted.
         counter: text to tokens.
+        prefix: what the request begins with; thinking may be bound to it.
         focus: what a summary should dwell on, for this compaction alone.
         required: seqs that must stay verbatim.
     """
@@ -35,6 +37,7 @@ class CompactionJob:
     limits: TokenLimits
     system_tokens: int
     counter: TokenCounter
+    prefix: RequestPrefix
     focus: str | None = None
     required: frozenset[int] = frozenset()
 

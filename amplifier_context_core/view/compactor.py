@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -36,6 +36,7 @@ from .cache import Selection, ViewCache
 from .compaction_job import CompactionJob, CompactionResult, compaction_result
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
+from .prefix import RequestPrefix, tools_of
 from .prefix_break import PrefixBreak, prefix_break
 from .sent_view import SentView, shared_prefix_tokens
 from .session_warnings import SessionWarnings
@@ -59,6 +60,7 @@ class Compactor:
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
         focus: what a summary should dwell on.
+        tools: returns the tools that requests offer, by name, as a coordinator has mounted them.
         lock: held by the task that works on the views.
         cache: the views.
     """
@@ -79,6 +81,7 @@ class Compactor:
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
         self.focus: str | None = None
+        self.tools: Callable[[], object] = dict[str, object]
         self._history = history
         self._config = config
         self._ladder = ladder
@@ -118,20 +121,21 @@ class Compactor:
         """
         limits = self.limits(budget, key)
         system_tokens = sum(shown.tokens for shown in system)
+        prefix = self.prefix(key, system)
         selection: Selection | None = None
         while True:
             async with self.lock:
-                selection = await self._current(selection, limits, system_tokens, counter)
+                selection = await self._current(selection, limits, system_tokens, counter, prefix)
                 handling = inside_handler(self)
                 fits = system_tokens + selection.view.tokens <= limits.capacity
                 if selection.reason is None or not compact or (handling and fits):
-                    sent = await self._sent_view(selection.view, selection.threshold, limits, key, system)
+                    sent = await self._sent_view(selection, limits, system, prefix)
                     sent = self._hand_out(sent, budget if selection.reason is None else None)
                     break
                 flight, is_first = self._in_flight, self._in_flight is None
                 if flight is None:
                     flight = self._in_flight = Future[None]()
-            job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, required=required)
+            job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, prefix, required=required)
             if handling and not is_first:
                 # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
                 selection, _ = await self._run(job)
@@ -163,10 +167,11 @@ class Compactor:
         """
         limits = self.limits(budget, key)
         async with self.lock:
-            selection = await self.cache.select_within_bounds(limits, sum(one.tokens for one in system), counter)
+            prefix, system_tokens = self.prefix(key, system), sum(one.tokens for one in system)
+            selection = await self.cache.select_within_bounds(limits, system_tokens, counter, prefix)
             if selection is None:
                 return None
-            sent = await self._sent_view(selection.view, selection.threshold, limits, key, system)
+            sent = await self._sent_view(selection, limits, system, prefix)
             sent = self._hand_out(sent, budget)
         await self._warnings.emit_pending(self)
         return sent
@@ -195,11 +200,15 @@ class Compactor:
         messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
         system_tokens = sum(shown.tokens for shown in system)
         limits = self.limits(sent.limits.budget, sent.key)
-        threshold = (await self.cache.select(limits, system_tokens, counter)).threshold
+        threshold = (await self.cache.select(limits, system_tokens, counter, sent.prefix)).threshold
         tokens = system_tokens + sum(shown.tokens for shown in messages)
         return replace(
             sent, limits=replace(limits, threshold=threshold), system=system, messages=messages, counted=tokens
         )
+
+    def prefix(self, key: Key, system: Sequence[RenderedMessage]) -> RequestPrefix:
+        """Return what a request to a provider and model begins with now."""
+        return RequestPrefix.of(key, tools_of(self.tools()), system)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""
@@ -216,7 +225,12 @@ class Compactor:
         return prefix_break(before, system, history, cache_ttl=limits.cache_ttl, asked=bool(self._sent))
 
     async def compact_now(
-        self, focus: str | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
+        self,
+        focus: str | None,
+        limits: TokenLimits,
+        system_tokens: int,
+        counter: TokenCounter,
+        prefix: RequestPrefix,
     ) -> dict[str, Any] | None:
         """Compact whatever the threshold; return the report, or None when there was nothing to free."""
         if inside_handler(self):
@@ -226,8 +240,8 @@ class Compactor:
         flight = self._in_flight = Future[None]()
         try:
             async with self.lock:
-                selection = await self.cache.select(limits, system_tokens, counter)
-            job = CompactionJob("manual", selection, limits, system_tokens, counter, focus)
+                selection = await self.cache.select(limits, system_tokens, counter, prefix)
+            job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix, focus)
             _, result = await self._compact_with_hooks(job)
             return result.report if result and result.has_gain else None
         finally:
@@ -264,12 +278,17 @@ class Compactor:
     # -- compaction -------------------------------------------------------------------------------------------------
 
     async def _current(
-        self, selection: Selection | None, limits: TokenLimits, system_tokens: int, counter: TokenCounter
+        self,
+        selection: Selection | None,
+        limits: TokenLimits,
+        system_tokens: int,
+        counter: TokenCounter,
+        prefix: RequestPrefix,
     ) -> Selection:
         """Return this selection, or another one if the history or the cache changed since."""
         if selection is not None and self.cache.is_current(selection):
             return selection
-        return await self.cache.select(limits, system_tokens, counter)
+        return await self.cache.select(limits, system_tokens, counter, prefix)
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
@@ -287,7 +306,7 @@ class Compactor:
         """
         started = time.monotonic()
         async with self.lock:
-            selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter)
+            selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter, job.prefix)
             if job.reason != "manual":
                 if selection.reason is None:
                     return selection, None
@@ -369,6 +388,7 @@ class Compactor:
         checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
+        await new.bind(job.prefix)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
         tokens = job.system_tokens + new.tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
@@ -410,11 +430,15 @@ class Compactor:
     # -- handing out ------------------------------------------------------------------------------------------------
 
     async def _sent_view(
-        self, view: View, threshold: int, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
+        self, selection: Selection, limits: TokenLimits, system: Sequence[RenderedMessage], prefix: RequestPrefix
     ) -> SentView:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
-        messages, counted = await _fitted(view, limits, sum(shown.tokens for shown in system))
-        return SentView(replace(limits, threshold=threshold), key, tuple(system), messages, counted, 0, view)
+        view, system_tokens = selection.view, sum(shown.tokens for shown in system)
+        await view.bind(prefix)  # another request may have bound it to its own prefix
+        messages = await view.sent((await _fitted(view, limits, system_tokens))[0], prefix)
+        counted = system_tokens + sum(shown.tokens for shown in messages)
+        limits = replace(limits, threshold=selection.threshold)
+        return SentView(limits, prefix.key, tuple(system), messages, counted, 0, view, prefix)
 
     def _hand_out(self, sent: SentView, budget: int | None) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.

@@ -12,6 +12,7 @@ from ..rendering.renderer import RenderedMessage
 from ..rendering.thinking import without_thinking
 from .cache_hints import with_cache_hints
 from .meter import Key
+from .prefix import RequestPrefix
 from .trigger import TokenLimits
 from .view import View
 
@@ -28,6 +29,7 @@ class SentView:
         counted: tokens of all of them.
         shared_prefix_tokens: of the messages at the start that the view before began with too.
         view: the view they were taken from; it goes on growing.
+        prefix: what the request began with.
     """
 
     limits: TokenLimits
@@ -37,6 +39,11 @@ class SentView:
     counted: int
     shared_prefix_tokens: int
     view: View
+    prefix: RequestPrefix
+
+    async def digest(self) -> str:
+        """Return the hash of the request, to which the thinking of its answer may be bound."""
+        return await self.view.prefix_digest(self.messages, self.prefix)
 
     def is_valid_for(self, seqs: frozenset[int]) -> bool:
         """True if it is within its capacity and shows these entries as they were stored."""

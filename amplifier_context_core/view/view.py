@@ -24,6 +24,7 @@ from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Render
 from ..rendering.rounds import Round, RoundList
 from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
+from .prefix import PrefixBinding, RequestPrefix
 from .trigger import CompactionBackoff, Growth
 
 _YIELD_EVERY = 500  # entries added before the event loop gets a turn
@@ -73,6 +74,7 @@ class View:
         self._summaries = summaries
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
+        self._binding = PrefixBinding(counter)
         self._reset()
 
     def _reset(self) -> None:
@@ -98,6 +100,8 @@ class View:
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
+        self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
+        self._left_out = 0  # tokens of bound thinking that is not sent
         if self.checkpoint:
             self._renderer.register_shown_calls(self.checkpoint.shown)
 
@@ -157,7 +161,8 @@ class View:
     def tokens(self) -> int:
         """Tokens of the view without the system prompt."""
         before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
-        return before + self._tokens + (self._opening.tokens if self._opening_index() is not None else 0)
+        opening = self._opening.tokens if self._opening_index() is not None else 0
+        return before + self._tokens + opening - self._left_out
 
     @property
     def growth(self) -> Growth | None:
@@ -171,8 +176,26 @@ class View:
                 break
         return Growth(self.checkpoint.tokens, rewritten, self._tokens, self._responses)
 
+    async def bind(self, prefix: RequestPrefix) -> None:
+        """Leave out the thinking that is not valid any more in a request that begins like this."""
+        messages = self._shown_messages()
+        self._sent = await self._binding.sent(messages, prefix)
+        self._left_out = sum(shown.tokens for shown in messages) - sum(shown.tokens for shown in self._sent)
+
+    async def sent(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
+        """Return messages of the view, some of them perhaps clipped, as they are sent in a request."""
+        return await self._binding.sent(messages, prefix)
+
+    async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
+        """Return the hash of a request that sent these messages of the view."""
+        return await self._binding.digest(messages, prefix)
+
     def view(self) -> list[RenderedMessage]:
         """Return the messages of the view without the system prompt."""
+        return self._shown_messages() if self._sent is None else list(self._sent)
+
+    def _shown_messages(self) -> list[RenderedMessage]:
+        """Return the messages of the view with thinking that is bound to another prefix."""
         shown: list[RenderedMessage] = list(self.checkpoint.shown) if self.checkpoint else []
         shown.extend(message for segment in self._distant for message in segment.shown)
         for _, rendered in self._shown:
@@ -204,12 +227,19 @@ class View:
         cut = self._closed_prefix()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
         fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
-        segments = [*(await self._rerendered(old)), *fresh]
+        # Whatever a compaction changes comes before nearly all of the thinking.
+        segments = [self._without_bound(segment) for segment in (*(await self._rerendered(old)), *fresh)]
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = min(sum(segment.tokens for segment in later), capacity // 2)
-        cost = sum(segment.tokens for segment in (*old, *fresh))
+        shown = [message for segment in (*old, *fresh) for message in segment.shown]
+        cost = sum(message.tokens for message in self._binding.as_sent(shown))
         return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
+
+    def _without_bound(self, segment: Segment) -> Segment:
+        shown = self._binding.without_bound(segment.shown)
+        same = len(shown) == len(segment.shown) and all(a is b for a, b in zip(shown, segment.shown, strict=True))
+        return segment if same else replace(segment, shown=tuple(shown), tokens=sum(one.tokens for one in shown))
 
     async def _rerendered(self, segments: Sequence[Segment]) -> list[Segment]:
         """Render segments again that were clipped because protected segments did not fit at another time."""
@@ -234,6 +264,7 @@ class View:
         head = list(self.checkpoint.shown) if self.checkpoint else []
         head.extend(message for segment in self._distant for message in segment.shown)
         head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
+        head = self._binding.as_sent(head)
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
         rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
@@ -281,6 +312,7 @@ class View:
                 segments.extend(without_round(segment, round_, self._counter))
             elif segment.first != round_.first:
                 segments.append(segment)
+        self._sent, self._left_out = None, 0
         behind = (index for index, segment in enumerate(segments) if segment.first > round_.first)
         segments.insert(next(behind, len(segments)), fresh)
         if self.checkpoint is None:
@@ -334,6 +366,8 @@ class View:
             self._tokens -= rendered.tokens
         del self._shown[self._stale :]
         rounds = self._rounds.rounds
+        if self._stale < len(rounds):
+            self._sent, self._left_out = None, 0
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + _YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]

@@ -17,7 +17,7 @@ from amplifier_context_core.view.trigger import CompactionBackoff
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
 ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
 CHAPTER = Chapter((ENTRY,), 40, 1, "summary")
-SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1")
+SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1", "claude", "00aa")
 SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
 CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
 BACKOFF = CompactionBackoff(800, 700, 4, True)
@@ -73,6 +73,8 @@ KEPT_SEGMENT: dict[str, Any] = {
             "seq": 5,
             "provider": "anthropic",
             "answers": "c1",
+            "model": "claude",
+            "prefix": "00aa",
         }
     ],
     "tokens": 3,
@@ -155,6 +157,16 @@ def test_what_was_written_with_these_keys_is_read() -> None:
         STATE.corrections,
         STATE.uncompacted_views,
     )
+
+
+def test_a_message_that_was_saved_before_thinking_was_bound_is_read() -> None:
+    shown = {key: value for key, value in KEPT_SEGMENT["shown"][0].items() if key not in ("model", "prefix")}
+    pieces = [{**KEPT_SEGMENT, "shown": [shown]}]
+    view = {**KEPT["lines"][0], "checkpoint": {**KEPT_CHECKPOINT, "pieces": pieces}}
+    read = load(json.dumps({**KEPT, "lines": [view]}).encode())
+    assert read is not None
+    message = read.views[0].checkpoint.segments[0].shown[0]
+    assert (message.provider, message.model, message.prefix) == ("anthropic", None, None)
 
 
 def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:

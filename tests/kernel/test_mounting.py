@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +89,13 @@ async def test_every_capability_is_registered() -> None:
     for name in ("compact", "explain", "interrupt", "snapshot", "pin", "compact_summary", "recall", "search"):
         assert callable(coordinator.get_capability(f"context.{name}")), name
     assert callable(coordinator.get_capability("context.request_retention"))
+
+
+async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
+    coordinator, manager, _ = await mount()
+    before = manager.compactor.prefix(("p", "m"), ())
+    await coordinator.mount("tools", SimpleNamespace(description="reads", input_schema={}), name="read")
+    assert manager.compactor.prefix(("p", "m"), ()) != before
 
 
 async def test_our_events_are_announced() -> None:

@@ -472,17 +472,16 @@ def thought(signature: str, model: str, provider: str) -> Message:
 
 
 async def test_signed_thinking_stays_for_the_provider_that_signed_it() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}, thought("c2ln", "c-1", "anthropic")])
+    manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}])
+    await ask(manager, None, Provider("anthropic"))
+    await feed(manager, [thought("c2ln", "c-1", "anthropic")])
     assert "c2ln" in text(await ask(manager, None, Provider("anthropic")))
 
 
 async def test_signed_thinking_goes_when_the_provider_changes_and_comes_back_with_it() -> None:
-    messages = [
-        {"role": "user", "content": "Well?"},
-        thought("c2lnQQ", "c-1", "anthropic"),
-        {"role": "user", "content": "Sure?"},
-    ]
-    manager = await feed(new_manager(), messages)
+    manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}])
+    await ask(manager, None, Provider("anthropic"))
+    await feed(manager, [thought("c2lnQQ", "c-1", "anthropic"), {"role": "user", "content": "Sure?"}])
     view = await ask(manager, None, Provider("openai"))
     assert "c2lnQQ" not in text(view)
     assert view[1]["content"] == [{"type": "text", "text": "Yes."}]

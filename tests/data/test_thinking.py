@@ -1,0 +1,89 @@
+"""Sessions with thinking, replayed under each vendor's rule: no request shows thinking that its provider would reject.
+
+A long session made for this always, each of whose answers thinks; the recorded transcripts with signed thinking where
+they are at hand (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core.messages.parsing import is_signed
+from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import Transcript, check_request, coding_session, read_transcripts, replay
+from amplifier_context_testing.checks.thinking_checker import (
+    BoundThinkingChecker,
+    FreeThinkingChecker,
+    RequiredThinkingChecker,
+    seals_of,
+)
+from tests.conftest import DATA
+
+Message = dict[str, Any]
+
+RULES = {
+    "bound": ("anthropic", "claude-opus-5-5", BoundThinkingChecker),
+    "required": ("anthropic", "claude-sonnet-4-5", RequiredThinkingChecker),
+    "free": ("openai", "gpt-5.6", FreeThinkingChecker),
+}
+
+
+def thoughtful(messages: Sequence[Message]) -> list[Message]:
+    """The same session, each answer with a thought, which a provider would replay from its wire form."""
+    made: list[Message] = []
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            thought = {"type": "thinking", "thinking": f"Thought {number}. " * 20, "signature": f"sig-{number}"}
+            words = [{"type": "text", "text": message["content"]}] if message.get("content") else []
+            uses = [{"type": "tool_use", "id": call["id"]} for call in message.get("tool_calls") or ()]
+            wire = {"wire_content": [thought, *words, *uses]}
+            message = {**message, "content": [thought, *words], "metadata": {"anthropic": wire}}
+        made.append(message)
+    return made
+
+
+def sessions() -> Iterator[tuple[str, Transcript]]:
+    """Sessions whose answers have signed thinking, by name."""
+    yield "made", Transcript("coding", "made", thoughtful(coding_session(150, 7)))
+    for file in sorted(DATA.glob("*.jsonl.gz")):
+        for transcript in read_transcripts(file):
+            if any(is_signed(message) for message in transcript.messages if message.get("role") == "assistant"):
+                yield f"{file.name.split('.')[0]}/{transcript.id}", transcript
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+@pytest.mark.parametrize("rule", RULES)
+async def test_no_request_of_a_session_shows_thinking_that_its_provider_would_reject(rule: str, share: float) -> None:
+    for name, transcript in sessions():
+        shared_cache.clear()
+        provider, model, make_checker = RULES[rule]
+        checker = make_checker()
+        budget = int(count_tokens(list(transcript.messages), approx_token_counter) * share)
+        session = ContextManager(load_config({"token_counter": "heuristic", "max_tokens": budget}), plugins=Plugins())
+        wrong: list[str] = []
+        kept = 0
+
+        def judge(
+            index: int,
+            view: list[Message],
+            transcript: Transcript = transcript,
+            checker: Any = checker,
+            wrong: list[str] = wrong,
+        ) -> None:
+            nonlocal kept
+            wrong += [
+                f"request before message {index}: {said}" for said in (*check_request(view), *checker.check(view))
+            ]
+            kept += any(seals_of(message) for message in view)
+            if index < len(transcript.messages):
+                checker.answered(view, dict(transcript.messages[index]))
+
+        asks = SimpleNamespace(name=provider, default_model=model)
+        await replay(transcript, session, judge, token_budget=budget, provider=asks)
+        assert not wrong, f"{name}: {len(wrong)} broken: {wrong[:3]}"
+        assert kept, f"{name}: no request showed any thinking"

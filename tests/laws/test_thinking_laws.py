@@ -1,0 +1,63 @@
+"""Laws of thinking: no provider rejects a request for its thinking, whatever happened to the session before.
+
+Thinking that is bound is shown only after the very request that it answered; between two edits nothing of it goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core.stores import MemoryStore
+
+from .thinking_sessions import MODELS, Operation, Thinker, drawn, operations, run
+
+SOAKING = settings().max_examples > 1_000  # see conftest.py
+BUDGETS = st.tuples(st.integers(400, 6_000), st.integers(200, 6_000))
+CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"auto_compact": st.booleans()})
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of warnings of full budgets are of no interest here."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("model", ["bound", "unknown", "required", "free"])
+def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str) -> None:
+    @given(BUDGETS, CONFIGS, operations([model]))
+    @settings(max_examples=5_000 if SOAKING else 25)
+    def law(budgets: tuple[int, int], config: dict[str, Any], todo: list[Operation]) -> None:
+        run(Thinker(MemoryStore(), budgets, model, config), todo)
+
+    law()
+
+
+@given(BUDGETS, st.sampled_from(["bound", "bound too", "free"]), operations(["bound", "bound too", "free"]))
+@settings(max_examples=5_000 if SOAKING else 25)
+def test_nor_of_a_session_that_changes_between_models(
+    budgets: tuple[int, int], model: str, todo: list[Operation]
+) -> None:
+    run(Thinker(MemoryStore(), budgets, model), todo)
+
+
+@pytest.mark.soak
+def test_nor_of_a_hundred_thousand_made_sessions() -> None:
+    for seed in range(100_000):
+        source = random.Random(seed)
+        models = source.choice((["bound"], ["bound", "bound too"], ["unknown"], ["required"], ["free"], list(MODELS)))
+        if "required" in models and len(models) > 1:
+            models = [model for model in models if model != "required"]  # no model reads another vendor's thinking
+        budgets = (source.randint(400, 6_000), source.randint(200, 6_000))
+        try:
+            run(Thinker(MemoryStore(), budgets, models[0]), drawn(source, models))
+        except AssertionError as problem:
+            raise AssertionError(f"session {seed}: {problem}") from problem
