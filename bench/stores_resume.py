@@ -5,7 +5,8 @@
    session is closed: now there is a checkpoint, made by a real manager over all of the history. As this takes minutes
    of a million messages, the second store of such a size gets a copy of the first one's history and checkpoint instead.
 3. `resume`, several times: from a manager that has touched nothing to its first view.
-4. `work`: the same, and then rounds in steady state, for memory and for what is read from files meanwhile.
+4. `fresh_process`: the first views of whole processes, imports included, next to processes that only read.
+5. `work`: the same, and then rounds in steady state, for memory and for what is read from files meanwhile.
 
 The files are in the page cache (they were just written): what is measured is our own work, not the disk's.
 """
@@ -28,6 +29,7 @@ from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_c
 from amplifier_context_core.stores import open_store
 from amplifier_context_core.view.session_state import load
 
+from .fresh_process import measure_fresh
 from .measure import say
 from .sessions import BUDGET, Message, messages, rounds
 from .stores_entries import entries_of
@@ -70,8 +72,10 @@ def _worked_with(store: str, url: str, size: int) -> Figures:
     for number in range(_AGAIN):
         say(f"resuming from {store}, {number + 1} of {_AGAIN}")
         taken.append(_process("resume", url, str(size)))
+    say(f"first views of new processes from {store}")
+    figures = {name: median(one[name] for one in taken) for name in taken[0]} | measure_fresh(url, BUDGET)
     say(f"working with {store}")
-    return {name: median(one[name] for one in taken) for name in taken[0]} | _process("work", url, str(size))
+    return figures | _process("work", url, str(size))
 
 
 def _process(what: str, *arguments: str) -> Figures:
@@ -228,8 +232,18 @@ def _manager(url: str) -> ContextManager:
         load_config({"max_tokens": BUDGET}),
         session_id=_SESSION,
         store=open_store(url),
-        counter=HeuristicTokenCounter(),
+        counter=_Estimate(),
     )
+
+
+class _Estimate(HeuristicTokenCounter):
+    """Counts as the heuristic does, without a vocabulary in memory, and goes by its name.
+
+    So a process that resumes the session as it is configured uses its checkpoint.
+    """
+
+    def __repr__(self) -> str:
+        return "VocabularyTokenCounter('o200k_base')"
 
 
 class Reads:

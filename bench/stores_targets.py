@@ -123,6 +123,18 @@ def _resume_groups() -> list[Group]:
             ],
         ),
         Group(
+            "A new process, from its start to the first view",
+            [
+                Row("only checkpoint and tail, by the standard library", _ms("fresh_bare")),
+                Row("floor: only checkpoint and tail, by the store", _ms("fresh_store")),
+                Row("first view", _ms("fresh_view"), _above_floor("fresh_view_ms"), "≤ 4× the floor", 4.0),
+                Row("  with a question added first", _ms("fresh_asked"), _above_floor("fresh_asked_ms"), "≤ 4×", 4.0),
+                Row("  with the vocabulary loaded first", _ms("fresh_loaded")),
+                Row("memory after the first view", text_of("{:.0f} MB", "fresh_view_mb")),
+                Row("  with the vocabulary", text_of("{:.0f} MB", "fresh_loaded_mb")),
+            ],
+        ),
+        Group(
             "Then 500 rounds",
             [
                 Row("memory of the process", text_of("{:.0f} MB", "memory_mb"), _memory, "< 150 MB", 150),
@@ -153,6 +165,10 @@ def _resume_groups() -> list[Group]:
 
 def _memory(figures: Figures, _: Figures) -> float:
     return figure(figures, "memory_mb")
+
+
+def _above_floor(key: str) -> Callable[[Figures, Figures], float]:
+    return lambda figures, _: figure(figures, key) / figure(figures, "fresh_store_ms")
 
 
 def _ms(name: str) -> Callable[[Figures], str]:

@@ -1,0 +1,130 @@
+"""The first view of a new process: ``python -m bench.fresh_process ROLE URL STARTED`` prints JSON.
+
+Roles, each a process of its own, measured from the moment it was spawned:
+
+- `bare`: reads checkpoint and tail of a SQLite session with the standard library alone. No store could read less.
+- `store`: imports the store and what it needs, opens the session, and reads checkpoint and tail. This is the floor.
+- `view`: resumes the session and gets its first view. It is the default: the vocabulary is not loaded.
+- `asked`: the same, with a question added first.
+- `loaded`: the same as `view`, with the vocabulary loaded first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+
+SESSION = "bench"
+ROLES = ("bare", "store", "view", "asked", "loaded")
+_SLOT_BITS = 36  # of a key in SQLite, see stores/sqlite/schema.py; this process imports nothing of the package
+_AGAIN = 7  # processes of each role, in turns
+
+
+def measure_fresh(url: str, budget: int) -> dict[str, float]:
+    """Return the medians of all roles in ms, and the memory of a process with and without the vocabulary in MB."""
+    taken: dict[str, list[float]] = {}
+    for _ in range(_AGAIN):
+        for role in ROLES:
+            if role == "bare" and not url.startswith("sqlite:"):
+                continue
+            for name, value in _process(role, url, budget).items():
+                taken.setdefault(f"fresh_{role}_{name}", []).append(value)
+    return {name: median(values) for name, values in taken.items()}
+
+
+def _process(role: str, url: str, budget: int) -> dict[str, float]:
+    # Modules are compiled once, as they are when a package is installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parents[1] / "build" / "bytecode")
+    started = perf_counter()  # of the whole system on Linux and macOS, so the process can go on with it
+    command = [sys.executable, "-m", "bench.fresh_process", role, url, str(budget), repr(started)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True, env=environment)
+    return json.loads(done.stdout)
+
+
+def _bare(url: str, _budget: int) -> None:
+    import sqlite3
+
+    path = url.partition(":")[2]
+    db = sqlite3.connect(path)
+    (number,) = db.execute("SELECT number FROM sessions WHERE id = ?", (SESSION,)).fetchone()
+    (data,) = db.execute("SELECT data FROM checkpoints WHERE session = ?", (number,)).fetchone()
+    start = json.loads(data)["start"]
+    rows = db.execute("SELECT message FROM entries WHERE id >= ?", ((number << _SLOT_BITS) + start,)).fetchall()
+    assert [json.loads(message) for (message,) in rows]
+    db.close()
+
+
+def _store(url: str, _budget: int) -> None:
+    import asyncio
+    from importlib.util import find_spec, module_from_spec
+
+    # The package without its `__init__.py`, which imports all of core: only what the store needs is imported.
+    found = find_spec("amplifier_context_core")
+    assert found
+    sys.modules[found.name] = module_from_spec(found)
+
+    from amplifier_context_core.stores import open_store
+
+    async def read() -> None:
+        store = open_store(url)
+        extent = await store.open(SESSION)
+        data = await store.load_checkpoint(SESSION)
+        assert data
+        assert await store.read(SESSION, json.loads(data)["start"], extent.length)
+
+    asyncio.run(read())
+
+
+def _view(url: str, budget: int, *, question: str = "", loaded: bool = False) -> float:
+    import asyncio
+
+    from amplifier_context_core import ContextManager, exact_token_counter, load_config
+    from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
+    from amplifier_context_core.stores import open_store
+
+    # The vocabulary that is loaded once the view is sent would count for the memory of this process at random.
+    BoundingTokenCounter.start_loading = lambda self: None
+    if loaded:
+        exact_token_counter()
+
+    async def first() -> float:
+        manager = ContextManager(load_config({"max_tokens": budget}), session_id=SESSION, store=open_store(url))
+        if question:
+            await manager.add_message({"role": "user", "content": question})
+        assert await manager.get_messages_for_request()
+        seen = perf_counter()
+        assert loaded or not {"bpe_openai", "tiktoken"} & sys.modules.keys(), "the vocabulary was loaded"
+        assert manager.snapshot().gap or len(manager.snapshot()) < 2_000, "it was not resumed from its checkpoint"
+        if question:
+            await manager.interrupt()
+        return seen
+
+    return asyncio.run(first())
+
+
+def _resident_mb() -> float:
+    # Not from `timers`, which imports the package.
+    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmRSS:")), 0.0)
+
+
+def main() -> None:
+    """Do what the arguments name."""
+    role, url, budget, started = sys.argv[1:]
+    seen: float | None = None
+    if role in ("bare", "store"):
+        (_bare if role == "bare" else _store)(url, int(budget))
+    else:
+        seen = _view(url, int(budget), question="and now?" if role == "asked" else "", loaded=role == "loaded")
+    took = (perf_counter() if seen is None else seen) - float(started)
+    print(json.dumps({"ms": took * 1000, "cpu_ms": process_time() * 1000, "mb": _resident_mb()}))
+
+
+if __name__ == "__main__":
+    main()
