@@ -75,16 +75,19 @@ class SessionInUse(StoreError):
 
 
 class SessionLost(StoreError):
-    """The lease of a session went to another writer; nothing was written.
+    """The lease of a session went to another writer, or the session is gone from its store; nothing was written.
 
     Attributes:
-        holder: the writer that has it now, e.g. ``pid 4711 on host-a``.
+        holder: the writer that has it now, e.g. ``pid 4711 on host-a``; empty if the session is gone.
     """
 
-    def __init__(self, session_id: str, holder: str) -> None:
+    def __init__(self, session_id: str, holder: str = "") -> None:
         super().__init__(
             f"session {session_id!r} was taken over by {holder}; nothing was written. Resume it there, or go on in a "
             "fork (`on_conflict: fork`)"
+            if holder
+            else f"session {session_id!r} is gone from the store: it was deleted, or the store lost its data; nothing "
+            "was written. Restore it from a backup, or go on in a fork with what memory holds (`on_conflict: fork`)"
         )
         self.holder = holder
 

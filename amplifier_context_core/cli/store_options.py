@@ -93,6 +93,8 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except (SessionInUse, SessionLost) as problem:
+        if not problem.holder:
+            raise click.ClickException(str(problem)) from None
         reason, holder, _ = str(problem).partition(problem.holder)  # the rest of the text is for agents
         raise click.ClickException(f"{reason}{holder}; end that process and repeat the command") from None
     except ContextError as problem:

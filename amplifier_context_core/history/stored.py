@@ -268,7 +268,7 @@ class StoredTranscript:
             await self._store.delete(fork)  # the other writer has edited the entries that the fork needs
             raise problem
         extent = await self._store.open(fork, self._on_repair)
-        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder} has it")
+        self._notify("fork", f"session {self.session_id!r} goes on as {fork!r}: {problem.holder or 'no store'} has it")
         self.session_id = self.transcript.session_id = fork
         return extent
 

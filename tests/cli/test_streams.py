@@ -11,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
+from amplifier_context_core.cli.store_options import run_command
+from amplifier_context_core.errors import SessionLost
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.demo.conftest import clone_at
@@ -173,3 +176,11 @@ def test_without_a_standard_output_a_command_still_works(kept: str) -> None:
         ["/bin/sh", "-c", command, *(COMMAND[0], COMMAND[2])], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_that_is_gone_from_its_store_is_reported_as_gone() -> None:
+    async def work() -> None:
+        raise SessionLost("s")
+
+    with pytest.raises(click.ClickException, match="is gone from the store"):
+        run_command(work())

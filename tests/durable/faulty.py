@@ -16,7 +16,7 @@ class FaultyStore(MemoryStore):
     Attributes:
         open_gate: changes wait until it is set.
         failing: changes fail while this is true.
-        lost_to: changes of these sessions fail, for another writer has them.
+        lost_to: changes of these sessions fail, because another writer has them; empty if they are gone.
         in_use: these sessions cannot be opened.
         batches: sizes of the appends that came through.
     """

@@ -127,7 +127,13 @@ class LeaseContract:
         await stopped.append("s", entries(1, 3))
         await asyncio.sleep(0.5)
         await other.delete("s")
-        with pytest.raises(SessionLost, match="gone from the server"):
+        with pytest.raises(SessionLost) as raised:
+            await stopped.append("s", entries(4, 4))
+        assert str(raised.value) == (
+            "session 's' is gone from the store: it was deleted, or the store lost its data; nothing was written. "
+            "Restore it from a backup, or go on in a fork with what memory holds (`on_conflict: fork`)"
+        )
+        with pytest.raises(SessionLost, match="gone from the store"):  # as often as it is asked
             await stopped.append("s", entries(4, 4))
         assert await other.sessions() == []
         assert await stopped.open("s") == Extent()

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from ...errors import SessionLost, StoreError
 from ..protocol import Extent
 from .protocol import (
-    GONE,
     ConnectionLost,
     Driver,
     EntryRow,
@@ -135,8 +134,8 @@ async def resolve_outcome(driver: Driver, lease: Lease, ttl: float, outcome: Unk
 
 
 def lease_lost(lease: Lease, state: LeaseState | None) -> SessionLost:
-    """Mark a lease as lost to another writer, and return the error for that."""
-    lease.lost_to = GONE if state is None else state.holder or "another writer, which has released it since"
+    """Mark a lease as lost, to another writer or because the session is gone, and return the error for that."""
+    lease.lost_to = "" if state is None else state.holder or "another writer, which has released it since"
     return SessionLost(lease.session_id, lease.lost_to)
 
 

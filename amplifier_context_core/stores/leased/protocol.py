@@ -34,7 +34,6 @@ from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
 from .loop_thread import LoopThread
 
-GONE = "no other writer: it is gone from the server (deleted, or the server lost its data)"
 YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter
 
 
@@ -121,7 +120,7 @@ class Lease:
 
     Attributes:
         lock: of the session; kept alive for as long as the session is open.
-        lost_to: the writer that took the lease over; empty while it is held here.
+        lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
         pending_outcome: a change whose outcome is unknown.
     """
 
@@ -130,8 +129,13 @@ class Lease:
     grant: LeaseGrant
     lock: CrossLoopLock
     on_repair: OnRepair | None = None
-    lost_to: str = ""
+    lost_to: str | None = None
     pending_outcome: UnknownOutcome | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """True if nothing may be written with it any more."""
+        return self.lost_to is not None
 
     @property
     def extent(self) -> Extent:

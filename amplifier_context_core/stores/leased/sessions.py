@@ -127,8 +127,8 @@ class LeasedSessions:
         try:
             await self._resolve_outcome(driver, session_id)
             lease = await self._lease(driver, session_id)
-            if lease.lost_to:
-                raise SessionLost(session_id, lease.lost_to)
+            if lease.is_lost:
+                raise SessionLost(session_id, lease.lost_to or "")
             await change(driver, lease)
         finally:
             lock.release()
@@ -138,7 +138,7 @@ class LeasedSessions:
     async def _resolve_outcome(self, driver: Driver, session_id: str) -> None:
         """Resolve the outcome of an earlier change if it is unknown."""
         lease = self._leases.get(session_id)
-        if lease is not None and lease.pending_outcome is not None and not lease.lost_to:
+        if lease is not None and lease.pending_outcome is not None and not lease.is_lost:
             await resolve_outcome(driver, lease, self._ttl, lease.pending_outcome)
 
     async def _lease(self, driver: Driver, session_id: str) -> Lease:
@@ -160,7 +160,7 @@ class LeasedSessions:
         """Keep leases from expiring while nothing is written. The next change finds out whether one was lost."""
         while self._leases:
             await asyncio.sleep(self._ttl / 3)
-            leases = [lease for lease in self._leases.values() if not lease.lost_to]
+            leases = [lease for lease in self._leases.values() if not lease.is_lost]
             if not leases:
                 continue
             try:
@@ -174,7 +174,7 @@ class LeasedSessions:
         try:
             await self._resolve_outcome(driver, session_id)
             lease = self._leases[session_id]
-            if not lease.lost_to:
+            if not lease.is_lost:
                 await retry_once(lambda: driver.release(lease))
         except StoreError as problem:
             raise StoreError(

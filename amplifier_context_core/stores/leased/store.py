@@ -57,9 +57,9 @@ class LeasedStore(LeasedSessions):
                 await self._resolve_outcome(driver, session_id)
                 lease = self._leases.get(session_id)
                 if lease is not None:
-                    if not lease.lost_to:
+                    if not lease.is_lost:
                         await self._verify_lease(driver, lease)
-                    if lease.lost_to:
+                    if lease.is_lost:
                         del self._leases[session_id]
                 lease = await self._lease(driver, session_id)
                 lease.on_repair = on_repair or lease.on_repair
@@ -241,7 +241,7 @@ class LeasedStore(LeasedSessions):
                 if (
                     driver is None
                     or lease.pending_outcome is not None
-                    or lease.lost_to
+                    or lease.is_lost
                     or self._leases.get(session_id) is not lease
                 ):
                     return False
@@ -270,8 +270,8 @@ class LeasedStore(LeasedSessions):
         was_open = new_id in self._leases
         lease = await self._lease(driver, new_id)
         try:
-            if lease.lost_to:
-                raise SessionLost(new_id, lease.lost_to)
+            if lease.is_lost:
+                raise SessionLost(new_id, lease.lost_to or "")
             if lease.grant.created:
                 raise session_exists(new_id)
             after = Extent(count, parent.last_seq)
@@ -306,7 +306,7 @@ class LeasedStore(LeasedSessions):
                 entries, damaged = await _decode_rows(session_id, rows)
                 lease = self._leases.get(session_id)
                 missing = 0
-                if lease is not None and not lease.lost_to and start is not None:
+                if lease is not None and not lease.is_lost and start is not None:
                     missing = len(index_range(lease.extent.length, start, stop)) - len(rows)
                     if damaged or missing > 0:
                         with contextlib.suppress(SessionLost):  # then its new writer repairs it; reading needs no lease
