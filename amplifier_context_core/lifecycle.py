@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from .compaction.ladder import build_ladder
 from .compaction.strategies import Strategy
 from .config import Config
-from .events import Hooks
+from .events import COMPACTION, POST_COMPACT, Hooks
 from .extensions import named_counter, named_index
 from .history.history import History
 from .locks import CrossLoopLock
@@ -30,6 +30,21 @@ from .view.session_warnings import SessionWarnings
 from .view.usage_reports import UsageReports
 
 log = logging.getLogger(__name__)
+
+
+class _SavingHooks:
+    """The kernel's hooks, with the session's state saved before a handler hears of a compaction.
+
+    A handler may hang, or end the process.
+    """
+
+    def __init__(self, hooks: Hooks, save: Callable[..., Awaitable[None]]) -> None:
+        self._hooks, self._save = hooks, save
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        if event in (COMPACTION, POST_COMPACT):
+            await self._save(compactions_only=True)
+        return await self._hooks.emit(event, data)
 
 
 class SessionLifecycle:
@@ -87,12 +102,14 @@ class SessionLifecycle:
             stamp=add_timestamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
+        hooks = hooks and _SavingHooks(hooks, self._save)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
         self._counting = CrossLoopLock()
         self._saved_compactions = 0
+        self._was_refused = False  # the store refused the last save: all of it is due with the next
         self._on_new_session = on_new_session
         self._clock = clock
         self._prompt = SystemPrompt()
@@ -182,16 +199,23 @@ class SessionLifecycle:
             await self._on_new_session(self)
 
     async def _save(self, *, compactions_only: bool = False) -> None:
-        """Save what a resumed session continues from; with `compactions_only` if there was one since the last time."""
-        if compactions_only and self.compactor.compactions == self._saved_compactions:
+        """Save what a resumed session continues from.
+
+        Args:
+            compactions_only: save only if there was a compaction since, or if the store refused an earlier save.
+        """
+        if compactions_only and not self._is_save_due():
             return
         counter = self._bounds or await self.token_counter()
         async with self._saving:  # or an older state could be written over a newer one
             compactions = self.compactor.compactions
-            if self.history.last_seq and not (compactions_only and compactions == self._saved_compactions):
+            if self.history.last_seq and (self._is_save_due() or not compactions_only):
                 state = collect_state(self.history, self.compactor, self.meter, self.warnings, counter)
-                await save_state(self.store, self.history.session_id, state)
+                self._was_refused = not await save_state(self.store, self.history.session_id, state)
             self._saved_compactions = compactions
+
+    def _is_save_due(self) -> bool:
+        return self._was_refused or self.compactor.compactions != self._saved_compactions
 
     def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
         budget = budget_for(self.config, token_budget, provider)

@@ -184,10 +184,12 @@ def restore_state(
     history.redactions.are_known = True
 
 
-async def save_state(store: Store, session_id: str, state: SessionState) -> None:
-    """Save what a resumed session continues from. If the store refuses it, only speed is lost: log that."""
+async def save_state(store: Store, session_id: str, state: SessionState) -> bool:
+    """Save what a resumed session continues from; return False if the store refused it, and log why."""
     try:
         data = await in_thread(dump, state)
         await store.save_checkpoint(session_id, state.covered_count, data)
     except StoreError as problem:
-        log.warning("session %s: its checkpoint was not saved: %s", session_id, problem)
+        log.warning("session %s: its checkpoint was not saved, and is saved with the next: %s", session_id, problem)
+        return False
+    return True

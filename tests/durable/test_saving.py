@@ -1,0 +1,74 @@
+"""When the state of a session is saved: after a compaction, before its handlers, and again if the store refused it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager, StoreError
+from amplifier_context_core.view.session_state import load
+from tests.places import Place
+
+from .sessions import manager_on, turns
+
+pytestmark = pytest.mark.stores("memory", "sqlite")
+
+
+async def compactions_saved(place: Place) -> int:
+    """Return the compactions that a resumed session knows of."""
+    store = place.store()
+    data = await store.load_checkpoint("s")
+    await store.close()
+    state = load(data) if data else None
+    return state.compactions if state else 0
+
+
+class Hanging:
+    """A handler that never returns from the report of a compaction."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        if event == "context:post_compact":
+            self.reached.set()
+            await asyncio.Event().wait()
+
+
+async def test_a_compaction_is_saved_before_its_handlers_run(place: Place) -> None:
+    hooks = Hanging()
+    base = manager_on(place.store())
+    manager = ContextManager(base.config, store=base.store, session_id="s", hooks=hooks)
+    for message in turns(60):
+        await manager.add_message(message)
+    request = asyncio.create_task(manager.get_messages_for_request())
+    await hooks.reached.wait()
+    assert await compactions_saved(place) == 1
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await manager.store.close()
+
+
+async def test_state_that_the_store_refused_is_saved_with_the_next_request(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = manager_on(place.store())
+    for message in turns(60):
+        await manager.add_message(message)
+
+    async def refuse(session_id: str, covered: int, data: bytes) -> None:
+        raise StoreError(f"no room for session {session_id!r}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.store, "save_checkpoint", refuse)
+        await manager.get_messages_for_request()
+    assert manager.compactor.compactions == 1
+    assert "was not saved" in caplog.text
+    assert await compactions_saved(place) == 0
+    await manager.get_messages_for_request()
+    assert manager.compactor.compactions == 1  # the same one
+    assert await compactions_saved(place) == 1
+    await manager.store.close()
