@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -16,7 +16,7 @@ from .errors import ConfigError, NotLoaded, PinRefused
 from .futures import in_thread
 from .lifecycle import SessionLifecycle
 from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
-from .messages.usage import Response
+from .messages.usage import Response, Usage
 from .rendering.system_prompt import PromptFactory
 from .stores import Searchable
 from .transcript.redaction import forms_of, holds
@@ -24,9 +24,11 @@ from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seq
 from .view import shared_cache
 from .view.budget import model_of, name_of
 from .view.explain import SessionFigures, explain
+from .view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from .view.meter import Key, Units
 from .view.pins import check_pin
 from .view.sent_view import SentView, outgoing_messages
+from .view.staged_view import Staging
 
 log = logging.getLogger(__name__)
 
@@ -338,13 +340,7 @@ class ContextManager(SessionLifecycle):
             ContextLengthError: the view cannot fit.
         """
         await self.ready()
-        history = self.history.snapshot()
-        try:
-            seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
-        except NotLoaded:
-            await self.load()
-            history = self.history.snapshot()
-        seqs = frozenset(_newest_user_message(history, text).seq for text in retain_contents)
+        seqs = await self._retained(retain_contents)
         sent = await self._request(token_budget, provider, seqs)
         missing = [seq for seq in seqs if not sent.view.shows(seq)]
         if missing:
@@ -357,6 +353,58 @@ class ContextManager(SessionLifecycle):
 
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
         return self._outgoing(sent)
+
+    async def measured_request_view(
+        self,
+        *,
+        provider: Any | None = None,
+        retain_contents: Sequence[str] = (),
+        count_view: CountView,
+        fit_output: FitOutput | None = None,
+    ) -> dict[str, Any]:
+        """Return a view that its provider has counted, and a transaction that decides whether it is sent.
+
+        The session changes when the transaction is committed, not before; see docs/reference.md.
+
+        Args:
+            provider: as for `get_messages_for_request`.
+            retain_contents: as for `request_retention`.
+            count_view: counts a view as part of the whole request.
+            fit_output: asks for a shorter answer when the input alone cannot be made to fit.
+
+        Raises:
+            ValueError: a text to retain is not in the history.
+            ContextLengthError: the view cannot be made to fit what the provider takes.
+            TypeError: a callback returned something of another form.
+        """
+        await self.ready()
+        required = await self._retained(retain_contents)
+        key: Key = (name_of(provider), model_of(provider) or "")
+        counter = await self.counted()
+        staging = Staging(self.compactor, key, await self._system(counter), counter, required)
+        budget = self._budget(None, provider).tokens
+        request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
+        measured = await request.run()
+
+        async def accept(agree: Callable[[], bool]) -> bool:
+            sent = await staging.accept(measured.staged, agree)
+            if sent is None:
+                return False
+            self._handed_out()
+            if measured.attempt.tokens:
+                self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
+            await self.history.shielded(self._then_save(staging.announce(measured.staged)))
+            return True
+
+        return {**measured.report(), "transaction": RequestTransaction(accept)}
+
+    async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
+        """Return the seqs of the newest user messages equal to these texts."""
+        try:
+            return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
+        except NotLoaded:
+            await self.load()
+        return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
@@ -394,9 +442,12 @@ class ContextManager(SessionLifecycle):
             sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
         elif bound:
             bound.start_loading()  # what comes next is counted exactly
+        self._handed_out()
+        return sent
+
+    def _handed_out(self) -> None:
         self._usage_reports.begin(self._clock())
         self.history.on_request()
-        return sent
 
     def _may_be_counted_later(self, message: object) -> bool:
         """True if an upper bound of a message's tokens is enough until the first view is sent."""

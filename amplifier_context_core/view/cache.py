@@ -191,13 +191,31 @@ class ViewCache:
             await base.bind(prefix)
             if system_tokens + base.tokens <= self._threshold_after(pause, base, limits, system_tokens):
                 return self.selected(base, limits, system_tokens, history, interrupted)
-        tokens = system_tokens + base.tokens
-        if base.backoff and base.backoff.postpones(tokens, base.compactable_count, limits.capacity):
-            return self.selected(base, limits, system_tokens, history, interrupted)
-        threshold = self._threshold(base, limits, system_tokens)
-        reason = "cold cache" if self._is_cold(pause, base, limits) else "trigger"
-        reason = "hard limit" if tokens > limits.capacity else reason
-        return Selection(base, reason, threshold, history, interrupted, self._changes)
+        return self.judged(self.selected(base, limits, system_tokens, history, interrupted), limits, system_tokens)
+
+    def judged(self, selection: Selection, limits: TokenLimits, system_tokens: int) -> Selection:
+        """Return the same view under these limits: its threshold, and why it must be compacted first."""
+        view, tokens = selection.view, system_tokens + selection.view.tokens
+        pause, reason = pause_of(selection.history), None
+        if tokens > self._threshold_after(pause, view, limits, system_tokens) and not (
+            view.backoff and view.backoff.postpones(tokens, view.compactable_count, limits.capacity)
+        ):
+            reason = "cold cache" if self._is_cold(pause, view, limits) else "trigger"
+            reason = "hard limit" if tokens > limits.capacity else reason
+        return replace(selection, reason=reason, threshold=self._threshold(view, limits, system_tokens))
+
+    async def showing(
+        self, selection: Selection, seqs: Collection[int], counter: TokenCounter, prefix: RequestPrefix
+    ) -> Selection:
+        """Select a copy of the view that shows these entries verbatim; the view itself stays as it is."""
+        view, history = selection.view, selection.history
+        copy = self._new_view(view.checkpoint, view.budget, view.output_limit, counter, history.revision)
+        copy.backoff = view.backoff
+        await copy.update(history, len(history), selection.interrupted)
+        for seq in seqs:
+            await copy.show_verbatim(seq, history)
+        await copy.bind(prefix)
+        return replace(selection, view=copy)
 
     async def select_within_bounds(
         self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter, prefix: RequestPrefix

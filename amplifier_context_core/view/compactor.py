@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +88,7 @@ class Compactor:
         self._ladder = ladder
         self._meter = meter
         self._observers = observers
-        self._hooks = hooks
+        self.hooks = hooks
         self._warnings = warnings
         self.lock = CrossLoopLock()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
@@ -130,7 +131,7 @@ class Compactor:
                 fits = system_tokens + selection.view.tokens <= limits.capacity
                 if selection.reason is None or not compact or (handling and fits):
                     sent = await self._sent_view(selection, limits, system, prefix)
-                    sent = self._hand_out(sent, budget if selection.reason is None else None)
+                    sent = self.hand_out(sent, budget if selection.reason is None else None)
                     break
                 flight, is_first = self._in_flight, self._in_flight is None
                 if flight is None:
@@ -148,7 +149,7 @@ class Compactor:
             finally:
                 self._in_flight = None
                 flight.set_result(None)
-        await self._warnings.emit_pending(self)
+        await self.emit_warnings()
         return sent
 
     async def request_within_bounds(
@@ -172,8 +173,8 @@ class Compactor:
             if selection is None:
                 return None
             sent = await self._sent_view(selection, limits, system, prefix)
-            sent = self._hand_out(sent, budget)
-        await self._warnings.emit_pending(self)
+            sent = self.hand_out(sent, budget)
+        await self.emit_warnings()
         return sent
 
     async def recount(self, counter: TokenCounter) -> None:
@@ -210,6 +211,10 @@ class Compactor:
         """Return what a request to a provider and model begins with now."""
         return RequestPrefix.of(key, tools_of(self.tools()), system)
 
+    async def emit_warnings(self) -> None:
+        """Emit the warnings that came up; the caller holds no lock."""
+        await self._warnings.emit_pending(self)
+
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""
         return token_limits(self._config, self._meter, budget, key)
@@ -235,18 +240,29 @@ class Compactor:
         """Compact whatever the threshold; return the report, or None when there was nothing to free."""
         if inside_handler(self):
             return None  # a handler of a compaction asks for another: there would be no end to it
-        while (flight := self._in_flight) is not None:
-            await asyncio.shield(asyncio.wrap_future(flight))
-        flight = self._in_flight = Future[None]()
-        try:
+        async with self.alone():
             async with self.lock:
                 selection = await self.cache.select(limits, system_tokens, counter, prefix)
             job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix, focus)
             _, result = await self._compact_with_hooks(job)
             return result.report if result and result.has_gain else None
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Wait for the compaction in flight, then be the one in flight."""
+        while (flight := self._in_flight) is not None:
+            await asyncio.shield(asyncio.wrap_future(flight))
+        flight = self._in_flight = Future[None]()
+        try:
+            yield
         finally:
             self._in_flight = None
             flight.set_result(None)
+
+    @property
+    def is_compacting(self) -> bool:
+        """True while a compaction is announced or made."""
+        return self._in_flight is not None
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Bring entries that were folded, clipped or dropped back into the view, verbatim.
@@ -292,10 +308,10 @@ class Compactor:
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
-        decision = await emit(self._hooks, self, PRE_COMPACT, job.announcement())
+        decision = await emit(self.hooks, self, PRE_COMPACT, job.announcement())
         if decision.denied and job.tokens <= job.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
-            return self._back_off(job), None
+            return self.postpone(job), None
         focus = "\n\n".join(part for part in (job.focus, decision.injected) if part) or None
         return await self._run(replace(job, focus=focus))
 
@@ -311,19 +327,24 @@ class Compactor:
                 if selection.reason is None:
                     return selection, None
                 job = replace(job, reason=selection.reason)
-            result = await self._compact(replace(job, selection=selection), started)
-            selection = self._accept(result)
-        await self._announce(result)
+            result = await self.compact(replace(job, selection=selection), started)
+            selection = self.accept(result)
+        await self.announce(result)
         return selection, result
 
-    def _accept(self, result: CompactionResult) -> Selection:
+    def shows_current_history(self, selection: Selection) -> bool:
+        """True if the history that was selected from was not edited since; messages may have come behind it."""
+        then = selection.history
+        return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
+
+    def accept(self, result: CompactionResult) -> Selection:
         """Let the view of a compaction serve its budget from now on; the caller holds the lock.
 
         This is the one place where a compaction changes the session.
         """
         job = result.job
         if not result.has_gain:
-            return self._back_off(job)
+            return self.postpone(job)
         new, limits, history = result.view, job.limits, job.selection.history
         if new.checkpoint:
             shared_cache.put(self.cache.compatibility_key(job.counter), new.checkpoint)
@@ -334,18 +355,18 @@ class Compactor:
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         return self.cache.selected(new, limits, job.system_tokens, history, job.selection.interrupted)
 
-    async def _announce(self, result: CompactionResult) -> None:
+    async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers; the caller holds no lock."""
         for name, why in result.ladder.skipped if result.ladder else ():
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
             report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
-            await emit(self._hooks, self, COMPACTION, report)
-        await emit(self._hooks, self, POST_COMPACT, result.report)
+            await emit(self.hooks, self, COMPACTION, report)
+        await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
-    async def _compact(self, job: CompactionJob, started: float) -> CompactionResult:
+    async def compact(self, job: CompactionJob, started: float) -> CompactionResult:
         """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
 
         Args:
@@ -396,7 +417,7 @@ class Compactor:
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
         return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
 
-    def _back_off(self, job: CompactionJob) -> Selection:
+    def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
         job.view.backoff = back_off(job.tokens, job.view.compactable_count, job.limits, infeasible=False)
         return self.cache.kept(job.limits.budget, job.selection)
@@ -435,12 +456,12 @@ class Compactor:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
         view, system_tokens = selection.view, sum(shown.tokens for shown in system)
         await view.bind(prefix)  # another request may have bound it to its own prefix
-        messages = await view.sent((await _fitted(view, limits, system_tokens))[0], prefix)
+        messages = await view.sent((await fitted(view, limits, system_tokens))[0], prefix)
         counted = system_tokens + sum(shown.tokens for shown in messages)
         limits = replace(limits, threshold=selection.threshold)
         return SentView(limits, prefix.key, tuple(system), messages, counted, 0, view, prefix)
 
-    def _hand_out(self, sent: SentView, budget: int | None) -> SentView:
+    def hand_out(self, sent: SentView, budget: int | None) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
 
         Args:
@@ -474,14 +495,14 @@ class Compactor:
             ladder.clipped_protected or ladder.refused_pins or job.system_tokens > limits.threshold
         ):
             return
-        if (await _fitted(result.view, limits, job.system_tokens))[1] > limits.capacity:
+        if (await fitted(result.view, limits, job.system_tokens))[1] > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
 
 
-async def _fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+async def fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
     """Return the messages of a view as far as they can be made to fit, and their tokens with the system prompt's."""
     if system_tokens + view.tokens <= limits.capacity:
         return view.view(), system_tokens + view.tokens

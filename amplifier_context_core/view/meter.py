@@ -66,6 +66,19 @@ class Units:
     ratio: float = 1.0
     measured: bool = False
 
+    @classmethod
+    def exact(cls, counted: int, reported: int, ratio: float) -> Units:
+        """Return the conversion under which a request of `counted` tokens is reported with exactly `reported` tokens.
+
+        Args:
+            counted: tokens of its messages as this package counts them.
+            reported: tokens that its provider counted.
+            ratio: reported tokens for one counted token, where the offset leaves it open.
+        """
+        if reported < ratio * counted:  # the count is too high: there is no negative offset
+            return cls(0.0, reported / counted, measured=True)
+        return cls(reported - ratio * counted, ratio, measured=True)
+
     def request(self, counted: int) -> int:
         """Return the reported size of a whole request whose messages have so many counted tokens."""
         return math.ceil(self.offset + self.ratio * counted - _ROUNDING)

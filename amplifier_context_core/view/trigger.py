@@ -66,13 +66,26 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
         budget: in the provider's tokens.
         key: provider and model.
     """
-    capacity = meter.capacity(budget, key)
+    return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key)
+
+
+def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: Key) -> TokenLimits:
+    """Return the limits of a request whose conversion to the provider's tokens is given.
+
+    Args:
+        config: the session's settings.
+        budget: in the provider's tokens.
+        accepted: of the budget, what the provider takes, in its tokens.
+        units: the conversion.
+        key: provider and model.
+    """
+    capacity = units.capacity(accepted)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
     return TokenLimits(
         budget,
-        meter.accepted(budget, key),
-        meter.units(key),
+        accepted,
+        units,
         capacity,
         max(1, threshold),
         target=max(1, int(capacity * config.target_usage)),

@@ -1,0 +1,319 @@
+"""A request whose size its provider counts before it is sent: the contract ``context.measured_request_view``.
+
+The loop's callbacks count a view as part of the whole request, tools and reminders included. Such a count is exact, so
+while it is given it takes the meter's place. A view that is counted as too large is compacted further and counted
+again. Nothing of this changes the session before the loop commits the transaction.
+
+Source of the contract: the tests of loop-streaming and context-simple (docs/hosts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..config import Config
+from ..errors import ContextOverflow
+from .figures import overflow
+from .meter import Meter, Units
+from .sent_view import SentView
+from .staged_view import StagedView, Staging
+from .trigger import TokenLimits, exact_limits, token_limits
+
+CountView = Callable[[list[dict[str, Any]]], Awaitable[Mapping[str, Any]]]
+FitOutput = Callable[[list[dict[str, Any]], Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
+
+MOST_COMPACTIONS = 3  # of one request; each costs a call of the provider's count
+_CERTAIN = 2  # times the capacity: a view that large is not counted before it is compacted; no count is off by that
+_LEAST_STEP = 200  # counted tokens between two counts of which a ratio is read
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the loop's callback said of one view.
+
+    Attributes:
+        raw: what it returned, to be handed back as it is.
+        tokens: of the whole request, as the provider counted them; None if it did not.
+        estimated: of the whole request, with the provider's reserve; None if unknown.
+        limit: tokens that the provider takes; None if unknown.
+    """
+
+    raw: Mapping[str, Any]
+    tokens: int | None
+    estimated: int | None
+    limit: int | None
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if the provider would refuse the request."""
+        return self.estimated is not None and self.limit is not None and self.estimated > self.limit
+
+    @property
+    def size(self) -> int | None:
+        """Tokens of the request: counted, or what the provider holds to be too many; None if unknown."""
+        return self.estimated if self.tokens is None and self.is_too_large else self.tokens
+
+    def accepted(self, budget: int) -> int:
+        """Return the tokens of `size` that the request may have: the budget, or what the provider's limit leaves."""
+        if self.estimated is None or self.limit is None or self.size is None:
+            return budget
+        return max(1, min(budget, self.limit - (self.estimated - self.size)))
+
+
+def attempt_of(raw: object, *, fitted: bool = False) -> Attempt:
+    """Return what a callback said.
+
+    Args:
+        raw: what it returned: ``dispatch`` and ``budget_decision``, as the kernel's providers return it.
+        fitted: true for what ``fit_output`` returned: it must hold a decision.
+
+    Raises:
+        TypeError: it is not of that form; the message names the field.
+    """
+    name = "fit_output" if fitted else "count_view"
+    fields = _mapping(raw)
+    if fields is None or fields.get("dispatch") is None:
+        raise TypeError(f"{name} must return a mapping with a `dispatch`, got {type(raw).__name__}")
+    if fitted and not _is_count(fields.get("count_calls")):
+        raise TypeError("fit_output must return `count_calls`, the number of counts it made")
+    decision = _mapping(fields.get("budget_decision"))
+    if decision is None:
+        if fitted or fields.get("budget_decision") is not None:
+            raise TypeError(f"{name}: `budget_decision` must be a mapping")
+        return Attempt(fields, None, None, None)
+    estimated, limit = decision.get("estimated_input_tokens"), decision.get("input_limit_tokens")
+    if not _is_count(estimated) or not _is_count(limit):
+        raise TypeError(f"{name}: estimated_input_tokens and input_limit_tokens must be whole numbers of at least 0")
+    measurement = _mapping(decision.get("measurement")) or {}
+    tokens = measurement.get("input_tokens")
+    is_exact = measurement.get("kind") == "provider_count" and _is_count(tokens)
+    return Attempt(fields, cast("int", tokens) if is_exact else None, cast("int", estimated), cast("int", limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a measured request came to.
+
+    Attributes:
+        staged: the view to be sent, and what its acceptance changes.
+        messages: of the view, as they were counted.
+        attempt: what was said of them last.
+        first: what was said of the view before any compaction; None if it was too large to be asked about.
+        outcome: ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to
+            free), ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
+        limits: of the request.
+        count_calls: how often the provider was asked.
+    """
+
+    staged: StagedView
+    messages: list[dict[str, Any]]
+    attempt: Attempt
+    first: Attempt | None
+    outcome: str
+    limits: TokenLimits
+    count_calls: int
+
+    def report(self) -> dict[str, Any]:
+        """Return the result of the contract, without its transaction. Figures are the provider's tokens."""
+        job = self.staged.result.job if self.staged.result else self.staged.postponed
+        threshold = self.staged.selection.threshold
+        return {
+            "base_view": self.messages,
+            "final_attempt": self.attempt.raw,
+            "outcome": self.outcome,
+            "measured_before": self.first.tokens if self.first else None,
+            "measured_after": self.attempt.tokens,
+            "policy_budget": self.limits.budget,
+            "trigger": self.limits.reported(threshold),
+            "target": self.limits.reported(job.target if job else self.limits.target),
+            "count_calls": self.count_calls,
+        }
+
+
+class MeasuredRequest:
+    """One request that is counted by its provider.
+
+    Args:
+        staging: stages its views.
+        config: the session's settings.
+        meter: what was learned of the provider's counts.
+        budget: tokens that the request may have.
+        messages_of: returns the messages of a view as its provider takes them.
+        count_view: the loop's callback.
+        fit_output: the loop's callback that asks for a shorter answer; may be None.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        config: Config,
+        meter: Meter,
+        budget: int,
+        messages_of: Callable[[SentView], list[dict[str, Any]]],
+        count_view: CountView,
+        fit_output: FitOutput | None,
+    ) -> None:
+        self._staging = staging
+        self._config = config
+        self._meter = meter
+        self._budget = budget
+        self._messages_of = messages_of
+        self._count_view = count_view
+        self._fit_output = fit_output
+        self._messages: list[dict[str, Any]] = []
+        self._counted: list[tuple[int, int]] = []  # tokens of a view: counted here, counted by its provider
+        self.count_calls = 0
+
+    async def run(self) -> Measured:
+        """Return the view to be sent and its figures.
+
+        Raises:
+            ContextLengthError: what must be kept does not fit what the provider takes.
+            ContextOverflow: under `strict`, when what must be kept does not fit the budget.
+            TypeError: a callback returned something of another form.
+        """
+        limits = token_limits(self._config, self._meter, self._budget, self._staging.key)
+        base = staged = await self._staging.as_it_is(limits)
+        first = attempt = None
+        if staged.sent.counted <= _CERTAIN * limits.capacity:
+            first = attempt = await self._count(staged)
+            limits = self._limits(attempt, limits)
+        for _ in range(MOST_COMPACTIONS):
+            base, staged = self._staging.judged(base, limits), self._staging.judged(staged, limits)
+            is_over = staged.sent.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
+            if not is_over and (staged.result is not None or staged.selection.reason is None):
+                break
+            smaller = await self._staging.compacted(base, limits)
+            if smaller.result is None and smaller.postponed is None:
+                base = smaller  # the session changed meanwhile: another view serves the budget
+            if smaller.sent.messages == staged.sent.messages:
+                staged = smaller if staged.result is None else staged
+                break
+            staged, attempt = smaller, await self._count(smaller)
+            if attempt.size is None:
+                break
+            limits = self._limits(attempt, limits)
+        attempt = attempt or await self._count(staged)
+        outcome = _outcome(staged, attempt, limits)
+        if attempt.is_too_large and self._fit_output is not None:
+            fitted = await self._fitted(attempt)
+            if fitted is not None:
+                return Measured(staged, self._messages, fitted, first, "reduced_output", limits, self.count_calls)
+        if attempt.is_too_large or staged.sent.counted > limits.capacity:
+            staged, attempt = await self._clipped(staged, attempt, limits)
+            outcome = "measurement_unavailable" if attempt.tokens is None else outcome
+        return Measured(staged, self._messages, attempt, first, outcome, limits, self.count_calls)
+
+    async def _count(self, staged: StagedView) -> Attempt:
+        self._messages = self._messages_of(staged.sent)
+        self.count_calls += 1
+        attempt = attempt_of(await self._count_view(self._messages))
+        if attempt.size is not None and staged.sent.counted:
+            self._counted.append((staged.sent.counted, attempt.size))
+        return attempt
+
+    async def _fitted(self, attempt: Attempt) -> Attempt | None:
+        """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""
+        raw = await self._fit_output(self._messages, attempt.raw) if self._fit_output else None
+        if raw is None:
+            return None
+        fitted = attempt_of(raw, fitted=True)
+        self.count_calls += int(raw["count_calls"])
+        if fitted.is_too_large:
+            raise _too_long("the request is too long even with the shortest answer")
+        return fitted
+
+    async def _clipped(self, staged: StagedView, attempt: Attempt, limits: TokenLimits) -> tuple[StagedView, Attempt]:
+        """Clip what no compaction can take away, and count that."""
+        clipped = await self._staging.clipped(staged, limits)
+        sent = clipped.sent
+        if sent.counted > limits.capacity and self._config.strict:
+            system_tokens = sum(shown.tokens for shown in sent.system)
+            raise ContextOverflow(overflow(sent.view.segments(), limits, system_tokens, sent.counted)[0])
+        if sent.messages == staged.sent.messages:
+            again = attempt
+        else:
+            staged, again = clipped, await self._count(clipped)
+        unknown = again.size is None and sent.counted > limits.capacity
+        if again.is_too_large or (unknown and attempt.is_too_large):
+            raise _too_long("cannot fit protected content into what the provider takes")
+        return staged, again
+
+    def _limits(self, attempt: Attempt, limits: TokenLimits) -> TokenLimits:
+        """Return the limits of the request as far as its provider's counts tell them."""
+        if attempt.size is None or not self._counted:
+            return limits
+        key = self._staging.key
+        counted, size = self._counted[-1]
+        ratio = self._meter.known(key).ratio
+        if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
+            seen = (self._counted[0][1] - size) / step
+            ratio = seen if seen > 0 else ratio
+        accepted = attempt.accepted(self._meter.accepted(self._budget, key))
+        return exact_limits(self._config, self._budget, accepted, Units.exact(counted, size, ratio), key)
+
+
+class RequestTransaction:
+    """Decides once whether a measured request is sent. Both methods may be called again, in any order.
+
+    Args:
+        accept: changes the session if a function, called right before that, says yes; false if the session did not
+            change.
+    """
+
+    def __init__(self, accept: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
+        self._accept = accept
+        self._state = "open"
+
+    async def commit(self, is_cancelled: Callable[[], bool] | None = None) -> bool:
+        """Let the session go on from the counted request; call it right before the request is sent.
+
+        Args:
+            is_cancelled: asked right before the session changes; true rolls the request back.
+
+        Returns:
+            True if the request may be sent; false if it was rolled back, was cancelled, or shows a history that was
+            edited since. A commit that is interrupted has either happened or changed nothing; then it may be rolled
+            back.
+        """
+        if self._state == "open" and not await self._accept(lambda: self._agreed(is_cancelled)):
+            self.rollback()
+        return self._state == "committed"
+
+    def rollback(self) -> None:
+        """Give the request up. The session is as if it had never been begun."""
+        if self._state == "open":
+            self._state = "rolled back"
+
+    def _agreed(self, is_cancelled: Callable[[], bool] | None) -> bool:
+        if self._state != "open" or (is_cancelled is not None and is_cancelled()):
+            return False
+        self._state = "committed"
+        return True
+
+
+def _outcome(staged: StagedView, attempt: Attempt, limits: TokenLimits) -> str:
+    if attempt.tokens is None:
+        return "measurement_unavailable"
+    if staged.postponed is not None:
+        return "postponed"
+    if staged.result is None:
+        return "protected_floor" if attempt.is_too_large else "not_needed"
+    reached = attempt.tokens <= limits.reported(staged.result.job.target)
+    return "target_reached" if staged.result.has_gain and reached else "protected_floor"
+
+
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _too_long(text: str) -> Exception:
+    from amplifier_core.llm_errors import ContextLengthError
+
+    return ContextLengthError(text)

@@ -1,0 +1,178 @@
+"""A view that a request may be sent, before it is known whether it will be: a value beside the session.
+
+Staging selects a view and compacts it if need be. All of that is kept in the `StagedView`. The session changes when it
+is accepted, at once and under the compactor's lock, or never. So giving a request up needs no undo.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..events import PRE_COMPACT, emit, inside_handler
+from ..messages.tokens import TokenCounter
+from ..rendering.renderer import RenderedMessage
+from .cache import Selection
+from .compaction_job import CompactionJob, CompactionResult
+from .compactor import Compactor, fitted
+from .meter import Key
+from .sent_view import SentView
+from .trigger import TokenLimits
+from .view import View
+
+
+@dataclass(frozen=True, slots=True)
+class StagedView:
+    """What a request would be sent.
+
+    Attributes:
+        selection: the view before any compaction, and the state of the history that it shows.
+        sent: what the request is sent.
+        serving: the view that served the budget when this was staged; None if there was none.
+        original: the view that the selected one is a copy of; None if it is no copy.
+        result: of the compaction that was made for it; None without one.
+        postponed: the compaction that a handler postponed; None without one.
+    """
+
+    selection: Selection
+    sent: SentView
+    serving: View | None
+    original: View | None = None
+    result: CompactionResult | None = None
+    postponed: CompactionJob | None = None
+
+
+class Staging:
+    """Stages the views of one request and lets one of them become the session's.
+
+    Args:
+        compactor: of the session.
+        key: provider and model.
+        system: the system prompt.
+        counter: text to tokens.
+        required: seqs that must stay verbatim.
+    """
+
+    def __init__(
+        self,
+        compactor: Compactor,
+        key: Key,
+        system: Sequence[RenderedMessage],
+        counter: TokenCounter,
+        required: frozenset[int],
+    ) -> None:
+        self._compactor = compactor
+        self.key = key
+        self._system = tuple(system)
+        self._prefix = compactor.prefix(key, system)
+        self._system_tokens = sum(shown.tokens for shown in system)
+        self._counter = counter
+        self._required = required
+        self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
+        self._denied = False
+
+    async def as_it_is(self, limits: TokenLimits) -> StagedView:
+        """Return the view of this budget as it is, neither compacted nor clipped."""
+        async with self._compactor.lock:
+            return await self._selected(limits)
+
+    def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
+        """Return the same messages under other limits, and why the view must be compacted first."""
+        selection = replace(staged.selection, view=staged.sent.view)
+        selection = self._compactor.cache.judged(selection, limits, self._system_tokens)
+        limits = replace(limits, threshold=selection.threshold)
+        return replace(staged, selection=selection, sent=replace(staged.sent, limits=limits))
+
+    async def compacted(self, staged: StagedView, limits: TokenLimits) -> StagedView:
+        """Return a view that is compacted for its reason, or the same one with the attempt noted.
+
+        Handlers are asked once for a request, whatever number of attempts it takes.
+        """
+        compactor = self._compactor
+        if inside_handler(compactor):
+            return staged  # a handler of a compaction asks: there would be no end to it
+        job = self._job(staged.selection, limits)
+        async with compactor.alone():
+            if self._announced is None:
+                decision = await emit(compactor.hooks, compactor, PRE_COMPACT, job.announcement())
+                self._announced, self._denied = decision.injected or "", decision.denied
+            if self._denied and job.tokens <= limits.capacity:
+                return replace(staged, postponed=job)
+            async with compactor.lock:
+                if not compactor.cache.is_current(staged.selection):
+                    staged = await self._selected(limits)
+                    if staged.selection.reason is None:
+                        return staged
+                started = time.monotonic()
+                job = replace(self._job(staged.selection, limits), focus=self._announced or None)
+                result = await compactor.compact(job, started)
+                sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
+                return replace(staged, result=result, sent=sent)
+
+    async def clipped(self, staged: StagedView, limits: TokenLimits) -> StagedView:
+        """Return the same view with what no checkpoint can cover clipped to fit."""
+        async with self._compactor.lock:
+            sent = await self._sent(staged.sent.view, limits, staged.selection.threshold, clip=True)
+            return replace(staged, sent=sent)
+
+    async def accept(self, staged: StagedView, agree: Callable[[], bool]) -> SentView | None:
+        """Let a staged view be what the session sent last, and its compaction the session's.
+
+        Args:
+            staged: the view.
+            agree: called right before the session changes, with nothing in between; false to change nothing.
+
+        Returns:
+            What was sent; None if the history that the view shows was edited meanwhile, or if `agree` said no.
+        """
+        compactor, selection = self._compactor, staged.selection
+        async with compactor.lock:
+            if not compactor.shows_current_history(selection) or not agree():
+                return None
+            budget = staged.sent.limits.budget
+            is_superseded = compactor.cache.by_budget.get(budget) is not staged.serving
+            if not is_superseded:
+                if staged.original is not None and staged.original.budget == budget:
+                    compactor.cache.replace(staged.original, staged.sent.view)
+                if staged.postponed is not None:
+                    compactor.postpone(staged.postponed)
+                elif staged.result is not None:
+                    compactor.accept(staged.result)
+            return compactor.hand_out(staged.sent, None if is_superseded else budget)
+
+    async def announce(self, staged: StagedView) -> None:
+        """Report the compaction of an accepted view to observers and handlers."""
+        if staged.result is not None:
+            await self._compactor.announce(staged.result)
+        await self._compactor.emit_warnings()
+
+    def _job(self, selection: Selection, limits: TokenLimits) -> CompactionJob:
+        reason = selection.reason or "hard limit"
+        return CompactionJob(
+            reason, selection, limits, self._system_tokens, self._counter, self._prefix, required=self._required
+        )
+
+    async def _selected(self, limits: TokenLimits) -> StagedView:
+        """Select the view for these limits; the caller holds the lock."""
+        cache = self._compactor.cache
+        selection = await cache.select(limits, self._system_tokens, self._counter, self._prefix)
+        serving = cache.by_budget.get(limits.budget)
+        original: View | None = None
+        missing = [seq for seq in self._required if not selection.view.shows(seq)]
+        if missing:
+            original = selection.view
+            selection = await cache.showing(selection, missing, self._counter, self._prefix)
+            selection = cache.judged(selection, limits, self._system_tokens)
+        sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
+        return StagedView(selection, sent, serving, original)
+
+    async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
+        await view.bind(self._prefix)  # another request may have bound it to its own prefix
+        messages, counted = view.view(), self._system_tokens + view.tokens
+        if clip:
+            messages, _ = await fitted(view, limits, self._system_tokens)
+            messages = await view.sent(messages, self._prefix)
+            counted = self._system_tokens + sum(shown.tokens for shown in messages)
+        limits = replace(limits, threshold=threshold)
+        return SentView(limits, self.key, self._system, messages, counted, 0, view, self._prefix)
