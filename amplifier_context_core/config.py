@@ -79,7 +79,9 @@ class Config(BaseModel):
     output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
     safety_margin: int = Field(1_000, ge=0, description="tokens of a provider's window kept free besides")
     token_meter: Literal["estimate", "actual", "hybrid"] = Field(
-        "hybrid", description="estimate: do not learn from reported usage"
+        "hybrid",
+        description="estimate: do not learn from reported usage; actual: let loops have each request counted by its "
+        "provider first, where it can",
     )
     max_tool_result_bytes: int = Field(131_072, ge=200, description="bytes a tool output shows at most, at any age")
     clear_at_least: int | None = Field(

@@ -59,7 +59,8 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
     """
     await coordinator.mount("context", manager)
     manager.compactor.tools = lambda: coordinator.get("tools")
-    for name, capability in _capabilities(manager).items():
+    offered = {**_capabilities(manager), **_contracts(manager)}
+    for name, capability in offered.items():
         coordinator.register_capability(name, capability)
     coordinator.register_contributor("observability.events", module, lambda: list(EVENTS))
     unregister = [
@@ -95,6 +96,19 @@ def _capabilities(manager: ContextManager) -> dict[str, Any]:
         "context.search": manager.search,
         "context.request_retention": manager.request_retention,
     }
+
+
+def _contracts(manager: ContextManager) -> dict[str, Any]:
+    """Return what public loops, tools and hosts look up under names that they agreed on (docs/hosts.md)."""
+    contracts: dict[str, Any] = {
+        "context.compacting": lambda: manager.compactor.is_compacting,
+        "context.foreground_usage": manager.foreground_usage,
+        "context.history": manager.get_messages,
+        "context.history_authority": "host",  # the history is read through `context.history`, not from a file of ours
+    }
+    if manager.config.token_meter == "actual":  # a count costs the loop a call of the provider before each request
+        contracts["context.measured_request_view"] = manager.measured_request_view
+    return contracts
 
 
 def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any]], Awaitable[Any]]]:

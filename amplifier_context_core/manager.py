@@ -16,7 +16,7 @@ from .errors import ConfigError, NotLoaded, PinRefused
 from .futures import in_thread
 from .lifecycle import SessionLifecycle
 from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
-from .messages.usage import Response, Usage
+from .messages.usage import Response, Usage, usage_of
 from .rendering.system_prompt import PromptFactory
 from .stores import Searchable
 from .transcript.redaction import forms_of, holds
@@ -71,8 +71,9 @@ class ContextManager(SessionLifecycle):
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
             last = self.compactor.last_sent
-            if response is not None and response.usage and last:
-                self.meter.report(last.counted, response.usage, last.key)
+            usage = self._usage_reports.usage_for(response)
+            if usage and last:
+                self.meter.report(last.counted, usage, last.key)
             self._usage_reports.end()
 
     async def get_messages_for_request(
@@ -405,6 +406,20 @@ class ContextManager(SessionLifecycle):
         except NotLoaded:
             await self.load()
         return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
+
+    def foreground_usage(self) -> Callable[..., bool]:
+        """Return a recorder for the usage of the loop's own requests, which side calls cannot be taken for.
+
+        It is called as ``record(input_tokens=..., cache_write_tokens=0)`` before the answer is stored; None as
+        `input_tokens` means that the request was refused. It returns false for figures that make no sense.
+        """
+
+        def record(*, input_tokens: object, cache_write_tokens: object = 0) -> bool:
+            usage = usage_of({"input_tokens": input_tokens, "cache_write_tokens": cache_write_tokens})
+            self._usage_reports.own(usage)
+            return usage is not None
+
+        return record
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 

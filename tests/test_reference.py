@@ -20,6 +20,7 @@ from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.view.measured_view import RequestTransaction
 from amplifier_context_testing import EventRecorder
 from tests.manager.support import feed, rounds, work
 from tests.pages import between, read
@@ -79,7 +80,7 @@ class Sessions:
         self.compacted: list[dict[str, Any]] = []
 
     def manager(self, name: str, **config: Any) -> ContextManager:
-        settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
+        settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "token_meter": "actual", **config})
         ladder = [Fails(), *build_ladder(settings, Plugins())]
         store = JsonlStore(self.folder)
         return ContextManager(
@@ -244,7 +245,8 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
     coordinator.register_capability = lambda name, value: registered.append(name)  # type: ignore[method-assign]
     await mount_manager(coordinator, manager, "context-test")
     listed = {row[0].strip("`").partition("(")[0]: row for row in table("capabilities")}
-    assert sorted(listed) == sorted(registered)
+    contracts = {row[0].strip("`").partition("(")[0] for row in table("contracts")}
+    assert sorted([*listed, *contracts]) == sorted(registered)
     arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         "context.recall": (("m2",), {}),
         "context.search": (("file",), {}),
@@ -267,4 +269,24 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
             assert key in returned
         for error in re.findall(r"`([A-Z]\w+)`", row[3]):
             assert hasattr(core_errors, error) or error in ("ValueError", "ContextLengthError"), error
+    await manager.close()
+
+
+async def test_the_page_lists_every_key_and_outcome_of_a_measured_view(tmp_path: Path) -> None:
+    manager = await feed(Sessions(tmp_path).manager("s"), work(30))
+
+    async def count(view: list[dict[str, Any]]) -> dict[str, Any]:
+        measurement = {"kind": "provider_count", "input_tokens": 100 * len(view)}
+        decision = {"estimated_input_tokens": 1, "input_limit_tokens": 9, "measurement": measurement}
+        return {"dispatch": 1, "budget_decision": decision}
+
+    result = await manager.measured_request_view(count_view=count)
+    rows = {row[0].strip("`"): row[1] for row in table("measured")}
+    assert list(result) == list(rows)
+    kinds = {"list": list, "dict": dict, "str": str, "int": int, "None": type(None)}
+    for key, kind in rows.items():
+        expected = tuple(kinds.get(name, RequestTransaction) for name in kind.split(" or "))
+        assert isinstance(result[key], expected), key
+    outcomes = ("target_reached", "protected_floor", "postponed", "reduced_output", "measurement_unavailable")
+    assert all(f"`{outcome}`" in PAGE for outcome in ("not_needed", *outcomes))
     await manager.close()

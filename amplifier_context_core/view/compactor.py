@@ -320,14 +320,13 @@ class Compactor:
 
         While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
         """
-        started = time.monotonic()
         async with self.lock:
             selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter, job.prefix)
             if job.reason != "manual":
                 if selection.reason is None:
                     return selection, None
                 job = replace(job, reason=selection.reason)
-            result = await self.compact(replace(job, selection=selection), started)
+            result = await self.compact(replace(job, selection=selection))
             selection = self.accept(result)
         await self.announce(result)
         return selection, result
@@ -366,13 +365,12 @@ class Compactor:
         await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
-    async def compact(self, job: CompactionJob, started: float) -> CompactionResult:
+    async def compact(self, job: CompactionJob) -> CompactionResult:
         """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
 
-        Args:
-            job: the compaction.
-            started: time of a monotonic clock (seconds) at its beginning.
+        The session is not changed before the result is accepted. The caller holds the lock.
         """
+        started = time.monotonic()
         view, limits, counter = job.view, job.limits, job.counter
         history, interrupted = job.selection.history, job.selection.interrupted
         draft, later, cost = await view.draft(job.system_tokens, limits.capacity)

@@ -30,7 +30,7 @@ _LEAST_STEP = 200  # counted tokens between two counts of which a ratio is read
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Count:
     """What the loop's callback said of one view.
 
     Attributes:
@@ -62,7 +62,7 @@ class Attempt:
         return max(1, min(budget, self.limit - (self.estimated - self.size)))
 
 
-def attempt_of(raw: object, *, fitted: bool = False) -> Attempt:
+def count_of(raw: object, *, fitted: bool = False) -> Count:
     """Return what a callback said.
 
     Args:
@@ -82,14 +82,14 @@ def attempt_of(raw: object, *, fitted: bool = False) -> Attempt:
     if decision is None:
         if fitted or fields.get("budget_decision") is not None:
             raise TypeError(f"{name}: `budget_decision` must be a mapping")
-        return Attempt(fields, None, None, None)
+        return Count(fields, None, None, None)
     estimated, limit = decision.get("estimated_input_tokens"), decision.get("input_limit_tokens")
     if not _is_count(estimated) or not _is_count(limit):
         raise TypeError(f"{name}: estimated_input_tokens and input_limit_tokens must be whole numbers of at least 0")
     measurement = _mapping(decision.get("measurement")) or {}
     tokens = measurement.get("input_tokens")
     is_exact = measurement.get("kind") == "provider_count" and _is_count(tokens)
-    return Attempt(fields, cast("int", tokens) if is_exact else None, cast("int", estimated), cast("int", limit))
+    return Count(fields, cast("int", tokens) if is_exact else None, cast("int", estimated), cast("int", limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Measured:
 
     staged: StagedView
     messages: list[dict[str, Any]]
-    attempt: Attempt
-    first: Attempt | None
+    attempt: Count
+    first: Count | None
     outcome: str
     limits: TokenLimits
     count_calls: int
@@ -176,7 +176,7 @@ class MeasuredRequest:
         """
         limits = token_limits(self._config, self._meter, self._budget, self._staging.key)
         base = staged = await self._staging.as_it_is(limits)
-        first = attempt = None
+        first = attempt = last_resort = None
         if staged.sent.counted <= _CERTAIN * limits.capacity:
             first = attempt = await self._count(staged)
             limits = self._limits(attempt, limits)
@@ -188,6 +188,9 @@ class MeasuredRequest:
             smaller = await self._staging.compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
+            if self._fit_output is not None and attempt is not None and attempt.is_too_large and _clips(smaller):
+                last_resort = smaller  # rather a shorter answer than less of what must stay
+                break
             if smaller.sent.messages == staged.sent.messages:
                 staged = smaller if staged.result is None else staged
                 break
@@ -201,31 +204,32 @@ class MeasuredRequest:
             fitted = await self._fitted(attempt)
             if fitted is not None:
                 return Measured(staged, self._messages, fitted, first, "reduced_output", limits, self.count_calls)
+            if last_resort is not None:
+                staged, attempt = last_resort, await self._count(last_resort)
+                outcome = _outcome(staged, attempt, limits)
         if attempt.is_too_large or staged.sent.counted > limits.capacity:
             staged, attempt = await self._clipped(staged, attempt, limits)
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
         return Measured(staged, self._messages, attempt, first, outcome, limits, self.count_calls)
 
-    async def _count(self, staged: StagedView) -> Attempt:
+    async def _count(self, staged: StagedView) -> Count:
         self._messages = self._messages_of(staged.sent)
         self.count_calls += 1
-        attempt = attempt_of(await self._count_view(self._messages))
+        attempt = count_of(await self._count_view(self._messages))
         if attempt.size is not None and staged.sent.counted:
             self._counted.append((staged.sent.counted, attempt.size))
         return attempt
 
-    async def _fitted(self, attempt: Attempt) -> Attempt | None:
+    async def _fitted(self, attempt: Count) -> Count | None:
         """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""
         raw = await self._fit_output(self._messages, attempt.raw) if self._fit_output else None
         if raw is None:
             return None
-        fitted = attempt_of(raw, fitted=True)
+        fitted = count_of(raw, fitted=True)
         self.count_calls += int(raw["count_calls"])
-        if fitted.is_too_large:
-            raise _too_long("the request is too long even with the shortest answer")
-        return fitted
+        return None if fitted.is_too_large else fitted
 
-    async def _clipped(self, staged: StagedView, attempt: Attempt, limits: TokenLimits) -> tuple[StagedView, Attempt]:
+    async def _clipped(self, staged: StagedView, attempt: Count, limits: TokenLimits) -> tuple[StagedView, Count]:
         """Clip what no compaction can take away, and count that."""
         clipped = await self._staging.clipped(staged, limits)
         sent = clipped.sent
@@ -241,7 +245,7 @@ class MeasuredRequest:
             raise _too_long("cannot fit protected content into what the provider takes")
         return staged, again
 
-    def _limits(self, attempt: Attempt, limits: TokenLimits) -> TokenLimits:
+    def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         """Return the limits of the request as far as its provider's counts tell them."""
         if attempt.size is None or not self._counted:
             return limits
@@ -294,7 +298,7 @@ class RequestTransaction:
         return True
 
 
-def _outcome(staged: StagedView, attempt: Attempt, limits: TokenLimits) -> str:
+def _outcome(staged: StagedView, attempt: Count, limits: TokenLimits) -> str:
     if attempt.tokens is None:
         return "measurement_unavailable"
     if staged.postponed is not None:
@@ -303,6 +307,12 @@ def _outcome(staged: StagedView, attempt: Attempt, limits: TokenLimits) -> str:
         return "protected_floor" if attempt.is_too_large else "not_needed"
     reached = attempt.tokens <= limits.reported(staged.result.job.target)
     return "target_reached" if staged.result.has_gain and reached else "protected_floor"
+
+
+def _clips(staged: StagedView) -> bool:
+    """True if its compaction had to clip what must stay."""
+    ladder = staged.result.ladder if staged.result else None
+    return ladder is not None and bool(ladder.clipped_protected)
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

@@ -6,7 +6,6 @@ is accepted, at once and under the compactor's lock, or never. So giving a reque
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,9 +103,8 @@ class Staging:
                     staged = await self._selected(limits)
                     if staged.selection.reason is None:
                         return staged
-                started = time.monotonic()
                 job = replace(self._job(staged.selection, limits), focus=self._announced or None)
-                result = await compactor.compact(job, started)
+                result = await compactor.compact(job)
                 sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
                 return replace(staged, result=result, sent=sent)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..messages.usage import Response, measured
+from ..messages.usage import Response, Usage, measured
 from .meter import MIN_RATIO
 
 _MAX_REPORTS = 64  # kept between two answers; an agent makes few side calls
@@ -17,12 +17,25 @@ class UsageReports:
 
     def __init__(self) -> None:
         self.requested_at: str | None = None
+        self._owned: tuple[Usage | None] | None = None  # what the loop itself reported of the view's request
         self._reports: list[Response] = []
 
     def begin(self, now: str) -> None:
         """Begin to collect reports: a view was handed out."""
         self.requested_at = now
+        self._owned = None
         self._reports.clear()
+
+    def own(self, usage: Usage | None) -> None:
+        """Note what the loop itself reported of the view's request; None for a request that was refused."""
+        if self.requested_at is not None:
+            self._owned = (usage,)
+
+    def usage_for(self, response: Response | None) -> Usage | None:
+        """Return the usage to learn from: the loop's own report, if it made one, else that of the matching response."""
+        if self._owned is not None:
+            return self._owned[0]
+        return response.usage if response else None
 
     def end(self) -> None:
         """Drop the reports: the answer came, and later reports belong to other requests."""

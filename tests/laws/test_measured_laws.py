@@ -1,0 +1,181 @@
+"""Laws of measured requests: one that is not sent leaves no trace, whatever happens between its begin and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core.resume import collect_state
+from amplifier_context_core.view import shared_cache
+from amplifier_context_core.view.session_state import dump
+from amplifier_context_testing import checked
+
+from .histories import ANY_STEPS, Message, conversations, flat
+
+NOW = "2026-01-01T00:00:00.000+00:00"
+BUDGET = 900  # tokens; small, so that a few steps call for a compaction
+
+Operation = tuple[str, Any]
+
+CHANGES = st.one_of(
+    st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
+    st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
+    st.tuples(st.just("ask"), st.none()),
+    st.tuples(st.just("set"), st.tuples(st.integers(0, 40), st.lists(ANY_STEPS, max_size=2))),
+)
+# The provider's ratio in percent of our own count, and whether it fails at the nth count; 0 for never.
+COUNTS = st.tuples(st.integers(40, 300), st.sampled_from([0, 0, 1, 2]))
+REQUESTS = st.one_of(
+    st.tuples(st.just("begin"), COUNTS),
+    st.tuples(st.just("begin"), COUNTS),
+    st.tuples(st.just("cancel"), COUNTS),
+    st.tuples(st.just("rollback"), st.integers(0, 3)),
+)
+COMMITS = st.tuples(st.just("commit"), st.tuples(st.integers(0, 3), st.booleans()))
+
+
+def valid(view: list[Message]) -> None:
+    """A view that holds anything but instructions is valid for every provider."""
+    if any(message["role"] not in ("system", "developer") for message in view):
+        checked(view)
+
+
+class Session:
+    """A manager under operations.
+
+    Attributes:
+        open: transactions that were begun, with the views they were begun for.
+        views: what plain requests were sent, as JSON text.
+    """
+
+    def __init__(self) -> None:
+        shared_cache.clear()
+        self.manager = ContextManager(
+            load_config({"token_counter": "heuristic", "max_tokens": BUDGET}), clock=lambda: NOW, plugins=Plugins()
+        )
+        self.open: list[Any] = []
+        self.views: list[str] = []
+
+    async def state(self) -> bytes:
+        manager = self.manager
+        counter = await manager.token_counter()
+        return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter))
+
+    async def add(self, steps: Any) -> None:
+        for message in flat(steps):
+            await self.manager.add_message(message)
+
+    async def set(self, argument: Any) -> None:
+        place, steps = argument
+        messages = await self.manager.get_messages()
+        await self.manager.set_messages([*messages[: place % (len(messages) + 1)], *flat(steps)])
+
+    async def ask(self, _: None) -> None:
+        view = await self.manager.get_messages_for_request()
+        valid(view)
+        self.views.append(json.dumps(view))
+
+    async def begin(self, counts: Any, *, cancelled: bool = False) -> None:
+        before = await self.state()
+        ratio, failing = counts
+        calls = 0
+
+        async def count(view: list[Message]) -> dict[str, Any]:
+            nonlocal calls
+            calls += 1
+            valid(view)
+            if cancelled:
+                await asyncio.sleep(0)
+                raise asyncio.CancelledError
+            if calls == failing:
+                return {"dispatch": calls, "budget_decision": None}
+            tokens = count_tokens(view, approx_token_counter) * ratio // 100
+            decision = {"estimated_input_tokens": tokens, "input_limit_tokens": 10**9}
+            measurement = {"kind": "provider_count", "source": "test", "input_tokens": tokens}
+            return {"dispatch": calls, "budget_decision": {**decision, "measurement": measurement}}
+
+        try:
+            result = await self.manager.measured_request_view(count_view=count)
+        except asyncio.CancelledError:
+            assert cancelled
+        else:
+            self.open.append(result)
+        assert await self.state() == before, "a request that was begun changed the session"
+
+    async def cancel(self, counts: Any) -> None:
+        await self.begin(counts, cancelled=True)
+
+    async def rollback(self, number: int) -> None:
+        if self.open:
+            before = await self.state()
+            transaction = self.open[number % len(self.open)]["transaction"]
+            transaction.rollback()
+            assert await self.state() == before, "a rollback changed the session"
+
+    async def commit(self, argument: Any) -> None:
+        if not self.open:
+            return
+        number, cancelled = argument
+        result = self.open[number % len(self.open)]
+        before, revision = await self.state(), self.manager.history.revision
+        sent = await result["transaction"].commit(is_cancelled=lambda: cancelled)
+        if not sent:
+            assert await self.state() == before, "a request that was not sent changed the session"
+        assert await result["transaction"].commit() is sent, "a second commit says something else"
+        after = await self.state()
+        result["transaction"].rollback()
+        assert await self.state() == after, "a rollback undid a commit"
+        assert self.manager.history.revision == revision
+
+    async def run(self, todo: list[Operation]) -> None:
+        for name, argument in todo:
+            await getattr(self, name)(argument)
+
+
+@given(first=conversations(max_steps=4).map(flat), todo=st.lists(CHANGES | REQUESTS, max_size=14))
+async def test_a_request_that_is_not_sent_leaves_view_state_and_history_as_without_it(
+    first: list[Message], todo: list[Operation]
+) -> None:
+    plain = [operation for operation in todo if operation[0] in ("add", "ask", "set")]
+    results: list[Any] = []
+    for operations in (todo, plain):
+        session = Session()
+        await session.manager.set_messages(first)
+        await session.run([*operations, ("ask", None)])
+        for result in session.open:
+            result["transaction"].rollback()
+        results.append((session.views, await session.state(), await session.manager.get_messages()))
+    assert results[0] == results[1]
+
+
+@given(first=conversations(max_steps=4).map(flat), todo=st.lists(CHANGES | REQUESTS | COMMITS, max_size=14))
+async def test_whatever_is_committed_every_view_is_valid_and_each_end_is_final(
+    first: list[Message], todo: list[Operation]
+) -> None:
+    session = Session()
+    await session.manager.set_messages(first)
+    await session.run([*todo, ("ask", None)])
+
+
+@given(first=conversations(max_steps=6).map(flat), counts=COUNTS, more=st.lists(ANY_STEPS, max_size=3))
+async def test_the_next_request_begins_with_the_one_that_was_committed(
+    first: list[Message], counts: Any, more: Any
+) -> None:
+    session = Session()
+    await session.manager.set_messages(first)
+    await session.begin(counts)
+    result = session.open[0]
+    assert await result["transaction"].commit() is True
+    sent = session.manager.compactor.last_sent
+    assert sent is not None
+    await session.ask(None)
+    again = session.manager.compactor.last_sent
+    assert again is not None
+    is_whole = again.view.tokens <= min(sent.limits.capacity, again.limits.capacity)
+    if again.view is sent.view and is_whole:  # otherwise it is clipped, as far as each of them calls for
+        assert json.loads(session.views[-1]) == json.loads(json.dumps(result["base_view"]))
