@@ -91,6 +91,9 @@ class Config(BaseModel):
     output_share: float = Field(0.20, gt=0, le=1, description="share one tool output may fill, at any age")
     chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
+    recall_share: float = Field(
+        0.30, ge=0, le=1, description="share of the room above the target that recalls fill between two compactions"
+    )
     pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
     state_tools: list[str] | None = Field(
         None, description="tools that write a todo list, plan or approval, of which the newest stays; null: recognized"

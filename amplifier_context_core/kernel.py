@@ -59,7 +59,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
     """
     await coordinator.mount("context", manager)
     manager.compactor.tools = lambda: coordinator.get("tools")
-    offered = {**_capabilities(manager), **_contracts(manager)}
+    offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
     coordinator.register_contributor("observability.events", module, lambda: list(EVENTS))
@@ -82,7 +82,8 @@ def providers_of(coordinator: Any) -> list[object]:
     return list(cast("Mapping[str, object]", mounted).values()) if isinstance(mounted, Mapping) else []
 
 
-def _capabilities(manager: ContextManager) -> dict[str, Any]:
+def capabilities_of(manager: ContextManager) -> dict[str, Any]:
+    """Return what a session offers to other modules, by the name of the capability."""
     return {
         "context.compact": manager.compact,
         "context.explain": manager.explain,
@@ -93,6 +94,9 @@ def _capabilities(manager: ContextManager) -> dict[str, Any]:
         "context.forget": manager.forget,
         "context.load": manager.load,
         "context.recall": manager.recall,
+        "context.recall_room": manager.recall_room,
+        "context.chapters": manager.chapters,
+        "context.token_counter": manager.token_counter,
         "context.search": manager.search,
         "context.request_retention": manager.request_retention,
     }

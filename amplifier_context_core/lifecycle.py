@@ -115,6 +115,7 @@ class SessionLifecycle:
         self._prompt = SystemPrompt()
         self._usage_reports = UsageReports()
         self._capped_logged = False
+        self._recall_taken = 0  # tokens granted to recalls since the last request
 
     async def load(self) -> None:
         """Bring the whole history of a resumed session into memory, with exact counts."""

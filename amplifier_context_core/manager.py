@@ -17,18 +17,21 @@ from .futures import in_thread
 from .lifecycle import SessionLifecycle
 from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
 from .messages.usage import Response, Usage, usage_of
+from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
 from .stores import Searchable
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
 from .view.budget import model_of, name_of
+from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
 from .view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from .view.meter import Key, Units
 from .view.pins import check_pin
 from .view.sent_view import SentView, outgoing_messages
 from .view.staged_view import Staging
+from .view.trigger import recall_room
 
 log = logging.getLogger(__name__)
 
@@ -160,13 +163,8 @@ class ContextManager(SessionLifecycle):
         """Report in plain JSON what became of every round, by which rule, and why the threshold is what it is."""
         await self.load()
         compactor = self.compactor
-        if compactor.last_sent is None:  # nothing was handed out yet: take a view, but do not compact for it
-            counter = await self.counted()
-            budget = self._budget().tokens
-            await compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+        last = await self._last_sent()
         async with compactor.lock:  # a view that another thread works on may be in the middle of a change
-            if compactor.last_sent is None:
-                raise ValueError("no view was handed out yet")
             figures = SessionFigures(
                 self.history.session_id,
                 self.turn_count,
@@ -176,7 +174,35 @@ class ContextManager(SessionLifecycle):
             )
             exact = getattr(self.counter, "exact", False)
             history = self.history.snapshot()
-            return explain(compactor.last_sent, history, figures, config=self.config, pins=compactor.pins, exact=exact)
+            return explain(last, history, figures, config=self.config, pins=compactor.pins, exact=exact)
+
+    async def chapters(self) -> list[dict[str, Any]]:
+        """Return the chapters of the last view, with ``mark``, ``to``, ``rounds``, ``tokens`` and ``text``."""
+        await self.ready()
+        last = await self._last_sent()
+        async with self.compactor.lock:
+            return chapters_of(last.view.segments())
+
+    async def recall_room(self, wanted: int) -> int:
+        """Take room for recalled text, which the caller then brings into the conversation as a tool result.
+
+        Between two compactions recalls get `recall_share` of the room above the target, all together. The text counts
+        a line towards the next compaction, and it is the first to go there.
+
+        Args:
+            wanted: tokens.
+
+        Returns:
+            The tokens that the text may have, at most `wanted`; 0 when the room is used up.
+        """
+        await self.ready()
+        last = await self._last_sent()
+        left = recall_room(self.compactor.limits(last.limits.budget, last.key), self.config.recall_share)
+        left -= last.view.recalled.tokens + self._recall_taken
+        free = last.limits.capacity - last.counted - self._recall_taken
+        granted = max(0, min(wanted, left, free, last.view.output_limit - ONE_LINE))
+        self._recall_taken += granted
+        return granted
 
     async def interrupt(self) -> dict[str, Any]:
         """Remove the unfinished current turn from the history. Earlier snapshots still show it."""
@@ -463,6 +489,7 @@ class ContextManager(SessionLifecycle):
     def _handed_out(self) -> None:
         self._usage_reports.begin(self._clock())
         self.history.on_request()
+        self._recall_taken = 0  # the view counts what recalls brought before this request
 
     def _may_be_counted_later(self, message: object) -> bool:
         """True if an upper bound of a message's tokens is enough until the first view is sent."""
@@ -470,6 +497,16 @@ class ContextManager(SessionLifecycle):
             return False
         given = cast("dict[str, object]", message)
         return given.get("role") in _COUNTED_LATER and isinstance(given.get("content"), str)
+
+    async def _last_sent(self) -> SentView:
+        """Return the view handed out last. Before the first, take one, but do not compact for it."""
+        if self.compactor.last_sent is None:
+            counter = await self.counted()
+            budget = self._budget().tokens
+            await self.compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+        if self.compactor.last_sent is None:
+            raise ValueError("no view was handed out yet")
+        return self.compactor.last_sent
 
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)

@@ -13,6 +13,7 @@ PRODUCT = (
     "amplifier_context_simple",
     "amplifier_context_persistent",
     "amplifier_context_summary",
+    "amplifier_context_recall",
 )
 
 CLASSES = """

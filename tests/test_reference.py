@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,7 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
     assert sorted([*listed, *contracts]) == sorted(registered)
     arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         "context.recall": (("m2",), {}),
+        "context.recall_room": ((10,), {}),
         "context.search": (("file",), {}),
         "context.pin": (("m2",), {}),
         "context.compact_summary": (("call_0", "short"), {}),
@@ -263,7 +264,8 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
         returned = capability(*given, **named)
         if inspect.isawaitable(returned):
             returned = await returned
-        kinds = {"None": type(None), "dict": dict, "list": list, "Snapshot": Snapshot}
+        kinds = {"None": type(None), "dict": dict, "list": list, "Snapshot": Snapshot, "int": int}
+        kinds["TokenCounter"] = Callable
         assert isinstance(returned, tuple(kinds[kind] for kind in row[1].split(" or "))), f"{name}: {returned!r}"
         for key in re.findall(r"`(\w+)` \(", row[2]) if name == "context.interrupt" else ():
             assert key in returned

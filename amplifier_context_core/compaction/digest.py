@@ -21,6 +21,7 @@ from ..rendering.quoting import TAG, single_line
 from ..rendering.renderer import NOTE_METADATA, RenderedMessage
 from ..rendering.rounds import Results, Round
 from ..rendering.summaries import ResultSummaries, Summaries
+from ..transcript.recalled import RECALL_TOOL
 from ..transcript.transcript import Entry
 from .checkpoint import Chapter, DigestEntry, Fact, Segment
 from .identifiers import identifiers, is_identifier
@@ -182,6 +183,8 @@ def _call(
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(identifiers(shown))
+    if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
+        return Fact(head)
     if found is None:
         return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
     result_entry, result = found

@@ -23,6 +23,7 @@ from ..messages.tokens import are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
 from .protected import VERBATIM, clip_protected, hook_of, mark_protected, protected_tokens
+from .recalled import without_recalled
 from .strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
@@ -200,6 +201,7 @@ async def run_ladder(
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
     run.take("notices", _without_old_notices(run.draft))
+    run.take("recalled", without_recalled(run.draft, goal.counter))
     clipped = await _clip_protected(run, goal, trigger) if protected_before > trigger else ()
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))

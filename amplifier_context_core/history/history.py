@@ -26,6 +26,7 @@ from ..stores import Extent, Store
 from ..transcript.alignment import Alignment
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix
 from ..transcript.provenance import response_of
+from ..transcript.recalled import copies_of
 from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .redactions import Redactions, redactions_of
@@ -226,7 +227,7 @@ class History:
         """Redact entries, in memory and in the store with its archive.
 
         Args:
-            which: selects entries of the history and of the archive.
+            which: selects entries of the history and of the archive. Recalled texts that quote them are redacted, too.
             trace: keep a hash by which echoes without a timestamp are recognised, see `redactions`.
 
         Returns:
@@ -365,6 +366,8 @@ class History:
             known = {
                 entry.seq: entry for entry in everything if which(entry) or entry.seq in self.redactions.unfinished
             }
+            copies = copies_of(sorted(everything, key=lambda entry: entry.seq), known)
+            known |= {entry.seq: entry for entry in everything if entry.seq in copies}
             left = await self.redactions.redact(known.values(), counter, trace=trace)
             problem = await self._stored.rewrite(left)
             self.redactions.note(redactions_of([*everything, *left]))

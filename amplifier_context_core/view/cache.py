@@ -28,7 +28,7 @@ from .cold_cache import Pause, pause_of
 from .prefix import RequestPrefix
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .short_forms import ShortForms
-from .trigger import TokenLimits, cold_threshold, compaction_threshold
+from .trigger import TokenLimits, cold_threshold, compaction_threshold, recall_room
 from .view import View
 
 MAX_VIEWS = 4
@@ -44,6 +44,7 @@ _NOT_SHOWN = {  # settings
     "on_conflict",
     "search_index",
     "cache_ttl",
+    "recall_share",
 }
 _ADDED = {"state_tools"}  # settings that stored sessions may not know: at their default they are no part of the key
 
@@ -179,7 +180,7 @@ class ViewCache:
                 continue
             await view.bind(prefix)
             refreshed.append(view)
-            if system_tokens + view.tokens <= self._threshold_after(pause, view, limits, system_tokens):
+            if self._fits(pause, view, limits, system_tokens):
                 return self.selected(view, limits, system_tokens, history, interrupted)
         base = self._base_for(limits.budget)
         if base is not None and base not in refreshed and not await self._refresh(base, history, interrupted):
@@ -189,7 +190,7 @@ class ViewCache:
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self._made(history, interrupted, limits, counter)
             await base.bind(prefix)
-            if system_tokens + base.tokens <= self._threshold_after(pause, base, limits, system_tokens):
+            if self._fits(pause, base, limits, system_tokens):
                 return self.selected(base, limits, system_tokens, history, interrupted)
         return self.judged(self.selected(base, limits, system_tokens, history, interrupted), limits, system_tokens)
 
@@ -197,8 +198,9 @@ class ViewCache:
         """Return the same view under these limits: its threshold, and why it must be compacted first."""
         view, tokens = selection.view, system_tokens + selection.view.tokens
         pause, reason = pause_of(selection.history), None
-        if tokens > self._threshold_after(pause, view, limits, system_tokens) and not (
-            view.backoff and view.backoff.postpones(tokens, view.compactable_count, limits.capacity)
+        size = tokens if tokens > limits.capacity else system_tokens + view.lasting_tokens
+        if not self._fits(pause, view, limits, system_tokens) and not (
+            view.backoff and view.backoff.postpones(size, view.compactable_count, limits.capacity)
         ):
             reason = "cold cache" if self._is_cold(pause, view, limits) else "trigger"
             reason = "hard limit" if tokens > limits.capacity else reason
@@ -266,7 +268,15 @@ class ViewCache:
         """Return the size of a view, its system prompt included, above which it is compacted."""
         adaptive = self._config.cadence != "fixed" and self._config.auto_compact
         growth = view.growth if adaptive else None
-        return compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
+        threshold = compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
+        # Room for recalled text, which does not count below: the same whether a recall was answered in a line or fully.
+        room = recall_room(limits, self._config.recall_share) if view.recalled.count else 0
+        return max(1, min(threshold, limits.capacity - room))
+
+    def _fits(self, pause: Pause, view: View, limits: TokenLimits, system_tokens: int) -> bool:
+        """True if a view may be sent without a compaction. Recalled text counts towards the hard limit only."""
+        threshold = self._threshold_after(pause, view, limits, system_tokens)
+        return system_tokens + view.lasting_tokens <= threshold and system_tokens + view.tokens <= limits.capacity
 
     def _threshold_after(self, pause: Pause, view: View, limits: TokenLimits, system_tokens: int) -> int:
         """Return the same for a request after a pause: less if the cache is cold."""

@@ -18,6 +18,7 @@ from typing import Any
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import protected_tokens
+from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
@@ -378,8 +379,9 @@ class Compactor:
         if not draft.segments or not covered:
             return compaction_result(job, view, time.monotonic() - started)
         target = job.target
+        kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
         goal = Goal(
-            target,
+            target + kept,
             limits.capacity,
             counter,
             human_tokens=int(target * self._config.protected_human),
@@ -393,7 +395,7 @@ class Compactor:
             draft,
             goal,
             self._ladder,
-            trigger=limits.threshold,
+            trigger=limits.threshold + kept,
             pins=self.pins,
             required=job.required,
             pin_tokens=int(limits.capacity * self._config.pin_share),
@@ -401,6 +403,8 @@ class Compactor:
             later=later,
         )
         freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
+        if job.reason != "hard limit":
+            freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
         from_content = not (self.pins or self.short_forms or interrupted or goal.focus or job.required)
@@ -409,7 +413,7 @@ class Compactor:
         await new.update(history, len(history), interrupted)
         await new.bind(job.prefix)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
-        tokens = job.system_tokens + new.tokens
+        tokens = job.system_tokens + new.lasting_tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
@@ -417,7 +421,8 @@ class Compactor:
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
-        job.view.backoff = back_off(job.tokens, job.view.compactable_count, job.limits, infeasible=False)
+        lasting = job.system_tokens + job.view.lasting_tokens
+        job.view.backoff = back_off(lasting, job.view.compactable_count, job.limits, infeasible=False)
         return self.cache.kept(job.limits.budget, job.selection)
 
     async def _checkpoint(

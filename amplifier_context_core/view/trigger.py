@@ -149,6 +149,16 @@ def cold_threshold(threshold: int, base: int) -> int:
     return min(threshold, base + int(_NEARLY_DUE * max(0, threshold - base)))
 
 
+def recall_room(limits: TokenLimits, share: float) -> int:
+    """Return the tokens that recalls may bring between two compactions.
+
+    Args:
+        limits: of the request.
+        share: of the room between the target and the configured threshold (`recall_share`).
+    """
+    return int(max(0, limits.threshold - limits.target) * share)
+
+
 def compaction_target(threshold: int, limits: TokenLimits) -> int:
     """Return the size that a compaction aims at: less than `limits.target` if it is due before its threshold.
 

@@ -20,6 +20,7 @@ from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
+from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList
 from ..rendering.summaries import Summaries
@@ -102,6 +103,9 @@ class View:
         self._responses = 0  # answers of the model since the checkpoint
         self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
         self._left_out = 0  # tokens of bound thinking that is not sent
+        self._recalled = RecalledSize()  # since the checkpoint
+        before = self.checkpoint.segments if self.checkpoint else ()
+        self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
         if self.checkpoint:
             self._renderer.register_shown_calls(self.checkpoint.shown)
 
@@ -165,6 +169,16 @@ class View:
         return before + self._tokens + opening - self._left_out
 
     @property
+    def recalled(self) -> RecalledSize:
+        """What the recall tool brought back into the view."""
+        return self._recalled_before + self._recalled
+
+    @property
+    def lasting_tokens(self) -> int:
+        """Tokens of the view but for recalled text, which the next compaction takes out again."""
+        return self.tokens - self.recalled.tokens
+
+    @property
     def growth(self) -> Growth | None:
         """What came since the checkpoint; None without a checkpoint, or while nothing came."""
         if self.checkpoint is None or not self._tokens:
@@ -174,7 +188,8 @@ class View:
             rewritten += segment.tokens
             if segment.chapter:
                 break
-        return Growth(self.checkpoint.tokens, rewritten, self._tokens, self._responses)
+        size = self.checkpoint.tokens - self._recalled_before.tokens
+        return Growth(size, rewritten, max(1, self._tokens - self._recalled.tokens), self._responses)
 
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out the thinking that is not valid any more in a request that begins like this."""
@@ -364,6 +379,7 @@ class View:
         for round_, rendered in self._shown[self._stale :]:
             self._known[id(round_)] = (round_, rendered)
             self._tokens -= rendered.tokens
+            self._recalled -= recalled_size(rendered.messages)
         del self._shown[self._stale :]
         rounds = self._rounds.rounds
         if self._stale < len(rounds):
@@ -375,6 +391,7 @@ class View:
                 self._known[id(round_)] = (round_, rendered)
             shown = [self._known.pop(id(round_)) for round_ in batch]
             self._tokens += sum(rendered.tokens for _, rendered in shown)
+            self._recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self._recalled)
             self._shown.extend(shown)
             self._stale = len(self._shown)
             if self._stale < len(rounds):

@@ -67,7 +67,13 @@ def test_core_needs_four_libraries_one_reader_of_image_sizes_one_lock_and_newer_
 
 @pytest.mark.parametrize(
     "folder",
-    ["amplifier_context_core", "amplifier_context_simple", "amplifier_context_persistent", "amplifier_context_summary"],
+    [
+        "amplifier_context_core",
+        "amplifier_context_simple",
+        "amplifier_context_persistent",
+        "amplifier_context_recall",
+        "amplifier_context_summary",
+    ],
 )
 def test_a_package_declares_what_it_imports_and_nothing_else(folder: str) -> None:
     table = project(folder)

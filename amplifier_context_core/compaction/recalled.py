@@ -1,0 +1,42 @@
+"""The first step of every compaction: recalled text goes, except the newest, which the model has not used yet.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..messages.tokens import TokenCounter
+from ..rendering.recalled import ONE_LINE, recalled_results, recalled_size
+from ..transcript.transcript import Entry
+from .checkpoint import Draft, Segment
+from .strategies.outputs import shorten_outputs
+
+_KEPT = ("newest round", "pinned", "asked for")
+_LEFT_OUT = "[recalled text left out again]"  # its call, which stays, names what was recalled
+
+
+def without_recalled(draft: Draft, counter: TokenCounter) -> Draft:
+    """Return the draft with a line in place of each recalled text; the same draft if there is none to replace."""
+    segments = [
+        segment if segment.protected_because in _KEPT else _shortened(segment, counter) for segment in draft.segments
+    ]
+    same = all(a is b for a, b in zip(segments, draft.segments, strict=True))
+    return draft if same else draft.with_segments(segments)
+
+
+def newest_recalled(segments: Sequence[Segment]) -> int:
+    """Return the tokens beyond a line each of recalled text in the newest round, which a compaction keeps."""
+    return recalled_size(segments[-1].shown).tokens if segments else 0
+
+
+def _shortened(segment: Segment, counter: TokenCounter) -> Segment:
+    long = {one.seq for one in recalled_results(segment.shown) if one.tokens > ONE_LINE}
+    if not long:
+        return segment
+
+    def shorten(text: str, entry: Entry | None, call: str) -> str:
+        return _LEFT_OUT if entry is not None and entry.seq in long else text
+
+    return shorten_outputs(segment, counter, "clipped", "recalled", shorten)

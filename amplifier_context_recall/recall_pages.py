@@ -1,0 +1,155 @@
+"""Messages as numbered lines, and pages of them within a number of tokens.
+
+A line of output longer than `MAX_LINE` characters counts as several lines, so that every text can be read in pages.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from amplifier_context_core.messages.parsing import (
+    Message,
+    arguments_text,
+    blocks_of,
+    calls_of,
+    result_text,
+    results_of,
+    text_of,
+)
+from amplifier_context_core.rendering.quoting import quoted, single_line, without_surrogates
+from amplifier_context_core.transcript.recalled import source_line
+
+Counter = Callable[[str], int]
+
+MAX_LINE = 1_000  # characters of one line
+_PER_LINE = 1  # tokens that a line may cost beside those of its text
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One message, or one item of a pool, as lines.
+
+    Attributes:
+        mark: of the message, ``m12``; the id of an item.
+        about: who wrote it, or which tool returned it.
+        lines: its text.
+    """
+
+    mark: str
+    about: str
+    lines: tuple[str, ...]
+
+    @property
+    def header(self) -> str:
+        """The line that names it."""
+        return source_line(self.mark, self.about)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of some sources.
+
+    Attributes:
+        text: what is shown, quoted.
+        shown: lines that are in it.
+        left_out: lines behind it.
+    """
+
+    text: str
+    shown: int
+    left_out: int
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the lines of a text; a long one as several."""
+    return tuple(
+        line[start : start + MAX_LINE]
+        for line in without_surrogates(text).split("\n")
+        for start in range(0, max(1, len(line)), MAX_LINE)
+    )
+
+
+def source_of(mark: str, message: Message, tool: str = "") -> Source:
+    """Return a message as lines: what it says, its calls, results in it.
+
+    Args:
+        mark: of the message.
+        message: as it was stored.
+        tool: of a result, the tool that returned it, if the message does not name it.
+    """
+    role = str(message.get("role"))
+    name = message.get("name")
+    about = f"result of {tool or name or 'a tool'}" if role in ("tool", "function") else role
+    return Source(mark, single_line(about)[:80], lines_of("\n".join(_texts(message))))
+
+
+def text_lines(sources: Sequence[Source]) -> int:
+    """Return the number of lines of all sources, without their headers."""
+    return sum(len(source.lines) for source in sources)
+
+
+def page_of(
+    sources: Sequence[Source], what: str, *, offset: int, limit: int | None, tokens: int, counter: Counter
+) -> Page:
+    """Return a page of lines, quoted as data.
+
+    Args:
+        sources: the messages, in order.
+        what: label of the quotation.
+        offset: lines of the sources to pass over.
+        limit: lines at most; None for as many as fit.
+        tokens: that the page may cost.
+        counter: text to tokens.
+    """
+    left = tokens - counter(quoted(what, ""))
+    body: list[str] = []
+    shown = 0
+    for header, line in _numbered(sources, offset):
+        if limit is not None and shown >= limit:
+            break
+        added = [part for part in (header, line) if part is not None]
+        cost = sum(counter(part) + _PER_LINE for part in added)
+        if cost > left:
+            break
+        left -= cost
+        body += added
+        shown += 1
+    total = text_lines(sources)
+    text = quoted(what, "\n".join(body))
+    while shown and counter(text) > tokens:  # escaped tags cost more than the text as it was
+        body.pop()
+        shown -= 1
+        text = quoted(what, "\n".join(body))
+    return Page(text, shown, max(0, total - min(offset, total) - shown))
+
+
+def _numbered(sources: Iterable[Source], offset: int) -> Iterator[tuple[str | None, str]]:
+    """Yield the lines behind an offset, the first of each source with its header."""
+    for source in sources:
+        first = min(offset, len(source.lines))
+        offset -= first
+        part = f", from its line {first + 1:,} of {len(source.lines):,}" if first else ""
+        header: str | None = source_line(source.mark, source.about + part)
+        for line in source.lines[first:]:
+            yield header, line
+            header = None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    content = message.get("content")
+    results = list(results_of(message))
+    if message.get("role") in ("tool", "function") and message.get("tool_call_id"):
+        yield result_text(content)
+        return
+    own = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
+    said = content if isinstance(content, str) else text_of(own)
+    if said.strip():
+        yield said
+    for call in calls_of(message):
+        yield f"call of {call.name}: {arguments_text(call)}"
+    for result in results:
+        yield f"result of {result.name or 'a call'}:"
+        yield result_text(result.content)

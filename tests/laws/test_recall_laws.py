@@ -1,0 +1,100 @@
+"""Laws of recalled text: it is within its bounds, and it brings about no compaction that its session would not have.
+
+A session with recalls is compared with the same session in which each recall was answered in one line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, approx_token_counter, load_config
+from amplifier_context_core.view import shared_cache
+from amplifier_context_recall.recall_excerpts import MAX_EXCERPT, excerpts, words_of
+from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
+from amplifier_context_recall.recall_tool import USED_UP
+from amplifier_context_testing import checked
+from tests.manager.support import rounds, size
+from tests.recall.support import recall_round, tool_of
+
+RECALL = -1
+STEPS = st.lists(st.just(RECALL) | st.integers(1, 4_000), min_size=1, max_size=40)
+BUDGETS = st.integers(600, 6_000)
+
+
+async def session(steps: list[int], budget: int, config: dict[str, Any], *, answered: bool) -> ContextManager:
+    """Run a session: a step is a tool round with an output of so many characters, or a recall of what came before."""
+    manager = ContextManager(load_config({"token_counter": "heuristic", **config}), plugins=Plugins())
+    tool = tool_of(manager, max_result_tokens=config.get("recall", 1_000))
+    await manager.add_message({"role": "user", "content": "Do the work."})
+    for number, step in enumerate(steps):
+        last = manager.history.last_seq
+        given = {"operation": "read", "mark": f"m{max(1, last - 8)}-m{last}"}
+        if step != RECALL:
+            added = rounds(1, start=number, output=step)
+        elif answered:
+            added = recall_round(number, given, str((await tool.execute(given)).output))
+        else:
+            added = recall_round(number, given, USED_UP)
+        for message in added:
+            await manager.add_message(message)
+        view = await manager.get_messages_for_request(budget)
+        checked(view)
+        assert size(view) <= budget
+    return manager
+
+
+@given(STEPS, BUDGETS, st.sampled_from(["auto", "fixed"]), st.sampled_from([0.0, 0.3, 0.6, 1.0]), st.booleans())
+async def test_recalls_bring_about_at_most_one_compaction_more_than_answers_in_one_line(
+    steps: list[int], budget: int, cadence: str, share: float, auto: bool
+) -> None:
+    config = {"cadence": cadence, "recall_share": share, "auto_compact": auto}
+    shared_cache.clear()
+    brief = await session(steps, budget, config, answered=False)
+    shared_cache.clear()
+    full = await session(steps, budget, config, answered=True)
+    assert full.compactor.compactions <= brief.compactor.compactions + 1
+
+
+TEXTS = st.text(st.sampled_from("ab </_quotedp\n.😀"), max_size=60) | st.integers(900, 3_000).map(
+    lambda size: "x" * size
+)
+MESSAGES = st.lists(TEXTS.map(lambda text: {"role": "user", "content": text}), max_size=5)
+
+
+@given(MESSAGES, st.integers(0, 30), st.none() | st.integers(1, 20), st.integers(40, 600))
+def test_a_page_is_within_its_tokens_and_says_how_much_is_left(
+    messages: list[dict[str, Any]], offset: int, limit: int | None, tokens: int
+) -> None:
+    sources = [source_of(f"m{number}", message) for number, message in enumerate(messages, 1)]
+    page = page_of(sources, "recalled", offset=offset, limit=limit, tokens=tokens, counter=approx_token_counter)
+    assert page.shown == 0 or approx_token_counter(page.text) <= tokens
+    assert limit is None or page.shown <= limit
+    assert page.shown + page.left_out == max(0, text_lines(sources) - offset)
+    assert page.text.count("</quoted_output>") == 1
+
+
+@given(MESSAGES, st.integers(1, 7))
+def test_pages_one_after_another_show_every_line_once(messages: list[dict[str, Any]], limit: int) -> None:
+    sources = [source_of(f"m{number}", message) for number, message in enumerate(messages, 1)]
+    offset = shown = 0
+    while offset < text_lines(sources):
+        page = page_of(sources, "all", offset=offset, limit=limit, tokens=10**6, counter=approx_token_counter)
+        assert page.shown == min(limit, text_lines(sources) - offset)
+        offset += page.shown
+        shown += page.shown
+    assert shown == text_lines(sources)
+
+
+@given(TEXTS, st.text(max_size=20), st.integers(1, 5))
+def test_excerpts_are_lines_of_the_text_with_a_word_of_the_query(text: str, query: str, most: int) -> None:
+    lines, words = lines_of(text), words_of(query)
+    found = excerpts(lines, words, most)
+    assert len(found) <= most
+    assert [number for number, _ in found] == sorted({number for number, _ in found})
+    for number, shown in found:
+        assert any(word in lines[number - 1].lower() for word in words)
+        assert len(shown) <= MAX_EXCERPT + 2
+        assert shown.strip("…") in lines[number - 1]

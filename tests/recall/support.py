@@ -1,0 +1,37 @@
+"""The tool on a context manager, without the kernel: capabilities are what the kernel would hand it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.kernel import capabilities_of
+from amplifier_context_recall import ContextRecallTool, RecallConfig
+
+
+def tool_of(manager: ContextManager, **config: Any) -> ContextRecallTool:
+    """Return the tool as it is mounted beside this manager."""
+    return ContextRecallTool(capabilities_of(manager).get, RecallConfig.model_validate(config))
+
+
+async def recalled(tool: ContextRecallTool, operation: str, /, **arguments: Any) -> str:
+    """Return what a call that succeeds prints."""
+    result = await tool.execute({"operation": operation, **arguments})
+    assert result.success, result.output
+    return str(result.output)
+
+
+async def refused(tool: ContextRecallTool, operation: str, /, **arguments: Any) -> str:
+    """Return what a call that fails prints."""
+    result = await tool.execute({"operation": operation, **arguments})
+    assert not result.success, result.output
+    return str(result.output)
+
+
+def recall_round(number: int, arguments: dict[str, Any], output: str) -> list[dict[str, Any]]:
+    """A call of the tool and its result, as loop-basic stores them."""
+    call = {"id": f"recall_{number}", "tool": "context_recall", "arguments": arguments}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": output},
+    ]
