@@ -20,11 +20,11 @@ from .messages.tokens import TokenCounter, guarded, load_counter
 from .plugins import Observers, Plugins, installed_plugins
 from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import SystemPrompt
-from .resume import collect_state, restore_state, resume, save_state
 from .stores import MemoryStore, Store
 from .view.budget import Budget, budget_for
 from .view.compactor import Compactor
 from .view.meter import Meter
+from .view.resume import collect_state, restore_state, resume, save_state
 from .view.session_state import counter_name
 from .view.session_warnings import SessionWarnings
 from .view.usage_reports import UsageReports

@@ -33,11 +33,12 @@ LAYERS = (
     ("stores",),
     ("history",),
     ("view",),
-    ("extensions", "resume", "lifecycle", "manager"),
+    ("extensions", "lifecycle", "manager"),
     ("kernel",),
     ("compat",),
     ("cli",),
 )
+MAX_FLOORS = 10
 STILL_TWICE: set[str] = set()
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
@@ -166,6 +167,19 @@ def test_no_import_closes_a_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
         pytest.fail(" imports ".join(circle.args[1]))
+
+
+def test_core_has_at_most_ten_floors() -> None:
+    """A floor is a place in the longest chain of imports from room to room; a room is a folder or a single file."""
+    graph: dict[str, set[str]] = {}
+    for name in set(CORE_MODULES) - {CORE}:
+        graph.setdefault(place(name), set()).update(place(one) for one in inner(name))
+    chains: dict[str, tuple[str, ...]] = {}
+    for room in TopologicalSorter({room: below - {room} for room, below in graph.items()}).static_order():
+        below = max((chains[one] for one in graph[room] - {room}), key=len, default=())
+        chains[room] = (room, *below)
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MAX_FLOORS, " imports ".join(longest)
 
 
 def test_no_class_name_is_defined_twice_in_core() -> None:

@@ -9,17 +9,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from .errors import StoreError
-from .futures import in_thread
-from .history.history import History
-from .messages.tokens import TokenCounter
-from .stores import Store
-from .transcript.transcript import Transcript
-from .view.cache import ViewCache
-from .view.compactor import Compactor
-from .view.meter import Meter
-from .view.session_state import SessionState, collect_views, counter_name, dump, load
-from .view.session_warnings import SessionWarnings
+from ..errors import StoreError
+from ..futures import in_thread
+from ..history.history import History
+from ..messages.tokens import TokenCounter
+from ..stores import Store
+from ..transcript.transcript import Transcript
+from .cache import ViewCache
+from .compactor import Compactor
+from .meter import Meter
+from .session_state import SessionState, collect_views, counter_name, dump, load
+from .session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
 
