@@ -12,19 +12,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
-from ..errors import InvalidMessage, NotErased, NotLoaded, StoreError
+from ..errors import InvalidMessage, NotErased, StoreError
 from ..futures import YIELD_EVERY
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
-from ..messages.parsing import Message, ParsedMessage, parse_message
+from ..messages.parsing import Message, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
 from ..transcript.alignment import Alignment
-from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix
+from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
 from ..transcript.provenance import response_of
 from ..transcript.recalled import copies_of
 from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
@@ -275,7 +275,7 @@ class History:
 
     def _on_leader_lost(self, ended: Sequence[PendingAppend]) -> None:
         """Resolve appends of a loop that ends: with their entry if the history contains it, else with an error."""
-        self._acknowledge([append for append in ended if append.entry and self._contains(append.entry)])
+        self._acknowledge([append for append in ended if append.entry and self._stored.contains(append.entry)])
         acknowledge(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
     async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
@@ -287,7 +287,7 @@ class History:
                 await asyncio.sleep(0)
                 begun = perf_counter()
             if append.entry is not None:  # an earlier leader was lost with it: the store may hold it
-                if self._contains(append.entry):
+                if self._stored.contains(append.entry):
                     self._acknowledge((append,))
                     continue
                 append.entry = None
@@ -342,13 +342,6 @@ class History:
         for append in appends:
             if append.entry:
                 self._notify_appended(append.entry)
-
-    def _contains(self, entry: Entry) -> bool:
-        try:
-            found = self._transcript.snapshot().find(entry.seq)
-        except NotLoaded:
-            return False
-        return found is not None and found.message == entry.message
 
     async def _clear(self) -> None:
         async with self._lock:
@@ -411,7 +404,7 @@ class History:
             self._replay_detector.on_set_messages()
             if same == len(stored) and matched == len(incoming):
                 return False
-            rest = await self._parse_all(incoming, matched)
+            rest = await parse_all(incoming, matched)
             left = stored[same:]
             found = await align_off_loop(left, rest)
             new = [item for item in found.order if not isinstance(item, Entry)]
@@ -432,14 +425,14 @@ class History:
         if self._on_interrupt == "discard":
             await self._remove_current_turn(finished_too=True)
         elif self._on_interrupt == "repair":
-            turn = await self._current_turn()
+            turn = await self._stored.current_turn()
             if turn:
                 self.interrupted |= {turn[0].turn}
         self._cancelled = False
         self._closed_at_seq = self._transcript.last_seq
 
     async def _remove_current_turn(self, *, finished_too: bool) -> list[Entry]:
-        turn = await self._current_turn()
+        turn = await self._stored.current_turn()
         if not turn or (is_finished(turn) and not finished_too):
             return []
         keep = len(self._transcript) - len(turn)
@@ -448,27 +441,6 @@ class History:
         await self._stored.replace(keep)
         self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
-
-    async def _current_turn(self) -> list[Entry]:
-        try:
-            return self._transcript.current_turn()
-        except NotLoaded:
-            await self._stored.load()
-            return self._transcript.current_turn()
-
-    async def _parse_all(self, incoming: Sequence[object], start: int) -> list[ParsedMessage]:
-        read: list[ParsedMessage] = []
-        for index in range(start, len(incoming)):
-            try:
-                read.append(parse_message(incoming[index]))
-            except InvalidMessage as problem:
-                field, _, rest = str(problem).partition(": ")
-                raise InvalidMessage(
-                    f"messages[{index}].{field}", rest.removesuffix("; the message was not stored")
-                ) from None
-            if len(read) % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-        return read
 
     async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
         order: list[Entry] = stored[:same]

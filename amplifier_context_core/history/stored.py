@@ -98,6 +98,22 @@ class StoredTranscript:
         except NotLoaded:
             return next(iter(await self._store.find(self.session_id, (seq,))), None)
 
+    async def current_turn(self) -> list[Entry]:
+        """Return the entries of the newest exchange; load the history first if need be."""
+        try:
+            return self.transcript.current_turn()
+        except NotLoaded:
+            await self.load()
+            return self.transcript.current_turn()
+
+    def contains(self, entry: Entry) -> bool:
+        """True if the history in memory has this entry."""
+        try:
+            found = self.transcript.snapshot().find(entry.seq)
+        except NotLoaded:
+            return False
+        return found is not None and found.message == entry.message
+
     async def archived(self) -> list[Entry]:
         """Return the entries that edits and interrupts removed, as far as the store keeps them."""
         return await self._store.archived(self.session_id)

@@ -47,6 +47,25 @@ async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessa
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
+async def parse_all(incoming: Sequence[object], start: int) -> list[ParsedMessage]:
+    """Return the messages of a list from an index on, parsed.
+
+    Raises:
+        InvalidMessage: one of them cannot be stored; its index and its field are named.
+    """
+    read: list[ParsedMessage] = []
+    for index in range(start, len(incoming)):
+        try:
+            read.append(parse_message(incoming[index]))
+        except InvalidMessage as problem:
+            field, _, rest = str(problem).partition(": ")
+            text = rest.removesuffix("; the message was not stored")
+            raise InvalidMessage(f"messages[{index}].{field}", text) from None
+        if len(read) % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+    return read
+
+
 def _is_filtered(entry: Entry, raw: object) -> bool:
     """True if it is this entry after a host's filter (no thinking, no null keys). False if it cannot be parsed."""
     if not isinstance(raw, dict) or cast("Message", raw).get("role") != entry.role:

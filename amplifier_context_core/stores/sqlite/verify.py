@@ -10,9 +10,9 @@ from ...errors import StoreError
 from ..protocol import index_range
 from ..sqlite import queries
 from .errors import damage_error, store_error
-from .row_recovery import ROW_READERS, decode_checkpoint_row
 from .rows import first_key
 from .schema import SLOT_BITS, disconnect, open_to_read
+from .table_rows import ROW_READERS, decode_checkpoint_row
 
 _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
