@@ -28,14 +28,15 @@ class Tuning:
         people: share of the room that sentences of people may take.
         pasted: share of the room that sentences which people pasted may take of that.
         agent: share of what is left then that sentences of the agent may take.
-        calls: share of what is left then that calls may take before they are cut.
+        calls: share of what is left then that calls may take; above it they are cut, and of the oldest stay mark, tool
+            and names.
         freshness: worth that the newest entry has above the oldest.
     """
 
     people: float = 0.8
     pasted: float = 0.05
     agent: float = 0.65
-    calls: float = 0.35
+    calls: float = 0.15
     freshness: float = 0.2
 
 
@@ -172,7 +173,7 @@ def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
 def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> int:
     """Bring calls into their part of the room, the older the shorter, in place; return the characters they take.
 
-    Where not even their beginnings find room, the oldest are left out.
+    Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room.
     """
     total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     share = share_of_calls / max(total, 1)
@@ -184,12 +185,26 @@ def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> i
         of_entry[:] = _with_names_of_silent(cut)
     costs = [sum(map(_cost, of_entry)) for of_entry in facts]
     left = sum(costs)
-    for place in range(len(facts) - 1):
-        if left <= room:
+    for place, cost in enumerate(costs[:-1]):
+        if left <= share_of_calls:
             break
-        facts[place][:] = [fact for fact in facts[place] if fact.sentences]
-        left -= costs[place]
+        bare = [fact if fact.sentences else _bare(fact) for fact in facts[place]]
+        facts[place][:] = [fact for fact in bare if fact.sentences or fact.names]
+        left -= cost
     return left
+
+
+def _bare(fact: Fact) -> Fact:
+    """Return a call as its mark, its tool and its names, those of its arguments and outcome first."""
+    mark, _, rest = fact.subject.partition(" ")
+    tool, _, rest = rest.partition(" ")
+    lost = identifiers(f"{rest} {fact.outcome}")
+    return _with_names(replace(fact, subject=f"{mark} {tool}".rstrip(" :"), outcome=""), lost)
+
+
+def _is_bare(fact: Fact) -> bool:
+    """True for a call of which no more than its mark, its tool and names are there."""
+    return bool(fact.names) and not fact.sentences and not fact.outcome and fact.subject.count(" ") <= 1
 
 
 def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
@@ -206,8 +221,8 @@ def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _cost(fact: Fact) -> int:
-    """Return the characters of a fact's subject and outcome, and of what joins them; speech is paid for by itself."""
-    return 0 if fact.sentences else len(fact.subject) + len(fact.outcome) + _JOINTS
+    """Return the characters of a call without its names, and of what joins them; 0 for a bare call, whose names pay."""
+    return 0 if fact.sentences or _is_bare(fact) else len(fact.subject) + len(fact.outcome) + _JOINTS
 
 
 def _without_size(fact: Fact) -> Fact:
@@ -240,7 +255,10 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
 
 
 def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
-    """Keep the names likeliest to be needed again in `room` characters, each once, in place."""
+    """Keep the names likeliest to be needed again in `room` characters, each once, in place.
+
+    The first name of a bare call pays for its mark and tool; a bare call without a name is left out.
+    """
     ranked = sorted(
         (
             (score + tuning.freshness * place / len(facts), place, number, index)
@@ -252,17 +270,24 @@ def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
     )
     kept: set[tuple[int, int, int]] = set()
     seen: set[str] = set()
+    labelled: set[tuple[int, int]] = set()
     for _, place, number, index in ranked:
         name = facts[place][number].names[index]
         if name in seen:
             continue
-        room -= len(name) + 1
+        fact = facts[place][number]
+        label = len(fact.subject) + _JOINTS if _is_bare(fact) and (place, number) not in labelled else 0
+        room -= len(name) + 1 + label
         if room < 0:
             break
+        labelled.add((place, number))
         seen.add(name)
         kept.add((place, number, index))
     for place, of_entry in enumerate(facts):
+        were_bare = [_is_bare(fact) for fact in of_entry]
         for number, fact in enumerate(of_entry):
             scored = fact.scored_names
             left = [scored[index] for index in range(len(scored)) if (place, number, index) in kept]
-            of_entry[number] = _named(fact, left) if len(left) != len(scored) else fact
+            if len(left) != len(scored):
+                of_entry[number] = _named(fact, left)
+        of_entry[:] = [fact for fact, was_bare in zip(of_entry, were_bare, strict=True) if fact.names or not was_bare]

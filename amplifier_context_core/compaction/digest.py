@@ -25,6 +25,7 @@ from ..transcript.recalled import RECALL_TOOL
 from ..transcript.transcript import Entry
 from .checkpoint import Chapter, DigestEntry, Fact, Segment
 from .identifiers import identifiers, is_identifier
+from .roots import root_of
 from .speech import Speaker, joined, read, select, word_end
 
 _SCAN_HEAD = 24_000  # characters of an output searched for identifiers, from its start
@@ -75,7 +76,12 @@ def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: i
     """
     head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
-    body = "".join(f"\n{single_line(fact.text)}" for entry in entries for fact in entry.facts)
+    facts = [fact for entry in entries for fact in entry.facts]
+    root = root_of(facts)
+    if root is not None:
+        gap += f"\n{root.line}"
+        facts = [root.shorten(fact) for fact in facts]
+    body = "".join(f"\n{single_line(fact.text)}" for fact in facts)
     metadata = {**NOTE_METADATA, "chapter": author}
     return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
 

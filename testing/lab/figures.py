@@ -30,10 +30,12 @@ class Figures:
         over: requests over budget.
         breaks: requests that do not begin with the whole request before.
         chapters: tokens in messages that represent others.
-        recall: identifiers sought and found in the view; like the next six figures, over outgrown requests.
+        recall: identifiers sought and found in the view; like the next eight figures, over outgrown requests.
         located: found identifiers in a recorded message, or on a line that names their origin.
         far: identifiers last mentioned far back.
         far_located: far identifiers that were located.
+        spelled: identifiers found without the rule of roots.
+        far_spelled: far identifiers found without it.
         words: plain words sought and found.
         far_words: plain words last used far back.
         probes: reuse probes.
@@ -64,6 +66,8 @@ class Figures:
     located: Share = NOTHING
     far: Share = NOTHING
     far_located: Share = NOTHING
+    spelled: Share = NOTHING
+    far_spelled: Share = NOTHING
     words: Share = NOTHING
     far_words: Share = NOTHING
     probes: Share = NOTHING

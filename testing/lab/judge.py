@@ -139,9 +139,11 @@ class FullJudge:
             held = sight.holds(target.name)
             located = held and sight.locates(target.name, target.origins)
             figures.recall += Share(held, 1)
+            figures.spelled += Share(sight.spells(target.name), 1)
             figures.located += Share(located, 1)
             if target.far:
                 figures.far += Share(held, 1)
+                figures.far_spelled += Share(sight.spells(target.name), 1)
                 figures.far_located += Share(located, 1)
             if not held and self._misses is not None:
                 self._misses.names.append(Miss(self._course.session.id, index, target))

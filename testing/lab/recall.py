@@ -17,6 +17,7 @@ from typing import Any
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, calls_of, results_of
 from .identifiers import identifiers
 from .request import Memo, Request
+from .roots import EDGES, below_roots
 from .text import decoded, leaves, spoken
 from .token_scale import TokenScale
 
@@ -91,14 +92,20 @@ class Sight:
         verbatim: text of the recorded messages, in full or clipped.
         chapters: texts that represent other messages.
         chapter_tokens: tokens of the chapters.
+        rooted: paths that a message writes below a root, spelled in full, with the lines they are on.
     """
 
     verbatim: str
     chapters: list[str]
     chapter_tokens: int
+    rooted: Mapping[str, list[str]]
 
     def holds(self, name: str) -> bool:
-        """True if the view contains a name."""
+        """True if the view contains a name, or writes exactly this path below a root."""
+        return self.spells(name) or name.strip(EDGES) in self.rooted
+
+    def spells(self, name: str) -> bool:
+        """True if the view contains a name as it is."""
         return name in self.verbatim or any(name in chapter for chapter in self.chapters)
 
     def locates(self, name: str, origins: Iterable[str]) -> bool:
@@ -108,6 +115,8 @@ class Sight:
         wanted = _any_of(frozenset(origins))
         if wanted is None:
             return False
+        if any(wanted.search(line) is not None for line in self.rooted.get(name.strip(EDGES), ())):
+            return True
         return any(
             wanted.search(around.replace(name, " ")) is not None
             for chapter in self.chapters
@@ -125,6 +134,7 @@ class RecallProbe:
     def __init__(self, scale: TokenScale) -> None:
         self.scale = scale
         self._text = Memo(scale.text)
+        self._rooted = Memo(lambda message: list(below_roots(scale.text(message))))
         self._starts: set[tuple[str, str]] = set()
 
     def learn(self, message: Message) -> None:
@@ -135,15 +145,18 @@ class RecallProbe:
         """Divide a view into recorded messages and chapters."""
         verbatim: list[str] = []
         chapters: list[str] = []
+        rooted: dict[str, list[str]] = {}
         weight = 0
         for message, number, tokens in zip(request.messages, request.numbers, request.tokens, strict=True):
             text = self._text.of(number, message)
+            for path, line in self._rooted.of(number, message):
+                rooted.setdefault(path, []).append(line)
             if self.is_chapter(message, text):
                 chapters.append(text)
                 weight += tokens
             else:
                 verbatim.append(text)
-        return Sight("\n".join(verbatim), chapters, weight)
+        return Sight("\n".join(verbatim), chapters, weight, rooted)
 
     def is_chapter(self, message: Message, text: str) -> bool:
         """True if this message, with this text, represents others."""

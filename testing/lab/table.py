@@ -27,6 +27,7 @@ CELLS: Mapping[str, Cell] = {
     "located": lambda f: _share(f.located.value),
     "far": lambda f: _share(f.far.value),
     "far loc.": lambda f: _share(f.far_located.value),
+    "no roots": lambda f: f"{_share(f.spelled.value)} / {_share(f.far_spelled.value)}",
     "people": lambda f: _both(f.last.people, f.all.people),
     "rules": lambda f: _both(f.last.rules, f.all.rules),
     "planted": lambda f: _both(f.last.planted, f.all.planted),

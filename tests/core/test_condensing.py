@@ -73,8 +73,22 @@ def test_a_path_at_the_edge_of_what_is_cut_stays_in_its_place() -> None:
             result(f"c{n}", FILE),
         )
     ]
-    for line in kept(lines(*messages), 0.6):
+    whole = [line for line in kept(lines(*messages), 0.6) if " …" in line.text]
+    assert len(whole) >= 2
+    for line in whole:
         assert line.text.startswith(f"m{line.first} read_file {path} …")
+
+
+def test_of_the_oldest_calls_the_tool_and_what_it_was_called_on_stay() -> None:
+    messages = [m for n in range(40) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
+    after = kept(lines(*messages), 0.4)
+    texts = [line.text for line in after]
+    assert len(texts) >= 36
+    assert texts[0].startswith(f"m{after[0].first} read; src/mod_")
+    assert texts[-1].startswith(f"m{after[-1].first} read src/mod_39.py")
+    again = kept(after, 0.5)
+    assert all(fact.names or fact.subject.count(" ") > 1 for line in again for fact in line.facts)
+    assert sum(len(line.text) for line in again) <= sum(len(text) for text in texts) * 0.5
 
 
 def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:

@@ -165,13 +165,17 @@ def _is_chapter(segment: Segment) -> bool:
 
 def _names_shown(segments: Sequence[Segment]) -> set[str]:
     """Return the identifiers in chapters and in people's messages: a new chapter need not repeat them."""
-    return {
-        name
-        for segment in segments
-        if segment.chapter or segment.is_human
-        for shown in segment.shown
-        for name in identifiers(text_of(shown.message.get("content"))[:_SCANNED])
-    }
+    texts = [text for segment in segments for text in _texts_shown(segment)]
+    return {name for text in texts for name in identifiers(text)}
+
+
+def _texts_shown(segment: Segment) -> Iterator[str]:
+    """Yield the texts of a chapter, with its paths in full, or of a person's message; nothing of other segments."""
+    if segment.chapter:
+        yield from (entry.text for entry in segment.chapter.entries)
+    elif segment.is_human:
+        for shown in segment.shown:
+            yield text_of(shown.message.get("content"))[:_SCANNED]
 
 
 class CondenseChapters(Strategy):
