@@ -89,6 +89,9 @@ class Config(BaseModel):
     )
     ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
     output_share: float = Field(0.20, gt=0, le=1, description="share one tool output may fill, at any age")
+    offload_above: float = Field(
+        1.0, gt=0, description="share above which a tool output is kept outside the view, which shows a description"
+    )
     chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
     recall_share: float = Field(

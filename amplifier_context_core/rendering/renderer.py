@@ -44,6 +44,7 @@ from ..messages.usage import Response
 from ..transcript.transcript import Entry
 from .json_tables import MAX_CHARS, json_as_table
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
+from .offload import describe, offloaded
 from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
 from .quoting import quoted, single_line, without_surrogates
 from .rounds import Results, Round
@@ -60,6 +61,7 @@ NOTE_METADATA = {"source": "context-compaction"}  # marks text that no human wro
 
 INSTRUCTION = "amplifier:instruction"  # docs/kernel.md: rows of newer hosts; providers refuse retired ones
 _RENAMED = "an id or a name that a provider refuses is sent in another form"
+_OFFLOADED = 4  # the description of an output, with head and tail, has a quarter of its limit
 _TABLE = 4  # an output above a quarter of its limit is large enough for a table
 _RETIRED = frozenset({"retired", "anchor_pruned"})
 _TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers do not take function
@@ -122,6 +124,7 @@ class Renderer:
         counter: text to tokens, for messages that are not shown as stored.
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
+        offload_limit: tokens above which it is described instead (`rendering.offload`); 0 for never.
         tables: True to show large JSON outputs as tables.
         interrupted: turns that were interrupted; the stand-in results of their calls state it.
         summaries: short forms registered for tool results.
@@ -136,6 +139,7 @@ class Renderer:
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
     tables: bool = False
+    offload_limit: int = 0
     is_provisional: bool = False
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by id: seq and index
     _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])  # the reverse
@@ -263,6 +267,12 @@ class Renderer:
                 return table
             self.is_provisional = self.is_provisional or has_bounds(self.counter)
             message, changed = table.message, True
+        known = table.tokens if table else None
+        about = short_forms.of(entry, call.id)
+        apart = self._offloaded(message, entry, about, text_of(result.content), known)
+        if apart is not None:
+            fixes.append(f"{entry.mark}: an output too large for the view is described")
+            return apart
         clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
         if clipped is not None:
             fixes.append(f"{entry.mark}: an output larger than its share is clipped")
@@ -280,6 +290,26 @@ class Renderer:
             return None
         table = json_as_table(content, max(MAX_CHARS, self.output_bytes))
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
+
+    def _offloaded(
+        self, message: Message, entry: Entry, about: str | None, original: str, tokens: int | None
+    ) -> RenderedMessage | None:
+        """Return a tool output above the limit of the view as a description; None if it is within.
+
+        Args:
+            message: with the output.
+            entry: that holds it.
+            about: the short form of the output, if it has one.
+            original: the output as it was stored.
+            tokens: of the message, if they are known.
+        """
+        text = text_of(cast(object, message["content"]))
+        tokens = self._weight(text, entry) if tokens is None else tokens
+        if not self.offload_limit or tokens <= self.offload_limit or not text.strip():
+            return None
+        room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
+        shown = offloaded(text, room, entry.mark, about or describe(original))
+        return self._rendered({**message, "content": shown}, entry, True)
 
     def _clipped(
         self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None

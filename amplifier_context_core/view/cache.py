@@ -46,7 +46,10 @@ _NOT_SHOWN = {  # settings
     "cache_ttl",
     "recall_share",
 }
-_ADDED = {"state_tools"}  # settings that stored sessions may not know: at their default they are no part of the key
+_ADDED = {
+    "offload_above",
+    "state_tools",
+}  # settings that stored sessions may not know: at their default they are no part of the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +330,8 @@ class ViewCache:
             counter,
             output_limit=output_limit,
             output_bytes=self._config.max_tool_result_bytes,
+            # Of the saved limit, so that a resumed view shows each output as it did.
+            offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
             summaries=self._short_forms.at_once,
             tables=self._config.json_tables,
             keep=self._pins,

@@ -45,6 +45,7 @@ class View:
         counter: text to tokens.
         output_limit: tokens above which a single tool output is clipped.
         output_bytes: bytes above which a single tool output is clipped.
+        offload_limit: tokens above which a single tool output is described; 0 for never.
         summaries: short forms of tool results that are shown at once.
         keep: seqs of entries that distant history must show.
         revision: of the history that the checkpoint is of; -1 for that of the first update.
@@ -59,6 +60,7 @@ class View:
         *,
         output_limit: int,
         output_bytes: int,
+        offload_limit: int = 0,
         summaries: Summaries,
         keep: Collection[int],
         revision: int = -1,
@@ -71,6 +73,7 @@ class View:
         self._counter = counter
         self._output_limit = output_limit
         self._output_bytes = output_bytes
+        self._offload_limit = offload_limit
         self._tables = tables
         self._summaries = summaries
         self._revision = revision
@@ -88,6 +91,7 @@ class View:
             self._summaries,
             self.checkpoint.made_at if self.checkpoint else 0,
             self._tables,
+            self._offload_limit,
         )
         self._counted_opening: RenderedMessage | None = None
         # Indexes count from the first entry after the leading instructions.

@@ -1,0 +1,98 @@
+"""A tool output that is larger than the view has room for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.rendering.offload import describe, offloaded
+from tests.manager.support import ask, feed, new_manager, size, work
+
+RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
+LOG = [f"2026-11-22T10:00:{number % 60:02} INFO step {number}" for number in range(900)]
+LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"
+DIFF = """diff --git a/src/a.py b/src/a.py
+--- a/src/a.py
++++ b/src/a.py
+@@ -1,3 +1,4 @@
+ import os
++import re
+-import sys
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps(RECORDS), "JSON: a list of 500 objects with keys id, name, state"),
+        (json.dumps({"total": 2, "rows": RECORDS}), "JSON: an object with keys total, rows (rows: 500 items)"),
+        ("\n".join(map(json.dumps, RECORDS)), "JSON lines: 500 objects with keys id, name, state"),
+        ("id,name\n" + "\n".join(f"{n},x" for n in range(70)), "CSV: 70 rows, columns id, name"),
+        ("id\tname\n" + "\n".join(f"{n}\tx" for n in range(70)), "TSV: 70 rows, columns id, name"),
+        (DIFF, "a diff of 1 files (src/a.py), 1 lines added, 1 removed"),
+        ("\n".join(LOG), 'a log; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR cannot open /var/'),
+        ("\n".join(f"src/module_{n}/test.py" for n in range(40)), "a listing of 40 entries"),
+        ("Words, and more words. No form at all!", "text"),
+        ("[not json", "text"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_output_is_described_by_its_shape(text: str, said: str) -> None:
+    assert describe(text).startswith(said)
+
+
+@given(st.text(), st.integers(80, 600), st.text(max_size=300))
+def test_what_is_shown_is_within_its_room_and_not_blank(text: str, room: int, description: str) -> None:
+    shown = offloaded(text, room, "m3", description)
+    assert len(shown) <= max(room, 200)
+    assert shown.strip()
+    assert "m3" in shown
+
+
+def output(tokens: int) -> list[dict[str, Any]]:
+    messages = work(3)
+    messages[2]["content"] = "\n".join(LOG * (tokens * 4 // sum(len(line) + 1 for line in LOG) + 1))
+    return messages
+
+
+async def test_an_output_larger_than_the_budget_is_described_with_its_head_and_tail() -> None:
+    manager = await feed(new_manager(max_tokens=16_000), output(200_000))
+    view = await ask(manager, 16_000)
+    shown = next(message["content"] for message in view if message["role"] == "tool")
+    assert "are kept outside this view: m3]" in shown
+    assert "a log; " in shown
+    assert "step 0" in shown
+    assert "step 899" in shown
+    assert "ERROR cannot open" in shown
+    assert size(view) < 16_000 * 0.10
+    assert "an output too large for the view is described" in str((await manager.explain())["rounds"])
+
+
+async def test_the_description_of_the_tool_comes_before_that_by_rules() -> None:
+    manager = new_manager(max_tokens=16_000)
+    messages = output(60_000)
+    messages[2]["metadata"] = {"compact_summary": "Step 412 of the import cannot open q3.db."}
+    await feed(manager, messages)
+    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
+    assert "[Step 412 of the import cannot open q3.db.]" in shown
+    assert "a log" not in shown
+
+
+@pytest.mark.parametrize(("above", "apart"), [(1.0, False), (0.25, True), (0.99, False)])
+async def test_offload_above_says_from_which_share_on(above: float, apart: bool) -> None:
+    manager = await feed(new_manager(max_tokens=16_000, offload_above=above), output(8_000))
+    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
+    assert ("kept outside this view" in shown) is apart
+    assert ("characters cut, whole text: m3" in shown) is True
+
+
+async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
+    manager = await feed(new_manager(max_tokens=16_000), output(200_000))
+    original = await manager.recall("m3")
+    assert original is not None
+    assert len(original["content"]) > 800_000
+    assert (await manager.search("q3.db"))[0] == "m3"
