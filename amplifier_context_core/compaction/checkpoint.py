@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -104,6 +104,20 @@ class DigestEntry:
         return "\n".join(fact.text for fact in self.facts)
 
 
+class ChapterText(NamedTuple):
+    """A text about a range that another author than the digest wrote.
+
+    Attributes:
+        first: lowest seq of the range.
+        last: highest seq.
+        text: lines, shown before the entries of the chapter.
+    """
+
+    first: int
+    last: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """Rounds folded into a short text.
@@ -113,12 +127,14 @@ class Chapter:
         left_out: rounds in the range that no entry describes.
         original_tokens: tokens of all its rounds in the history.
         author: ``digest`` (rules) or ``summary`` (a model).
+        texts: what the other author wrote of it, the oldest first; more than one where chapters were joined.
     """
 
     entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
     original_tokens: Annotated[int, Field(alias="before")]
     left_out: int = 0
     author: str = "digest"
+    texts: tuple[ChapterText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ..rendering.rounds import Results, Round
 from ..rendering.summaries import ResultSummaries, Summaries
 from ..transcript.recalled import RECALL_TOOL
 from ..transcript.transcript import Entry
-from .checkpoint import Chapter, DigestEntry, Fact, Segment
+from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .identifiers import identifiers, is_identifier
 from .roots import root_of
 from .speech import Speaker, joined, read, select, word_end
@@ -69,10 +69,12 @@ def digest_round(
     return DigestEntry.of(round_, facts, counter)
 
 
-def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str) -> Message:
+def _rendered(
+    entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str, texts: Sequence[ChapterText]
+) -> Message:
     """Return the message a chapter is sent as: a fenced record with the role of the user, marked as no person's.
 
-    Each fact takes one line, in which nothing can close the fence.
+    Each fact, and each line of a text, takes one line, in which nothing can close the fence.
     """
     head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
@@ -81,7 +83,8 @@ def _rendered(entries: Sequence[DigestEntry], span: tuple[int, int], left_out: i
     if root is not None:
         gap += f"\n{root.line}"
         facts = [root.shorten(fact) for fact in facts]
-    body = "".join(f"\n{single_line(fact.text)}" for fact in facts)
+    lines = [line for written in texts for line in written.text.splitlines()]
+    body = "".join(f"\n{single_line(line)}" for line in (*lines, *(fact.text for fact in facts)))
     metadata = {**NOTE_METADATA, "chapter": author}
     return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
 
@@ -93,6 +96,7 @@ def chapter_of(
     left_out: int = 0,
     original_tokens: int | None = None,
     span: tuple[int, int] | None = None,
+    texts: Sequence[ChapterText] = (),
 ) -> tuple[Chapter, RenderedMessage]:
     """Return a chapter of these entries, and the message it is shown as.
 
@@ -102,10 +106,42 @@ def chapter_of(
         left_out: rounds it replaces and does not describe.
         original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
         span: lowest and highest seq it replaces; by default from its first entry to its last.
+        texts: of another author, shown first.
     """
     total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
-    message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, "digest")
-    return Chapter(tuple(entries), total, left_out), RenderedMessage(message, count_message_tokens(message, counter))
+    author = "summary" if texts else "digest"
+    message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, author, texts)
+    chapter = Chapter(tuple(entries), total, left_out, author, tuple(texts))
+    return chapter, RenderedMessage(message, count_message_tokens(message, counter))
+
+
+def with_texts(
+    segment: Segment, texts: Sequence[ChapterText], entries: Sequence[DigestEntry], counter: TokenCounter, rule: str
+) -> Segment:
+    """Return a chapter with other texts and entries; it counts the entries that are gone as left out.
+
+    Args:
+        segment: the chapter.
+        texts: of another author, shown first.
+        entries: some of its own, or the same in fewer words.
+        counter: text to tokens.
+        rule: name of the strategy.
+
+    Raises:
+        ValueError: the segment is no chapter.
+    """
+    old = segment.chapter
+    if old is None:
+        raise ValueError(f"{segment.mark} is no chapter")
+    chapter, shown = chapter_of(
+        entries,
+        counter,
+        left_out=old.left_out + len(old.entries) - len(entries),
+        original_tokens=old.original_tokens,
+        span=(segment.first, segment.last),
+        texts=texts,
+    )
+    return replace(segment, shown=(shown,), tokens=shown.tokens, rule=rule, chapter=chapter)
 
 
 def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
@@ -123,7 +159,12 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
         return []
     tokens = max(0, chapter.original_tokens - round_.tokens)
     rest, shown = chapter_of(
-        entries, counter, left_out=max(0, left_out), original_tokens=tokens, span=(first, segment.last)
+        entries,
+        counter,
+        left_out=max(0, left_out),
+        original_tokens=tokens,
+        span=(first, segment.last),
+        texts=chapter.texts,
     )
     return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
 

@@ -27,6 +27,7 @@ _TRIES = 3  # condensings until chapters are within their share: it is aimed at 
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
 _MAX_AGENT_SHARE = 0.30  # of the tokens a chapter replaces: what the agent's sentences in it may take
 _CHARS_PER_TOKEN = 4  # of prose
+_LEAST_SHARE = 0.01  # of their characters: what condensing leaves of entries beside texts that fill the room
 _CONDENSED_SHARE = 0.65  # of `chapter_tokens`: what condensing aims at, so that the next one is not due at once
 
 
@@ -192,7 +193,10 @@ class CondenseChapters(Strategy):
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total)))
             if total <= room:
                 break
-            draft = await self._condense(draft, goal, room / total)
+            texts = _text_tokens(draft, goal)
+            if texts >= total:
+                break
+            draft = await self._condense(draft, goal, max(_LEAST_SHARE, (room - texts) / (total - texts)))
         # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
         return draft if draft.tokens < given.tokens else given
 
@@ -211,6 +215,12 @@ class CondenseChapters(Strategy):
                 done.append(fold(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
+
+
+def _text_tokens(draft: Draft, goal: Goal) -> int:
+    """Return the tokens of what another author wrote of chapters: condensing leaves it as it is."""
+    chapters = [segment.chapter for segment in draft.segments if segment.chapter]
+    return sum(goal.counter(written.text) for chapter in chapters for written in chapter.texts)
 
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
@@ -299,6 +309,7 @@ def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal
         left_out=sum(chapter.left_out for chapter in chapters) + described - len(entries),
         original_tokens=sum(segment.original_tokens for segment in segments),
         span=span,
+        texts=[text for chapter in chapters for text in chapter.texts],
     )
     turn = segments[0].turn
     return Segment(*span, turn, (shown,), shown.tokens, chapter.original_tokens, "folded", rule, None, chapter)
