@@ -175,6 +175,8 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
         if config.strict_config:
             raise ConfigError(key, f"unknown key of {module}{hint}")
         log.warning("%s: unknown config key %r is ignored%s", module, key, hint)
+    if given.get("compaction_strategy") == "summary" and "compaction_strategy" in idle:
+        log.info("%s: compaction_strategy 'summary' is the module context-summary; here the digest is used", module)
     if idle:
         log.info("%s: accepted, without meaning here: %s", module, ", ".join(sorted(idle)))
     return config

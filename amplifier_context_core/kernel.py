@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, cast
@@ -46,13 +46,14 @@ def load_folder(name: str, file: str) -> None:
     spec.loader.exec_module(package)
 
 
-async def mount_manager(coordinator: Any, manager: ContextManager, module: str) -> Cleanup:
+async def mount_manager(coordinator: Any, manager: ContextManager, module: str, events: Sequence[str] = ()) -> Cleanup:
     """Mount a manager as the session's context.
 
     Args:
         coordinator: the kernel's coordinator.
         manager: of the session.
         module: module id, as contributor and handler name.
+        events: that the module emits beside core's.
 
     Returns:
         The cleanup to be called at the end of the session.
@@ -62,7 +63,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
     offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
-    coordinator.register_contributor("observability.events", module, lambda: list(EVENTS))
+    coordinator.register_contributor("observability.events", module, lambda: [*EVENTS, *events])
     unregister = [
         coordinator.hooks.register(event, handler, 0, name=f"{module}:{event}")
         for event, handler in _handlers(manager).items()
@@ -78,8 +79,13 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str) 
 
 def providers_of(coordinator: Any) -> list[object]:
     """Return the providers that are mounted now. They may be mounted after the context, so call this when needed."""
+    return list(providers_by_name(coordinator).values())
+
+
+def providers_by_name(coordinator: Any) -> Mapping[str, object]:
+    """Return the providers that are mounted now by the names that the mount plan gives them."""
     mounted = coordinator.get("providers")
-    return list(cast("Mapping[str, object]", mounted).values()) if isinstance(mounted, Mapping) else []
+    return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
 
 
 def capabilities_of(manager: ContextManager) -> dict[str, Any]:

@@ -195,6 +195,7 @@ class SessionLifecycle:
             self.warnings.note("repair", problem)
         if resumed.state:
             restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
+            self._restore_extra(resumed.state.extra)
             self._saved_compactions = self.compactor.compactions
         if resumed.is_new and self._on_new_session:
             await self._on_new_session(self)
@@ -211,12 +212,21 @@ class SessionLifecycle:
         async with self._saving:  # or an older state could be written over a newer one
             compactions = self.compactor.compactions
             if self.history.last_seq and (self._is_save_due() or not compactions_only):
-                state = collect_state(self.history, self.compactor, self.meter, self.warnings, counter)
+                state = collect_state(
+                    self.history, self.compactor, self.meter, self.warnings, counter, self._extra_state()
+                )
                 self._was_refused = not await save_state(self.store, self.history.session_id, state)
             self._saved_compactions = compactions
 
     def _is_save_due(self) -> bool:
         return self._was_refused or self.compactor.compactions != self._saved_compactions
+
+    def _extra_state(self) -> dict[str, Any]:
+        """Return what a subclass keeps in the state of the session, by its own name: JSON, nothing by default."""
+        return {}
+
+    def _restore_extra(self, extra: dict[str, Any]) -> None:
+        """Continue from what `_extra_state` returned when the session was saved; it may be of another version."""
 
     def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
         budget = budget_for(self.config, token_budget, provider)

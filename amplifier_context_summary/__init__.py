@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.default_paths import in_project
-from amplifier_context_core.kernel import Cleanup, mount_manager
+from amplifier_context_core.kernel import Cleanup, mount_manager, providers_by_name
 from amplifier_context_core.stores import open_store
 from amplifier_context_core.stores.validation import check_session_id
 
-from .config import MODULE, SummaryConfig
+from .config import MODULE, SummaryConfig, load_summary_config
+from .manager import SummaryManager
+from .writer import EVENTS
 
 __amplifier_module_type__ = "context"
 
-__all__ = ["MODULE", "SummaryConfig", "mount"]
+__all__ = ["MODULE", "SummaryConfig", "SummaryManager", "mount"]
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
@@ -32,13 +34,14 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     Raises:
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
     """
-    settings = load_config(config, module=MODULE, model=SummaryConfig)
+    settings = load_summary_config(config)
     working_dir = coordinator.get_capability("session.working_dir")
     url = in_project(settings.store, Path(working_dir) if isinstance(working_dir, str) else None)
-    manager = ContextManager(
+    manager = SummaryManager(
         settings,
         session_id=check_session_id(coordinator.session_id or "session"),
         hooks=coordinator.hooks,
         store=open_store(url, durability=settings.durability, archive=settings.archive),
+        providers=partial(providers_by_name, coordinator),
     )
-    return await mount_manager(coordinator, manager, MODULE)
+    return await mount_manager(coordinator, manager, MODULE, EVENTS)

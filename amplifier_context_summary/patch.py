@@ -37,7 +37,7 @@ def _marks(value: object) -> object:
     """Return marks as a tuple such as ``("m3", "m7")``: from a list, one mark, or numbers."""
     if value is None:
         return ()
-    listed: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+    listed = list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else [value]
     found: list[str] = []
     for one in listed:
         if isinstance(one, bool) or not isinstance(one, (str, int)):
@@ -123,7 +123,8 @@ def _each(model: type[Model]) -> Callable[[object], object]:
     spellings = {"mark": "marks"}
 
     def read(value: object) -> object:
-        listed = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
+        many = isinstance(value, (list, tuple))
+        listed = list(cast("list[object]", value)) if many else [value] if value else []
         items: list[Any] = []
         for one in listed[:MAX_ITEMS]:
             given = {first: one} if isinstance(one, str) else one
@@ -147,7 +148,8 @@ def _one(value: object) -> object:
 def _words(value: object) -> object:
     """Return short texts, from a list or one text with commas."""
     listed = value.split(",") if isinstance(value, str) else value
-    texts = [one for one in cast("list[object]", listed) if isinstance(one, str)] if isinstance(listed, list) else []
+    many = cast("list[object]", listed) if isinstance(listed, (list, tuple)) else []
+    texts = [one for one in many if isinstance(one, str)]
     return tuple(dict.fromkeys(line[:80] for one in texts[:MAX_ITEMS] if (line := " ".join(one.split()))))
 
 

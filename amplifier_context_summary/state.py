@@ -142,12 +142,14 @@ class State:
             first: lowest seq of the chapter.
             last: highest seq.
         """
+        within = [item for item in self.items if first <= item.changed <= last]
         shown = [
             StateLine(item.line, _WORTH[item.section], item.text if item.section == "rule" else "")
             for section in SHARES
-            for item in self.of(section)
-            if first <= item.changed <= last
+            for item in within
+            if item.section == section and (section != "file" or "; " in item.detail)
         ]
+        shown += _lists_of_files([item for item in within if item.section == "file" and "; " not in item.detail])
         if self.next and first <= self.next_changed <= last:
             shown.append(StateLine(f"Next: {self.next}", _WORTH["open"]))
             if self.hints:
@@ -181,6 +183,15 @@ _WORTH: Mapping[Section, int] = {
     "fact": 4,
     "file": 3,
 }
+
+
+def _lists_of_files(items: Sequence[Item]) -> Iterator[StateLine]:
+    """Yield a line for each use of files that no note says more of."""
+    uses: dict[str, list[str]] = {}
+    for item in items:
+        uses.setdefault(item.detail, []).append(item.text)
+    for use, paths in uses.items():
+        yield StateLine(f"Files {use}: {', '.join(paths)}", _WORTH["file"])
 
 
 def applied(
@@ -348,7 +359,7 @@ def as_json(state: State) -> dict[str, object]:
     shown: dict[str, object] = {}
     for section in get_args(Section):
         if items := state.of(section):
-            shown[section] = [_shown(item) for item in items]
+            shown[section] = [f"{i.text}: {i.detail}" if section == "file" else _shown(i) for i in items]
     if state.next:
         shown["next"] = state.next
     if state.hints:

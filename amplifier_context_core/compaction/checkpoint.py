@@ -236,6 +236,11 @@ class Draft:
         return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
+    def has_texts(self) -> bool:
+        """True if a chapter holds a text that another author than the digest wrote."""
+        return any(segment.chapter is not None and segment.chapter.texts for segment in self.segments)
+
+    @property
     def messages(self) -> list[Message]:
         """Return the messages of the segments, in order."""
         return [shown.message for segment in self.segments for shown in segment.shown]

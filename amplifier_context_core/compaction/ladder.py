@@ -257,6 +257,13 @@ class _Run:
             self.skipped.append((strategy.name, fault))
 
 
+async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
+    """Return what one strategy makes of a draft; the same draft if it fails or breaks its contract."""
+    run = _Run(draft)
+    await run.apply(strategy, goal)
+    return run.draft
+
+
 async def _clip_protected(run: _Run, goal: Goal, trigger: int) -> tuple[str, ...]:
     """Clip the largest protected segments so that there is room to work in; return their marks."""
     # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..compaction.checkpoint import Checkpoint
+from ..compaction.checkpoint import Checkpoint, Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import protected_tokens
 from ..compaction.recalled import newest_recalled
@@ -378,36 +378,15 @@ class Compactor:
         covered = view.compactable_count
         if not draft.segments or not covered:
             return compaction_result(job, view, time.monotonic() - started)
-        target = job.target
-        kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
-        goal = Goal(
-            target + kept,
-            limits.capacity,
-            counter,
-            human_tokens=int(target * self._config.protected_human),
-            protected_results=self._config.protected_tool_results,
-            chapter_tokens=int(limits.capacity * self._config.chapter_share),
-            summaries=self.short_forms.known,
-            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, job.focus) if text)) or None,
-            state_tools=None if self._config.state_tools is None else tuple(self._config.state_tools),
-        )
-        ladder = await run_ladder(
-            draft,
-            goal,
-            self._ladder,
-            trigger=limits.threshold + kept,
-            pins=self.pins,
-            required=job.required,
-            pin_tokens=int(limits.capacity * self._config.pin_share),
-            recent_tokens=int(target * self._config.protected_recent),
-            later=later,
-        )
+        ladder = await self.ladder_result(job, draft, later)
         freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
         if job.reason != "hard limit":
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
-        from_content = not (self.pins or self.short_forms or interrupted or goal.focus or job.required)
+        is_asked = bool(self.focus or job.focus or job.required)
+        of_session = self.pins or self.short_forms or interrupted or is_asked or ladder.draft.has_texts
+        from_content = not of_session
         checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
@@ -418,6 +397,42 @@ class Compactor:
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
         return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
+
+    async def ladder_result(
+        self, job: CompactionJob, draft: Draft, later: Sequence[Segment], growth: int = 0
+    ) -> LadderResult:
+        """Return what the ladder makes of a draft.
+
+        Args:
+            job: the compaction.
+            draft: of its view.
+            later: segments of the view that no compaction may touch yet.
+            growth: tokens that the view will have grown by; what they take is left free beside the draft.
+        """
+        target, capacity = job.target, job.limits.capacity
+        kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
+        goal = Goal(
+            max(1, target + kept - growth),
+            capacity,
+            job.counter,
+            human_tokens=int(target * self._config.protected_human),
+            protected_results=self._config.protected_tool_results,
+            chapter_tokens=int(capacity * self._config.chapter_share),
+            summaries=self.short_forms.known,
+            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, job.focus) if text)) or None,
+            state_tools=None if self._config.state_tools is None else tuple(self._config.state_tools),
+        )
+        return await run_ladder(
+            draft,
+            goal,
+            self._ladder,
+            trigger=max(1, job.limits.threshold + kept - growth),
+            pins=self.pins,
+            required=job.required,
+            pin_tokens=int(capacity * self._config.pin_share),
+            recent_tokens=max(0, int(target * self._config.protected_recent) - growth),
+            later=later,
+        )
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import StoreError
 from ..futures import in_thread
@@ -140,7 +141,12 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
 
 
 def collect_state(
-    history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings, counter: TokenCounter
+    history: History,
+    compactor: Compactor,
+    meter: Meter,
+    warnings: SessionWarnings,
+    counter: TokenCounter,
+    extra: dict[str, Any],
 ) -> SessionState:
     """Return what a resumed session continues from."""
     cache, short_forms = compactor.cache, compactor.short_forms
@@ -165,6 +171,7 @@ def collect_state(
         tokens_saved=compactor.tokens_saved,
         warnings_sent=tuple(sorted(warnings.kinds)),
         erased=history.redactions.all(),
+        extra=extra,
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -95,6 +95,7 @@ class SessionState:
         version: of this form.
         uncompacted_views: the views in use that have no checkpoint yet.
         at_once: the short forms that a view shows at once; see `ShortForms`.
+        extra: what a module keeps beside this, by the name of the module. JSON.
     """
 
     counter: str
@@ -118,6 +119,7 @@ class SessionState:
     version: int = VERSION
     uncompacted_views: Annotated[tuple[UncompactedViewState, ...], Field(alias="starts")] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def shown_seqs(self) -> frozenset[int]:

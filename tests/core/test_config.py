@@ -308,3 +308,12 @@ def test_an_abbreviated_amount_is_an_error_that_gives_the_number_to_write(key: s
 def test_a_ladder_that_is_no_list_is_an_error_with_an_example(ladder: object) -> None:
     with pytest.raises(ConfigError, match=r"ladder: .* must be a list, like \['fold'\]"):
         load_config({"ladder": ladder})
+
+
+def test_compaction_strategy_summary_is_answered_with_the_module_that_summarises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    load_config({"compaction_strategy": "summary"}, module="context-simple")
+    [line] = [record.getMessage() for record in caplog.records if "context-summary" in record.getMessage()]
+    assert "context-simple" in line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from amplifier_context_core.compaction.checkpoint import Chapter, Checkpoint, DigestEntry, Fact, Segment
+from amplifier_context_core.compaction.checkpoint import Chapter, ChapterText, Checkpoint, DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.history.redactions import Redaction
 from amplifier_context_core.rendering.renderer import RenderedMessage
@@ -16,7 +16,7 @@ from amplifier_context_core.view.trigger import CompactionBackoff
 # Values by position: a field may get another name, its key may not.
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
 ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
-CHAPTER = Chapter((ENTRY,), 40, 1, "summary")
+CHAPTER = Chapter((ENTRY,), 40, 1, "summary", (ChapterText(2, 5, "Goal: x"),))
 SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1", "claude", "00aa")
 SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
 CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
@@ -46,6 +46,7 @@ STATE = SessionState(
     1,
     (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
+    {"a module": {"its own": [1]}},
 )
 
 KEPT_FACT: dict[str, Any] = {
@@ -61,6 +62,7 @@ KEPT_CHAPTER: dict[str, Any] = {
     "before": 40,
     "left_out": 1,
     "author": "summary",
+    "texts": [[2, 5, "Goal: x"]],
 }
 KEPT_SEGMENT: dict[str, Any] = {
     "first": 2,
@@ -139,6 +141,7 @@ KEPT: dict[str, Any] = {
     "version": 1,
     "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],
+    "extra": {"a module": {"its own": [1]}},
 }
 
 

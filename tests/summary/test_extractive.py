@@ -75,7 +75,6 @@ async def test_a_patch_quotes_people_and_says_what_is_done_by_what_result() -> N
     assert "Error: m9 person: no" in [failure.text for failure in patch.failures]
 
 
-@pytest.mark.xfail(reason="the state is not written as JSON yet")
 async def test_an_open_task_of_the_state_is_done_by_its_id() -> None:
     before = applied(State(), Patch.model_validate({"open": ["Fix the tests."]}), 1, counter, max_tokens=2_000)
     (task,) = before.of("open")

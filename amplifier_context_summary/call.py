@@ -1,0 +1,152 @@
+"""One call of a model through the kernel's provider interface: request, time limit, usage, price.
+
+A call that takes too long is cancelled and left behind, even if the provider does not react to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from amplifier_context_core.messages.parsing import Message
+from amplifier_context_core.messages.usage import Usage, usage_of
+
+from .checks import Reply, answer_of
+from .limits import Prices, prices_of
+
+TIMEOUT = "timeout"  # `CallFailed.reason` of a call that took too long
+PURPOSE = "context-compaction"  # hosts label calls by it
+AUTO_CONTINUE = "completion:auto_continue:v1"  # capability of providers that take `request_options`
+
+
+class CallFailed(Exception):
+    """A provider did not answer.
+
+    Attributes:
+        reason: the type of the error, never its text: that may quote messages.
+        retry_after: seconds that the provider asks to wait; None if it does not say.
+    """
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """How a model is asked.
+
+    Attributes:
+        provider: of the kernel.
+        model: named in the request; None for the provider's own.
+        max_output: tokens of an answer.
+        timeout: seconds.
+    """
+
+    provider: Any
+    model: str | None
+    max_output: int
+    timeout: float
+
+    @property
+    def prices(self) -> Prices:
+        """Prices of the model, as far as the provider names them."""
+        return provider_prices(self.provider)
+
+    async def ask(
+        self, messages: Sequence[Message], tools: Mapping[str, Any] | None = None
+    ) -> tuple[Reply, Usage | None]:
+        """Return the answer to messages, and what it took.
+
+        Args:
+            messages: of the request.
+            tools: mounted tools by name, for a request that must look like the session's own.
+
+        Raises:
+            CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
+        """
+        request = self._request(messages, tools)
+        options: dict[str, Any] = {}
+        if AUTO_CONTINUE in _capabilities(self.provider):
+            options["request_options"] = {"auto_continue": False}
+        response = await self._limited(lambda: self.provider.complete(request, **options))
+        usage = getattr(response, "usage", None)
+        return answer_of(response), usage_of(vars(usage) if hasattr(usage, "__dict__") else usage)
+
+    def _request(self, messages: Sequence[Message], tools: Mapping[str, Any] | None) -> Any:
+        from amplifier_core import ChatRequest, ToolSpec
+
+        specs = [
+            ToolSpec(name=name, description=tool.description, parameters=getattr(tool, "input_schema", None) or {})
+            for name, tool in (tools or {}).items()
+        ]
+        try:
+            return ChatRequest.model_validate(
+                {
+                    "messages": list(messages),
+                    "tools": specs or None,
+                    "model": self.model,
+                    "max_output_tokens": self.max_output,
+                    "reasoning_effort": "low",
+                    "stream": False,
+                    "timeout": self.timeout,
+                    "metadata": {"purpose": PURPOSE, "stream": False},
+                }
+            )
+        except ValueError as problem:
+            raise CallFailed(type(problem).__name__) from None
+
+    async def _limited(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        async def called() -> Any:
+            return await call()
+
+        task = asyncio.create_task(called(), name="amplifier-context-summary-call")
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self.timeout)
+        except asyncio.CancelledError:
+            task.cancel()
+            task.add_done_callback(_retrieve)
+            raise
+        if not done:
+            task.cancel()
+            task.add_done_callback(_retrieve)
+            raise CallFailed(TIMEOUT)
+        if task.cancelled():
+            raise CallFailed("CancelledError")
+        problem = task.exception()
+        if problem is None:
+            return task.result()
+        if not isinstance(problem, Exception):
+            raise problem
+        retry_after = getattr(problem, "retry_after", None)
+        wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
+        raise CallFailed(type(problem).__name__, wait)
+
+
+def provider_prices(provider: Any) -> Prices:
+    """Return the prices that a provider names for its model; relative ones if it names none."""
+    try:
+        info = provider.get_model_info()
+    except Exception:  # noqa: BLE001 - other people's code, and few providers have this method
+        return Prices()
+    if asyncio.iscoroutine(info):
+        info.close()
+        return Prices()
+    return prices_of(getattr(info, "pricing", None))
+
+
+def _capabilities(provider: Any) -> frozenset[str]:
+    try:
+        listed: object = provider.get_info().capabilities
+    except Exception:  # noqa: BLE001 - other people's code: without capabilities
+        return frozenset()
+    return frozenset(map(str, cast("list[object]", listed))) if isinstance(listed, list) else frozenset()
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take the outcome of a call that nobody waits for, so that no loop complains."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,206 @@
+"""What an answer must stand up to before it counts.
+
+`patch_in` reads the patch from an answer; `checked` drops from it what the history does not show: quotations that no
+person wrote, marks of no message, finished tasks without a result, notes on files that no call named. What is left may
+enter the state. Nothing else does.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from amplifier_context_core.messages.parsing import text_of
+from amplifier_context_core.rendering.quoting import escape_tags
+from amplifier_context_core.transcript.transcript import Entry
+
+from .patch import DoneTask, FileNote, Patch, Rule, Statement
+from .sections import patch_in_sections
+from .state import State
+
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length"})
+_REFUSED = frozenset({"refusal", "refused", "content_filter", "safety", "prohibited_content", "blocked"})
+_REFUSAL = re.compile(
+    r"(?:i['\u2019]?m sorry|sorry|i can(?:not|['\u2019]t)|i am unable|i['\u2019]m unable|as an ai)\b", re.I
+)
+_MOST_CHARS = 400_000  # of an answer; a longer one is not read
+_MOST_OBJECTS = 20  # places where a JSON object may begin that are tried
+
+
+class RejectedAnswer(Exception):
+    """An answer that cannot be used.
+
+    Attributes:
+        reason: in words that quote nothing of the answer.
+        can_repair: True if asking once more, with the reason, may help.
+    """
+
+    def __init__(self, reason: str, *, can_repair: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.can_repair = can_repair
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a provider answered.
+
+    Attributes:
+        text: all text blocks.
+        finish_reason: as the provider named it, in lower case; empty if it named none.
+        has_calls: True if it asks for tools.
+    """
+
+    text: str
+    finish_reason: str = ""
+    has_calls: bool = False
+
+
+def answer_of(response: Any) -> Reply:
+    """Return the answer in a kernel's `ChatResponse`; nothing of it is trusted."""
+    content: object = getattr(response, "content", None)
+    if isinstance(content, str):
+        text = content
+    else:
+        blocks = cast("list[object]", content) if isinstance(content, list) else []
+        texts = [getattr(block, "text", None) for block in blocks if getattr(block, "type", None) == "text"]
+        text = "\n".join(one for one in texts if isinstance(one, str))
+    reason = getattr(response, "finish_reason", None)
+    calls = getattr(response, "tool_calls", None)
+    return Reply(text, reason.casefold() if isinstance(reason, str) else "", bool(calls))
+
+
+def patch_in(answer: Reply, *, plain: bool) -> Patch:
+    """Return the patch in an answer.
+
+    Args:
+        answer: of the model.
+        plain: true to read sections of plain text too, where there is no JSON.
+
+    Raises:
+        RejectedAnswer: it is empty, cut off, a refusal, too long, or holds no patch.
+    """
+    if answer.finish_reason in _CUT:
+        raise RejectedAnswer("it was cut off by the output limit; be shorter")
+    if answer.finish_reason in _REFUSED:
+        raise RejectedAnswer("the model refused", can_repair=False)
+    if not answer.text.strip():
+        raise RejectedAnswer("it asked for tools" if answer.has_calls else "it was empty")
+    if len(answer.text) > _MOST_CHARS:
+        raise RejectedAnswer("it was far too long")
+    for found in _objects(answer.text):
+        try:
+            patch = Patch.model_validate(found)
+        except ValidationError:
+            continue
+        if not patch.is_empty:
+            return patch
+    if plain and not _REFUSAL.match(answer.text.strip()):
+        patch = patch_in_sections(answer.text)
+        if not patch.is_empty:
+            return patch
+    if _REFUSAL.match(answer.text.strip()):
+        raise RejectedAnswer("the model refused")
+    raise RejectedAnswer("it held no JSON object of the form that was described")
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects that a text holds, the first outermost first."""
+    decoder = json.JSONDecoder()
+    place = text.find("{")
+    for _ in range(_MOST_OBJECTS):
+        if place < 0:
+            return
+        try:
+            found, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            if isinstance(found, dict):
+                yield cast("dict[str, Any]", found)
+        place = text.find("{", end)
+
+
+def checked(patch: Patch, entries: Mapping[str, Entry], state: State, paths: frozenset[str]) -> Patch:
+    """Return a patch without what the history does not show.
+
+    Args:
+        patch: as the model gave it.
+        entries: those of the range, by mark.
+        state: before the range; marks in it were checked before.
+        paths: of files that the calls of the range, or of the state, name.
+
+    Raises:
+        RejectedAnswer: nothing of it is left.
+    """
+    known = frozenset(entries) | {mark for item in state.items for mark in item.marks}
+
+    def shown(marks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(mark for mark in marks if mark in known)
+
+    def statements(given: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept = [one for one in given if _is_clean(*(v for v in one.model_dump().values() if isinstance(v, str)))]
+        return tuple(one.model_copy(update={"marks": shown(one.marks)}) for one in kept)
+
+    goal: tuple[Statement, ...] = statements((patch.goal,)) if patch.goal else ()
+    left = Patch(
+        goal=goal[0] if goal else None,
+        corrections=statements(patch.corrections),
+        rules=tuple(_rules(patch, entries)),
+        decisions=statements(patch.decisions),
+        facts=statements(patch.facts),
+        files=tuple(note for note in patch.files if _is_clean(note.note) and note.path in paths),
+        open=statements(patch.open),
+        done=tuple(_done(patch, entries, state)),
+        failures=statements(patch.failures),
+        next=patch.next if _is_clean(patch.next) else "",
+        hints=tuple(hint for hint in patch.hints if _is_clean(hint)),
+        drop=patch.drop,
+    )
+    if left.is_empty:
+        raise RejectedAnswer("nothing of it is shown by the history")
+    return left
+
+
+def _is_clean(*texts: str) -> bool:
+    """True if no text holds a tag that could pose as the end or the beginning of a record."""
+    return all(escape_tags(text) == text for text in texts)
+
+
+def _rules(patch: Patch, entries: Mapping[str, Entry]) -> Iterator[Rule]:
+    """Yield the rules whose words stand in a message of a person, each with the mark of that message."""
+    people = [(mark, _folded(text_of(e.message.get("content")))) for mark, e in entries.items() if e.human]
+    for rule in patch.rules:
+        words = _folded(rule.quote).strip("\"'\u201c\u201d ")
+        found = [mark for mark, text in people if words and words in text]
+        if found and _is_clean(words):
+            yield Rule(quote=words, marks=tuple(found[-1:]))
+
+
+def _done(patch: Patch, entries: Mapping[str, Entry], state: State) -> Iterator[DoneTask]:
+    """Yield the finished tasks that a result, or a person, shows."""
+    answered = {call for entry in entries.values() for call in entry.answered_ids}
+    open_ids = {item.id for item in state.of("open")}
+    for task in patch.done:
+        evidence = tuple(
+            mark
+            for mark in task.evidence
+            if (entry := entries.get(mark)) is not None
+            and (entry.answered_ids or entry.human or answered & set(entry.call_ids))
+        )
+        if evidence and _is_clean(task.text) and (task.text or task.id in open_ids):
+            yield task.model_copy(update={"evidence": evidence})
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+__all__ = ["FileNote", "RejectedAnswer", "Reply", "answer_of", "checked", "patch_in"]

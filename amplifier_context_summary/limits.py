@@ -1,0 +1,134 @@
+"""What summaries may cost: calls and tokens in a time window, back-off after failures, and a share of the money.
+
+Money is counted in the price of one fresh input token of the session's model, or in the currency of both models where
+their providers name prices. Of the session only the input counts, of a summary call all of it.
+
+Pure: no I/O; the caller gives the time (seconds of a monotonic clock).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplifier_context_core.messages.usage import Usage
+
+WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
+_FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one
+_LONGEST_BACK_OFF = 3_600.0
+_LONGEST_RETRY_AFTER = 86_400.0  # seconds a provider may ask for
+# Prices of tokens relative to a fresh input token, where a provider names none (docs/evaluation.md).
+_READ, _WRITE, _OUTPUT = 0.1, 1.25, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of one token each.
+
+    Attributes:
+        fresh: input that is not cached.
+        read: input read from the prompt cache.
+        write: input written to it.
+        output: what the model writes.
+        known: true if the provider named them; else they are relative to `fresh`.
+    """
+
+    fresh: float = 1.0
+    read: float = _READ
+    write: float = _WRITE
+    output: float = _OUTPUT
+    known: bool = False
+
+    def of(self, usage: Usage, *, with_output: bool) -> float:
+        """Return the price of a response."""
+        read = min(usage.cache_read_tokens, usage.input_tokens)
+        price = (usage.input_tokens - read) * self.fresh + read * self.read + usage.cache_write_tokens * self.write
+        return price + usage.output_tokens * self.output if with_output else price
+
+
+def prices_of(pricing: Any) -> Prices:
+    """Return the prices in a kernel's `Pricing`; relative ones if there is none that makes sense."""
+
+    def rate(name: str) -> float | None:
+        value = getattr(pricing, name, None)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+    fresh, output = rate("input_per_million"), rate("output_per_million")
+    if not fresh or output is None:
+        return Prices()
+    read, write = rate("cache_read_per_million"), rate("cache_write_per_million")
+    return Prices(
+        fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output, known=True
+    )
+
+
+@dataclass(slots=True)
+class Limits:
+    """The limits of one session.
+
+    Attributes:
+        max_calls: in `WINDOW`.
+        max_tokens: input and output, in `WINDOW`.
+        share: of the session's input money so far that summaries may cost.
+        session_cost: input of the session so far.
+        summary_cost: calls of summaries so far.
+        calls: made so far.
+        failures: in a row.
+    """
+
+    max_calls: int
+    max_tokens: int
+    share: float
+    session_cost: float = 0.0
+    summary_cost: float = 0.0
+    calls: int = 0
+    failures: int = 0
+    _recent: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
+    _not_before: float = 0.0
+
+    def refusal(self, now: float, tokens: int, cost: float) -> str:
+        """Return why a call may not be made now; empty if it may.
+
+        Args:
+            now: seconds.
+            tokens: that it would take, about.
+            cost: that it would have, about.
+        """
+        while self._recent and self._recent[0][0] <= now - WINDOW:
+            self._recent.popleft()
+        if now < self._not_before:
+            return "back-off after a failure"
+        if len(self._recent) >= self.max_calls:
+            return "max_summary_calls"
+        if self._recent and sum(used for _, used in self._recent) + tokens > self.max_tokens:
+            return "max_summary_tokens"
+        if self.calls and self.summary_cost + cost > self.share * self.session_cost:
+            return "summary_spend"
+        return ""
+
+    def begin(self, now: float, tokens: int) -> None:
+        """Note a call that is made now."""
+        self.calls += 1
+        self._recent.append((now, tokens))
+
+    def paid(self, cost: float) -> None:
+        """Note what a call cost."""
+        self.summary_cost += cost
+
+    def succeeded(self) -> None:
+        """Note a call that gave a patch."""
+        self.failures = 0
+        self._not_before = 0.0
+
+    def failed(self, now: float, retry_after: float | None = None) -> None:
+        """Note a call that failed: the next one waits, twice as long as the last time, or as the provider asks for."""
+        self.failures += 1
+        wait = min(_FIRST_BACK_OFF * 2.0 ** min(self.failures - 1, 20), _LONGEST_BACK_OFF)
+        if retry_after is not None and 0 < retry_after < _LONGEST_RETRY_AFTER:
+            wait = max(wait, retry_after)
+        self._not_before = max(self._not_before, now + wait)
+
+    def waits(self, now: float) -> float:
+        """Return for how many seconds no call is made."""
+        return max(0.0, self._not_before - now)

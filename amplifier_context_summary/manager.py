@@ -1,0 +1,162 @@
+"""A context manager whose chapters a model may write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.compaction.ladder import build_ladder
+from amplifier_context_core.compaction.strategies import Strategy
+from amplifier_context_core.events import Hooks
+from amplifier_context_core.messages.usage import Response
+from amplifier_context_core.plugins import installed_plugins
+from amplifier_context_core.stores import Store
+from amplifier_context_core.view.preview import ViewRequest, preview
+from amplifier_context_core.view.sent_view import SentView
+
+from .call import provider_prices
+from .chapters import StateInChapters
+from .config import MODULE, SummaryConfig
+from .limits import Limits, Prices
+from .records import Records
+from .writer import Moment, Writer
+
+_BEFORE = frozenset({"clip", "clear", "drop"})  # strategies that run after the state is in the chapters
+
+
+class SummaryManager(ContextManager):
+    """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
+
+    Args:
+        config: settings.
+        session_id: identity of the session.
+        hooks: the kernel's hook registry, for events; may be None.
+        store: where history is kept; in memory when not given.
+        providers: returns the mounted providers by name.
+        ladder: strategies in order; by default what `config.ladder` names.
+    """
+
+    def __init__(
+        self,
+        config: SummaryConfig,
+        *,
+        session_id: str = "session",
+        hooks: Hooks | None = None,
+        store: Store | None = None,
+        providers: Callable[[], Mapping[str, Any]] = dict,
+        ladder: Sequence[Strategy] | None = None,
+    ) -> None:
+        self.records = Records()
+        self._chapters = StateInChapters(self.records, max_tokens=config.summary_tokens)
+        steps = list(ladder) if ladder is not None else build_ladder(config, installed_plugins())
+        place = next((index for index, step in enumerate(steps) if step.name in _BEFORE), len(steps))
+        steps.insert(place, self._chapters)
+        super().__init__(config, session_id=session_id, hooks=hooks, store=store, ladder=steps)
+        self._chapters.history = self.history
+        self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
+        self._settings = config
+        self._moment: Moment | None = None
+        self._estimated = 0.0  # cost of the last request, until its usage is reported
+        self.writer = Writer(
+            config,
+            self.history,
+            self.compactor,
+            self.records,
+            self.limits,
+            hooks,
+            self.counted,
+            providers,
+            self._save,
+        )
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
+        if not self._settings.summary_background:
+            await self._prepare(token_budget, provider)
+        sent = await super()._request(token_budget, provider, required)
+        self._moment = moment = Moment(sent.limits, sent.key, sent.system, sent.counted, provider)
+        rest = max(0, sent.counted - sent.shared_prefix_tokens)
+        self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
+        self.limits.session_cost += self._estimated
+        self.writer.after_request(sent, moment)
+        return sent
+
+    async def _prepare(self, token_budget: int | None, provider: object) -> None:
+        """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
+        await self.ready()
+        await self.writer.wait(self._settings.summary_timeout)
+        last = self.compactor.last_sent
+        if last is None:
+            return
+        counter = await self.counted()
+        limits = self.compactor.limits(self._budget(token_budget, provider).tokens, last.key)
+        request = ViewRequest(limits, last.key, await self._system(counter), counter)
+        found = await preview(self.compactor, request, "trigger")
+        if found.is_due:
+            moment = Moment(limits, last.key, request.system, found.tokens, provider)
+            await self.writer.prepare("trigger", moment, None, self._settings.summary_timeout)
+
+    def on_response(self, response: Response) -> None:
+        """Note a response; what its input cost bounds what summaries may cost."""
+        super().on_response(response)
+        if response.usage is not None:
+            prices = provider_prices(self._moment.provider if self._moment else None)
+            cost = prices.of(response.usage, with_output=False) / prices.fresh
+            self.limits.session_cost += cost - self._estimated
+            self._estimated = 0.0
+
+    # -- control ----------------------------------------------------------------------------------------------------
+
+    async def compact(self, focus: str | None = None) -> dict[str, Any]:
+        """Compact now; wait for the model at most `compact_wait` seconds, then take the digest.
+
+        Returns:
+            As of core's manager; with ``author`` (``summary`` or ``digest``) and ``chapter``, what the next turn will
+            know of what was folded.
+        """
+        if isinstance(focus, str) and focus:
+            self.compactor.focus = focus
+        await self.ready()
+        counter = await self.counted()
+        last = self.compactor.last_sent
+        budget = last.limits.budget if last else self._budget().tokens
+        limits = self.compactor.limits(budget, last.key if last else ("", ""))
+        provider = self._moment.provider if self._moment else None
+        key = last.key if last else ("", "")
+        moment = Moment(limits, key, await self._system(counter), last.counted if last else 0, provider)
+        await self.writer.prepare("manual", moment, focus, self._settings.compact_wait)
+        report = await super().compact(focus)
+        if report["compacted"]:
+            view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
+            chapters = [segment for segment in (view.segments() if view else ()) if segment.chapter]
+            if chapters:
+                newest = chapters[-1]
+                report["author"] = newest.chapter.author if newest.chapter else ""
+                report["chapter"] = newest.shown[0].message["content"]
+        return report
+
+    async def explain(self) -> dict[str, Any]:
+        """As of core's manager; with ``summary``: the last attempt, calls and their cost."""
+        return {**await super().explain(), "summary": self.writer.report()}
+
+    async def clear(self) -> None:
+        """Drop the history and all that derives from it, the state too."""
+        await self.writer.close()
+        self.records.clear()
+        await super().clear()
+
+    async def close(self) -> None:
+        """Cancel the summary in flight, save the session and close the store."""
+        await self.writer.close()
+        await super().close()
+
+    # -- saved with the session -------------------------------------------------------------------------------------
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {MODULE: self.records.dump(self.history)}
+
+    def _restore_extra(self, extra: dict[str, Any]) -> None:
+        if MODULE in extra and not self.records.restore(extra[MODULE], self.history):
+            self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")

@@ -1,0 +1,104 @@
+"""What the tests of context-summary share: a manager with a scripted provider, and an answerer by rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from amplifier_core import ChatRequest, ChatResponse, Usage
+from amplifier_core.message_models import TextBlock
+
+from amplifier_context_core.stores import Store
+from amplifier_context_summary.config import load_summary_config
+from amplifier_context_summary.manager import SummaryManager
+
+Message = dict[str, Any]
+Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | ChatResponse]"]
+BUDGET = 4_000
+
+
+class Provider:
+    """A provider of the kernel's interface that answers by a script.
+
+    Attributes:
+        requests: what it was asked, in order.
+    """
+
+    name = "scripted"
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.requests: list[ChatRequest] = []
+
+    def get_info(self) -> Any:
+        return SimpleNamespace(capabilities=[], defaults={"context_window": 200_000})
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        self.requests.append(request)
+        answer = self._script(request, len(self.requests))
+        if not isinstance(answer, (str, ChatResponse)):
+            answer = await answer
+        return answer if isinstance(answer, ChatResponse) else reply(answer)
+
+    def text(self, number: int = -1) -> str:
+        """Text of the user's message of a request."""
+        return str(self.requests[number].messages[1].content)
+
+
+def reply(text: str, finish_reason: str = "stop") -> ChatResponse:
+    """A response with a text."""
+    usage = Usage(input_tokens=900, output_tokens=90, total_tokens=990)
+    return ChatResponse(content=[TextBlock(text=text)], finish_reason=finish_reason, usage=usage)
+
+
+def good(request: ChatRequest, number: int) -> str:
+    """A patch made of the request by rules: a fact of each result, the newest rule, a task and its end."""
+    text = str(request.messages[1].content)
+    text = text[text.index("[history ") :]
+    results = re.findall(r"^(m\d+) result[^:\n]*: (.{1,60})", text, re.M)
+    people = re.findall(r"^(m\d+) person: (.+)", text, re.M)
+    patch: dict[str, Any] = {
+        "facts": [{"text": f"SAW {line[:40]}", "marks": [mark]} for mark, line in results[-4:]],
+        "open": [{"text": f"TASK number {number}"}],
+        "next": f"STEP {number}",
+    }
+    if people:
+        patch["goal"] = {"text": f"GOAL {people[0][1][:40]}", "marks": [people[0][0]]}
+    if results:
+        patch["done"] = [{"text": f"PART {number} finished", "evidence": [results[-1][0]]}]
+    return json.dumps(patch)
+
+
+def broken(request: ChatRequest, number: int) -> str:
+    """A provider that fails every time."""
+    raise ConnectionError("down, with SECRET in the text")
+
+
+def summary_manager(provider: Provider | None, *, store: Store | None = None, hooks: Any = None, **config: Any) -> Any:
+    """A manager whose only mounted provider is this one; keyword arguments are config keys."""
+    keys = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0, **config}
+    mounted = {} if provider is None else {"scripted": provider}
+    settings = load_summary_config(keys)
+    return SummaryManager(settings, session_id="s", store=store, hooks=hooks, providers=lambda: mounted)
+
+
+async def settle(manager: Any) -> None:
+    """Let the background task end."""
+    await manager.writer.wait(30)
+    await asyncio.sleep(0)
+
+
+async def drive(manager: Any, messages: list[Message], *, settled: bool = True) -> list[list[Message]]:
+    """Add messages, and ask for a view after each result, as a loop does; the views."""
+    views: list[list[Message]] = []
+    for message in messages:
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            views.append(await manager.get_messages_for_request(BUDGET))
+            if settled:
+                await settle(manager)
+    return views
