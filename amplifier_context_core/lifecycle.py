@@ -21,7 +21,7 @@ from .plugins import Observers, Plugins, installed_plugins
 from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import SystemPrompt
 from .stores import MemoryStore, Store
-from .view.budget import Budget, budget_for
+from .view.budget import Budget, budget_for, model_of, name_of, prices_of
 from .view.compactor import Compactor
 from .view.meter import Meter
 from .view.resume import collect_state, restore_state, resume, save_state
@@ -230,6 +230,8 @@ class SessionLifecycle:
 
     def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
         budget = budget_for(self.config, token_budget, provider)
+        if (prices := prices_of(provider)) is not None:
+            self.meter.note_prices((name_of(provider), model_of(provider) or ""), prices)
         if budget.capped_from and not self._capped_logged:
             self._capped_logged = True
             log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)

@@ -8,13 +8,16 @@ the next source is used (docs/kernel.md).
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ..config import Config
 from ..errors import ConfigError
+from .meter import Prices
 
+_MAX_WRITE_PRICE = 4  # plain tokens; the dearest on a price list is 2, for an hour (docs/caching.md)
 _LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
 
 
@@ -115,6 +118,29 @@ def name_of(provider: object) -> str:
     return name if isinstance(name, str) else ""
 
 
+def prices_of(provider: object) -> Prices | None:
+    """Return what a provider's model charges for cached tokens; None where it names no prices that make sense.
+
+    They are read from `pricing` of the kernel's `ModelInfo`, per million tokens: `input_per_million`,
+    `cache_read_per_million`, `cache_write_per_million`. Without a price for writes, writing costs nothing extra.
+    Without a price for reads the kernel knows of no cache.
+    """
+    pricing = _model_info(provider).get("pricing") if provider is not None else None
+
+    def rate(name: str) -> float | None:
+        value = (
+            cast("Mapping[str, Any]", pricing).get(name) if isinstance(pricing, Mapping) else _attribute(pricing, name)
+        )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number and math.isfinite(value) else None
+
+    plain, read, write = (rate(f"{kind}_per_million") for kind in ("input", "cache_read", "cache_write"))
+    if not plain or plain < 0 or read is None:
+        return None
+    prices = Prices(read / plain, (plain if write is None else write) / plain)
+    return prices if 0 < prices.read <= 1 <= prices.write <= _MAX_WRITE_PRICE else None
+
+
 def _claimed(provider: object) -> tuple[int, int] | None:
     """Return the window and the longest answer of the provider's model, 0 for an answer that it does not name."""
     if provider is None:
@@ -134,7 +160,7 @@ def _model_info(provider: object) -> Mapping[str, Any]:
     info = _call(provider, "get_model_info")
     if isinstance(info, Mapping):
         return cast("Mapping[str, Any]", info)
-    return {key: _attribute(info, key) for key in ("context_window", "max_output_tokens")} if info else {}
+    return {key: _attribute(info, key) for key in ("context_window", "max_output_tokens", "pricing")} if info else {}
 
 
 def _attribute(thing: object, name: str) -> Any:

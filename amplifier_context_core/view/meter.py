@@ -24,9 +24,31 @@ _STEP = 500  # tokens the view must have changed by before a ratio is read off t
 _LEARNING = 0.5  # weight of a new ratio against the old one
 _PRIOR_RATIO = 1.1  # other tokenizers than OpenAI's count more for the same text; corrected by the first report
 _REFUSED_SHARE = 0.9  # of a refused request's size: what the next one may be
+_MAX_MODELS = 256  # providers and models that are remembered
 _MIN_WINDOW = 256  # tokens; refusals cannot teach a smaller one
 _OPENAI = ("openai", "azure", "gpt", "copilot")
 _ROUNDING = 1e-6  # tokens; what floating point may add to a sum of whole tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a model charges for tokens of a prompt cache, in prices of a plain input token.
+
+    Attributes:
+        read: for a token that is read from the cache.
+        write: for a token that is written into it.
+    """
+
+    read: float
+    write: float
+
+    @property
+    def rewrite(self) -> float:
+        """What it costs to write a token again that would have been read."""
+        return max(0.0, self.write - self.read)
+
+
+USUAL_PRICES = Prices(0.1, 1.25)  # of Anthropic and of OpenAI from GPT-5.6 on (docs/caching.md)
 
 
 @dataclass(slots=True)
@@ -112,6 +134,7 @@ class Meter:
     def __init__(self, *, learn: bool = True) -> None:
         self.learn = learn
         self.corrections: dict[Key, Correction] = {}
+        self._prices: dict[Key, Prices] = {}  # as the providers named them; not saved, they name them again
 
     def correction(self, key: Key) -> Correction:
         """Return what was learned of this provider and model, to be changed; it begins as `known` has it."""
@@ -134,6 +157,15 @@ class Meter:
         """Return the conversion to this provider's tokens, as known now. Reading it changes nothing."""
         known = self.known(key)
         return Units(known.offset, known.ratio, known.reports > 0)
+
+    def prices(self, key: Key) -> Prices:
+        """Return what this model charges for cached tokens, as its provider named it; else what is usual."""
+        return self._prices.get(key, USUAL_PRICES)
+
+    def note_prices(self, key: Key, prices: Prices) -> None:
+        """Note what a model charges."""
+        if key in self._prices or len(self._prices) < _MAX_MODELS:
+            self._prices[key] = prices
 
     def estimate(self, counted: int, key: Key) -> int:
         """Return the tokens that the provider is expected to report for a view of so many counted tokens."""

@@ -18,10 +18,8 @@ from pydantic import Field
 
 from ..config import Config
 from .cold_cache import default_ttl
-from .meter import Key, Meter, Units
+from .meter import USUAL_PRICES, Key, Meter, Prices, Units
 
-_READ_PRICE = 0.1  # of a fresh token: what a token read from the prompt cache costs (docs/evaluation.md)
-_REWRITE_PRICE = 1.15  # of a fresh token: a cache write less the cache read that it replaces (docs/evaluation.md)
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
 _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
 _NEARLY_DUE = 0.5  # of the growth up to the threshold; chosen on the choosing half, see docs/caching.md
@@ -41,6 +39,7 @@ class TokenLimits:
         target: the size that a compaction aims at.
         min_freed: what a compaction must free.
         cache_ttl: seconds after its last use that the provider forgets a cached prefix; 0 for never.
+        prices: of cached tokens.
     """
 
     budget: int
@@ -51,6 +50,7 @@ class TokenLimits:
     target: int
     min_freed: int
     cache_ttl: int = 0
+    prices: Prices = USUAL_PRICES
 
     def reported(self, counted: int) -> int:
         """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
@@ -91,6 +91,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         target=max(1, int(capacity * config.target_usage)),
         min_freed=freed,
         cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
+        prices=meter.prices(key),
     )
 
 
@@ -132,7 +133,7 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
         return most
     base = system_tokens + growth.checkpoint
     per_request = growth.tail / max(1, growth.responses)
-    carried = math.sqrt(2 * _REWRITE_PRICE / _READ_PRICE * growth.rewritten * per_request)
+    carried = math.sqrt(2 * limits.prices.rewrite / limits.prices.read * growth.rewritten * per_request)
     return min(most, max(base + limits.min_freed, int(base + carried)))
 
 

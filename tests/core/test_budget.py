@@ -7,9 +7,12 @@ from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
+from amplifier_core import ModelInfo
+from amplifier_core.models import Pricing
 
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.view.budget import Budget, model_of, name_of, provider_window, request_budget
+from amplifier_context_core.view.budget import Budget, model_of, name_of, prices_of, provider_window, request_budget
+from amplifier_context_core.view.meter import Prices
 
 
 def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:
@@ -197,3 +200,46 @@ def test_the_model_and_the_name_of_a_provider_are_found_where_it_says_them() -> 
     assert model_of(None) is None
     assert name_of(SimpleNamespace(name="anthropic")) == "anthropic"
     assert name_of(None) == ""
+
+
+def priced(**prices: Any) -> object:
+    """A provider whose model has prices, as the kernel names them: US dollars for a million tokens."""
+    pricing = Pricing(**{"input_per_million": 4.0, "output_per_million": 20.0, **prices})
+    info = ModelInfo(id="m", display_name="M", context_window=1_000, max_output_tokens=10, pricing=pricing)
+    return SimpleNamespace(name="anthropic", default_model="m", get_model_info=lambda: info)
+
+
+def test_prices_of_cached_tokens_are_read_from_the_kernels_model_info() -> None:
+    assert prices_of(priced(cache_read_per_million=0.2, cache_write_per_million=5.0)) == Prices(0.05, 1.25)
+
+
+def test_without_a_price_for_writes_writing_costs_nothing_extra() -> None:
+    assert prices_of(priced(cache_read_per_million=1.0)) == Prices(0.25, 1.0)
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        {},  # the kernel knows of no cache
+        {"cache_read_per_million": 0.0},
+        {"cache_read_per_million": -1.0},
+        {"cache_read_per_million": 5.0},  # dearer than a plain token
+        {"cache_read_per_million": 0.4, "cache_write_per_million": 0.1},
+        {"cache_read_per_million": 0.4, "cache_write_per_million": 400.0},
+        {"cache_read_per_million": float("nan")},
+        {"cache_read_per_million": 0.4, "input_per_million": 0.0},
+        {"cache_read_per_million": 0.4, "input_per_million": float("inf")},
+    ],
+)
+def test_prices_that_make_no_sense_are_none(prices: dict[str, float]) -> None:
+    assert prices_of(priced(**prices)) is None
+
+
+@pytest.mark.parametrize("provider", [None, object(), SimpleNamespace(get_model_info=lambda: {"pricing": "cheap"})])
+def test_a_provider_without_prices_has_none(provider: object) -> None:
+    assert prices_of(provider) is None
+
+
+def test_prices_in_a_mapping_are_read_too() -> None:
+    pricing = {"input_per_million": 2, "cache_read_per_million": 0.2, "cache_write_per_million": "2.5"}
+    assert prices_of(SimpleNamespace(get_model_info=lambda: {"pricing": pricing})) == Prices(0.1, 1.0)

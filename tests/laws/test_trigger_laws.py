@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.config import Config
 from amplifier_context_core.messages.usage import Usage
-from amplifier_context_core.view.meter import Meter
+from amplifier_context_core.view.meter import Meter, Prices
 from amplifier_context_core.view.trigger import (
     Growth,
     TokenLimits,
@@ -150,3 +150,25 @@ def test_a_view_below_its_threshold_stays_below_with_lower_counts(
         assert less + before + shorter <= few
     if system + before + tail <= cold_threshold(many, system + before):
         assert less + before + shorter <= cold_threshold(few, less + before)
+
+
+@given(limits(), growths(), TOKENS, st.floats(0.01, 1), st.floats(0.01, 1), st.floats(1, 4), st.floats(1, 4))
+def test_a_dearer_read_makes_a_compaction_come_sooner_and_a_dearer_write_later(
+    limits: TokenLimits, growth: Growth, system: int, read: float, other_read: float, write: float, other_write: float
+) -> None:
+    def threshold(read: float, write: float) -> int:
+        return compaction_threshold(growth, replace(limits, prices=Prices(read, write)), system, adaptive=True)
+
+    few, many = sorted((read, other_read))
+    cheap, dear = sorted((write, other_write))
+    assert threshold(many, write) <= threshold(few, write)
+    assert threshold(read, cheap) <= threshold(read, dear)
+
+
+@given(limits(), growths(), TOKENS)
+def test_with_a_cold_cache_a_compaction_comes_no_later_and_not_before_anything_grew(
+    limits: TokenLimits, growth: Growth, system: int
+) -> None:
+    threshold = compaction_threshold(growth, limits, system, adaptive=True)
+    base = system + growth.checkpoint
+    assert min(base, threshold) <= cold_threshold(threshold, base) <= threshold

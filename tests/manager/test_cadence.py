@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from amplifier_context_core import ContextManager
 
-from .support import Message, ask, new_manager, rounds, size, text
+from .support import Message, ask, feed, new_manager, rounds, size, text, work
 
 BUDGET = 8_000
 
@@ -70,3 +71,22 @@ async def test_asked_for_it_goes_down_to_the_target_itself_and_asked_for_again_i
     once: list[Message] = await ask(manager, BUDGET)
     await manager.compact()
     assert text(await ask(manager, BUDGET)) == text(once)
+
+
+async def test_where_the_provider_names_its_prices_the_break_even_is_theirs() -> None:
+    """Where reads are nearly free, to carry the history on costs little: compactions come later."""
+
+    async def threshold(read: float) -> int:
+        pricing = {"input_per_million": 4.0, "cache_read_per_million": read, "cache_write_per_million": 5.0}
+        provider = SimpleNamespace(name="openai", get_model_info=lambda: {"pricing": pricing})
+        manager = await feed(new_manager(), work(1))
+        number = 0
+        while (await manager.explain())["compactions"] == 0:  # the first one has no costs to go by
+            number += 1
+            await feed(manager, rounds(1, start=number))
+            await ask(manager, BUDGET, provider)
+        await feed(manager, rounds(2, start=900))
+        await ask(manager, BUDGET, provider)
+        return int((await manager.explain())["view"]["trigger"])
+
+    assert await threshold(4.0) < await threshold(0.4) < await threshold(0.1)
