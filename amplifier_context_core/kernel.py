@@ -93,6 +93,7 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
     return {
         "context.compact": manager.compact,
         "context.explain": manager.explain,
+        "context.cache_health": manager.cache_health,
         "context.interrupt": manager.interrupt,
         "context.snapshot": manager.snapshot,
         "context.pin": manager.pin,

@@ -22,6 +22,7 @@ from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import SystemPrompt
 from .stores import MemoryStore, Store
 from .view.budget import Budget, budget_for, model_of, name_of, prices_of
+from .view.cache_health import CacheHealth
 from .view.compactor import Compactor
 from .view.meter import Meter
 from .view.resume import collect_state, restore_state, resume, save_state
@@ -114,6 +115,7 @@ class SessionLifecycle:
         self._clock = clock
         self._prompt = SystemPrompt()
         self._usage_reports = UsageReports()
+        self._cache_health = CacheHealth()
         self._capped_logged = False
         self._recall_taken = 0  # tokens granted to recalls since the last request
 

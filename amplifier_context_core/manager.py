@@ -77,6 +77,9 @@ class ContextManager(SessionLifecycle):
             usage = self._usage_reports.usage_for(response)
             if usage and last:
                 self.meter.report(last.counted, usage, last.key)
+            reported = response.usage if response else None  # a loop's own report has no cache reads
+            if reported and last and self._cache_health.record(last, reported):
+                self.warnings.once("cache setting", self._cache_health.advice)
             self._usage_reports.end()
 
     async def get_messages_for_request(
@@ -122,6 +125,7 @@ class ContextManager(SessionLifecycle):
         await self.ready()
         await self.history.clear()
         self.compactor.reset()
+        self._cache_health.clear()
         self._usage_reports.end()
         await self._save()
 
@@ -171,6 +175,7 @@ class ContextManager(SessionLifecycle):
                 compactor.compactions,
                 compactor.tokens_saved,
                 self.warnings.texts,
+                self._cache_health.line,
             )
             exact = getattr(self.counter, "exact", False)
             history = self.history.snapshot()
@@ -203,6 +208,10 @@ class ContextManager(SessionLifecycle):
         granted = max(0, min(wanted, left, free, last.view.output_limit - ONE_LINE))
         self._recall_taken += granted
         return granted
+
+    async def cache_health(self) -> dict[str, Any]:
+        """Report in plain JSON what the providers read from their caches in this process, and why it was not more."""
+        return self._cache_health.as_json()
 
     async def interrupt(self) -> dict[str, Any]:
         """Remove the unfinished current turn from the history. Earlier snapshots still show it."""

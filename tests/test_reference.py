@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.view.measured_view import RequestTransaction
+from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_testing import EventRecorder
 from tests.manager.support import feed, rounds, work
 from tests.pages import between, read
@@ -78,6 +80,7 @@ class Sessions:
         self.recorder = EventRecorder(self.hooks, list(EVENTS))
         self.reports: list[dict[str, Any]] = []
         self.compacted: list[dict[str, Any]] = []
+        self.health: dict[str, Any] = {}
 
     def manager(self, name: str, **config: Any) -> ContextManager:
         settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "token_meter": "actual", **config})
@@ -127,6 +130,22 @@ class Sessions:
         await self.ask(manager)
         await manager.close()
 
+    async def one_with_the_trap_of_a_provider(self) -> None:
+        """It caches nothing of the request after a compaction; see docs/caching.md."""
+        manager = self.manager("trap", max_tokens=16_000)
+        await feed(manager, work(1))
+        compactions = 0
+        for number in range(60):
+            await manager.get_messages_for_request(None, SimpleNamespace(name="anthropic"))
+            tokens = manager.compactor.last_sent.counted if manager.compactor.last_sent else 0
+            cached = tokens - 100 if compactions == manager.compactor.compactions else 0
+            compactions = manager.compactor.compactions
+            manager.on_response(Response("m", "anthropic", Usage(tokens, 10, cached), "stop", None))
+            await feed(manager, rounds(1, start=number, output=1_600))
+        self.reports.append(await manager.explain())
+        self.health = await manager.cache_health()
+        await manager.close()
+
     async def one_that_is_too_full(self) -> None:
         for name, size, config in (("floor", 30_000, {}), ("overflow", 60_000, {"max_tokens": 60})):
             manager = self.manager(name, **config)
@@ -162,6 +181,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     async def run() -> None:
         await sessions.an_ordinary_one()
         await sessions.one_with_a_pause()
+        await sessions.one_with_the_trap_of_a_provider()
         await sessions.one_that_is_too_full()
         await sessions.one_that_is_damaged()
         await sessions.one_with_two_writers()
@@ -233,6 +253,14 @@ def test_a_manual_compaction_returns_what_the_page_says(seen: Sessions) -> None:
     done, again = seen.compacted
     assert set(done) == {"compacted", *(key for key in documented(POST_COMPACT) if "[]" not in key)}
     assert (done["compacted"], again) == (True, {"compacted": False, "reason": again["reason"]})
+
+
+def test_the_report_of_caches_holds_what_the_page_says(seen: Sessions) -> None:
+    assert {key for key, _ in flat(seen.health) if not key.startswith("breaks.")} == set(documented("cache_health"))
+    reasons = {"`" + reason + "`" for reason in PrefixBreak}
+    (row,) = (row for row in table("cache_health") if row[0] == "`breaks`")
+    assert set(re.findall(r"`[\w ]+`", row[2])) == reasons
+    assert set(seen.health["breaks"]) == {"provider setting"}
 
 
 # -- capabilities ------------------------------------------------------------------------------------------------------

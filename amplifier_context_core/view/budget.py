@@ -128,11 +128,14 @@ def prices_of(provider: object) -> Prices | None:
     pricing = _model_info(provider).get("pricing") if provider is not None else None
 
     def rate(name: str) -> float | None:
-        value = (
-            cast("Mapping[str, Any]", pricing).get(name) if isinstance(pricing, Mapping) else _attribute(pricing, name)
+        value: object = (
+            cast("Mapping[str, object]", pricing).get(name)
+            if isinstance(pricing, Mapping)
+            else _attribute(pricing, name)
         )
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return None
+        return float(value)
 
     plain, read, write = (rate(f"{kind}_per_million") for kind in ("input", "cache_read", "cache_write"))
     if not plain or plain < 0 or read is None:

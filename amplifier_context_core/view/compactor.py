@@ -39,8 +39,9 @@ from .compaction_job import CompactionJob, CompactionResult, compaction_result
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
 from .prefix import RequestPrefix, tools_of
-from .prefix_break import PrefixBreak, prefix_break
+from .prefix_break import PrefixBreak
 from .sent_view import SentView, shared_prefix_tokens
+from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
@@ -49,14 +50,12 @@ from .view import View
 log = logging.getLogger(__name__)
 
 _YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
-_MAX_KEYS = 8  # providers and models whose last view is remembered
 
 
 class Compactor:
     """The views of one session.
 
     Attributes:
-        last_sent: the view handed out last; None before the first.
         compactions: accepted so far. When it grows, the session's state has changed and is to be saved.
         tokens_saved: that they freed together.
         pins: seqs pinned by command.
@@ -77,7 +76,6 @@ class Compactor:
         hooks: Hooks | None,
         warnings: SessionWarnings,
     ) -> None:
-        self.last_sent: SentView | None = None
         self.compactions = 0
         self.tokens_saved = 0
         self.pins: set[int] = set()
@@ -94,7 +92,12 @@ class Compactor:
         self.lock = CrossLoopLock()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
         self._in_flight: Future[None] | None = None
-        self._sent: dict[Key, SentView] = {}  # the view sent last to each provider and model
+        self._sent = SentViews()
+
+    @property
+    def last_sent(self) -> SentView | None:
+        """The view handed out last; None before the first."""
+        return self._sent.last
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +192,7 @@ class Compactor:
                 return
             self.cache.recount()
             if self.last_sent is not None:
-                self.last_sent = self._sent[self.last_sent.key] = await self._recounted(self.last_sent, counter)
+                self._sent.recounted(await self._recounted(self.last_sent, counter))
 
     async def _recounted(self, sent: SentView, counter: TokenCounter) -> SentView:
         known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
@@ -227,8 +230,7 @@ class Compactor:
 
         At such a moment the view may change at no extra cost, as it may within an accepted compaction.
         """
-        before = self._sent.get(key)
-        return prefix_break(before, system, history, cache_ttl=limits.cache_ttl, asked=bool(self._sent))
+        return self._sent.break_before(self.prefix(key, system), system, history, limits.cache_ttl)
 
     async def compact_now(
         self,
@@ -281,7 +283,6 @@ class Compactor:
     def drop_views(self) -> None:
         """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
-        self.last_sent = None
         self._sent.clear()
 
     def reset(self) -> None:
@@ -495,16 +496,9 @@ class Compactor:
             if self._config.strict:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
-        before = [*self.last_sent.system, *self.last_sent.messages] if self.last_sent else []
-        shared = shared_prefix_tokens(before, [*sent.system, *sent.messages])
         if budget is not None:
             self.cache.touch(budget, sent.view)
-        self.last_sent = replace(sent, shared_prefix_tokens=shared)
-        self._sent.pop(sent.key, None)
-        self._sent[sent.key] = self.last_sent
-        if len(self._sent) > _MAX_KEYS:
-            del self._sent[next(iter(self._sent))]
-        return self.last_sent
+        return self._sent.note(sent, self._history.snapshot(), self.compactions)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that protected rounds were clipped, that pins found no room, or that the prompt left none."""

@@ -30,6 +30,7 @@ class SessionFigures:
         compactions: accepted so far.
         tokens_saved: tokens that they freed together, as the provider counts.
         warnings: texts of the warnings, newest last.
+        cache: one line on the caches of the providers.
     """
 
     session_id: str
@@ -37,6 +38,7 @@ class SessionFigures:
     compactions: int
     tokens_saved: int
     warnings: Collection[str]
+    cache: str
 
 
 def explain(
@@ -102,6 +104,7 @@ def explain(
         "tokens_saved": session.tokens_saved,
         "rounds": rounds[-_MAX_ROUNDS:],
         "warnings": list(session.warnings),
+        "cache": session.cache,
     }
 
 

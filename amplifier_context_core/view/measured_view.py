@@ -256,7 +256,8 @@ class MeasuredRequest:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
         accepted = attempt.accepted(self._meter.accepted(self._budget, key))
-        return exact_limits(self._config, self._budget, accepted, Units.exact(counted, size, ratio), key)
+        units = Units.exact(counted, size, ratio)
+        return exact_limits(self._config, self._budget, accepted, units, key, prices=self._meter.prices(key))
 
 
 class RequestTransaction:

@@ -13,6 +13,7 @@ from ..rendering.thinking import without_thinking
 from .cache_hints import with_cache_hints
 from .meter import Key
 from .prefix import RequestPrefix
+from .prefix_break import PrefixBreak
 from .trigger import TokenLimits
 from .view import View
 
@@ -30,6 +31,10 @@ class SentView:
         shared_prefix_tokens: of the messages at the start that the view before began with too.
         view: the view they were taken from; it goes on growing.
         prefix: what the request began with.
+        reusable_tokens: of the messages at the start that its provider may read from its cache: those that the view
+            sent to it before began with too.
+        prefix_break: why the provider cannot read all that it had before; None if it can.
+        compactions: accepted when it was handed out.
     """
 
     limits: TokenLimits
@@ -40,6 +45,9 @@ class SentView:
     shared_prefix_tokens: int
     view: View
     prefix: RequestPrefix
+    reusable_tokens: int = 0
+    prefix_break: PrefixBreak | None = None
+    compactions: int = 0
 
     async def digest(self) -> str:
         """Return the hash of the request, to which the thinking of its answer may be bound."""

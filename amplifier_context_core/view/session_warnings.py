@@ -29,18 +29,19 @@ class SessionWarnings:
         self._pending: list[dict[str, Any]] = []
         self._faults: set[str] = set()
 
-    def once(self, kind: str, text: str, *, budget: int, members: Sequence[dict[str, Any]]) -> None:
+    def once(self, kind: str, text: str, *, budget: int | None = None, members: Sequence[dict[str, Any]] = ()) -> None:
         """Warn of something once a session, not on every request.
 
         Args:
             kind: identifies the warning, e.g. ``overflow``.
             text: for people.
-            budget: of the request (tokens).
-            members: of the view, each with its mark and its tokens.
+            budget: of the request (tokens), where the warning is about what a view must keep.
+            members: of that view, each with its mark and its tokens.
         """
         if kind not in self.kinds:
             self.kinds.add(kind)
-            self._note({"reason": kind, "message": text, "budget": budget, "members": list(members)})
+            kept = {} if budget is None else {"budget": budget, "members": list(members)}
+            self._note({"reason": kind, "message": text, **kept})
 
     def note(self, kind: str, text: str) -> None:
         """Warn of something each time it happens. May be called from any thread."""

@@ -66,10 +66,10 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
         budget: in the provider's tokens.
         key: provider and model.
     """
-    return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key)
+    return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
 
 
-def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: Key) -> TokenLimits:
+def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: Key, *, prices: Prices) -> TokenLimits:
     """Return the limits of a request whose conversion to the provider's tokens is given.
 
     Args:
@@ -78,6 +78,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         accepted: of the budget, what the provider takes, in its tokens.
         units: the conversion.
         key: provider and model.
+        prices: of cached tokens.
     """
     capacity = units.capacity(accepted)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
@@ -91,7 +92,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         target=max(1, int(capacity * config.target_usage)),
         min_freed=freed,
         cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
-        prices=meter.prices(key),
+        prices=prices,
     )
 
 

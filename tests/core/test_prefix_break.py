@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.cold_cache import CACHE_TTLS, UNKNOWN_TTL, Pause, default_ttl, pause_of
-from amplifier_context_core.view.prefix_break import PrefixBreak, prefix_break
+from amplifier_context_core.view.prefix import RequestPrefix
+from amplifier_context_core.view.prefix_break import PrefixBreak
+from amplifier_context_core.view.sent_views import SentViews
+from tests.manager.support import new_manager
 
 from .support import result, says, user
 
@@ -97,9 +101,24 @@ PAUSED = history((says("a"), 0), (user("on"), 301))
 
 @pytest.mark.parametrize(("ttl", "found"), [(300, PrefixBreak.COLD), (301, None), (0, None)])
 def test_the_cache_is_cold_after_a_pause_longer_than_its_time_to_live(ttl: int, found: PrefixBreak | None) -> None:
-    assert prefix_break(None, [], PAUSED, cache_ttl=ttl, asked=False) is found
+    assert SentViews().break_before(RequestPrefix(), [], PAUSED, ttl) is found
 
 
-def test_a_provider_that_was_not_asked_before_has_cached_nothing() -> None:
-    assert prefix_break(None, [], history(), cache_ttl=300, asked=True) is PrefixBreak.PROVIDER_CHANGE
-    assert prefix_break(None, [RenderedMessage({}, 1)], history(), cache_ttl=300, asked=False) is None
+async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
+    """The hook for what may be put into a view when that costs nothing extra."""
+    manager = new_manager(cache_ttl=300)
+    await manager.add_message({"role": "user", "content": "Do it."})
+    compactor, key = manager.compactor, ("anthropic", "m")
+    limits = compactor.limits(1_000, key)
+
+    def reason(key: tuple[str, str] = key, system: str = "") -> PrefixBreak | None:
+        prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
+        return compactor.prefix_break(manager.history.snapshot(), limits, key, prompt)
+
+    assert reason() is None, "before the first request nothing is known"
+    await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
+    assert reason() is None
+    assert reason(("openai", "m")) is PrefixBreak.PROVIDER_CHANGE
+    assert reason(system="Another.") is PrefixBreak.SYSTEM_PROMPT
+    compactor.tools = lambda: {"read": SimpleNamespace(name="read")}
+    assert reason() is PrefixBreak.TOOLS

@@ -1,0 +1,180 @@
+"""What providers read from and wrote into their prompt caches, by request, and why they could not read more.
+
+It is made of the usage that providers report and of what is known of each view: how much of it the view before began
+with too, and why it is not all of it (`PrefixBreak`). What that does not explain is called unknown, but for one fault
+of a provider's setting that its reports give away (`_cached_nothing`).
+
+Pure: no I/O, no clock. Memory is bounded: the newest requests, and sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..messages.usage import Usage, measured
+from .meter import Key
+from .prefix_break import PrefixBreak
+from .sent_view import SentView
+
+_MAX_REQUESTS = 100  # kept one by one
+_MAX_KEYS = 8  # providers and models that are watched
+_MIN_CACHED = 4_096  # tokens: the longest prefix that a provider may leave uncached (docs/caching.md)
+_MISSED = 0.5  # of the tokens that could have been read: less, and the cache was missed
+_UNCACHED = 0.5  # of a conversation, neither read nor written: the provider placed no breakpoint in it
+_ANTHROPIC = ("anthropic", "claude")
+
+SETTING = "cache_infer_stability_from_history: false"
+ADVICE = (
+    "after a compaction the provider cached nothing of the conversation, and the next request paid for writing all of "
+    f"it: set `{SETTING}` in the config of provider-anthropic (docs/caching.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRequest:
+    """One answered request, in tokens as its provider reported them.
+
+    Attributes:
+        number: of the request, from 1.
+        tokens: of the whole input.
+        read: from the cache.
+        written: into the cache; 0 where the provider does not report it.
+        expected: what it could have read at least, as far as this package knows.
+        reason: why the provider could not read all of the request before, or did not; None if it did.
+        conversation: tokens of the view without its system prompt, estimated.
+        compacted: a compaction was made since the request before.
+    """
+
+    number: int
+    tokens: int
+    read: int
+    written: int
+    expected: int
+    reason: PrefixBreak | None
+    conversation: int = 0
+    compacted: bool = False
+
+    @property
+    def uncached(self) -> int:
+        """Tokens neither read nor written."""
+        return max(0, self.tokens - self.read - self.written)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "request": self.number,
+            "tokens": self.tokens,
+            "read": self.read,
+            "written": self.written,
+            "expected": self.expected,
+            "break": self.reason or "",
+        }
+
+
+class CacheHealth:
+    """The caches of one session, since the process began.
+
+    Attributes:
+        advice: what to set otherwise, for people; empty if nothing is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self.advice = ""
+        self._requests = deque[CachedRequest](maxlen=_MAX_REQUESTS)
+        self._last: dict[Key, tuple[CachedRequest, CachedRequest | None]] = {}  # the newest two, newest first
+        self._compactions: dict[Key, int] = {}
+        self._count = self._tokens = self._read = self._written = 0
+        self._breaks = Counter[PrefixBreak]()
+
+    def record(self, sent: SentView, usage: Usage) -> bool:
+        """Note what a provider reported for a view; return True if that shows a wrong setting for the first time."""
+        compacted = sent.compactions > self._compactions.get(sent.key, sent.compactions)
+        units = sent.limits.units
+        system = sum(shown.tokens for shown in sent.system)
+        self._count += 1
+        made = CachedRequest(
+            self._count,
+            measured(usage),
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            units.part(sent.reusable_tokens),
+            sent.prefix_break,
+            units.part(max(0, sent.counted - system)),
+            compacted,
+        )
+        if made.reason is None and made.expected >= _MIN_CACHED and made.read < _MISSED * made.expected:
+            made = replace(made, reason=PrefixBreak.UNKNOWN)
+        before, older = self._last.pop(sent.key, (None, None))
+        self._last[sent.key] = (made, before)
+        self._compactions[sent.key] = sent.compactions
+        if len(self._last) > _MAX_KEYS:
+            oldest = next(iter(self._last))
+            del self._last[oldest], self._compactions[oldest]
+        self._requests.append(made)
+        self._tokens += made.tokens
+        self._read += made.read
+        self._written += made.written
+        if made.reason is not None:
+            self._breaks[made.reason] += 1
+        if before is None or older is None or not _is_anthropic(sent.key):
+            return False
+        if not (_is_cached(older) and before.compacted and _cached_nothing(before) and _is_cached(made)):
+            return False
+        self._blame_setting(before)
+        is_new = not self.advice
+        self.advice = ADVICE
+        return is_new
+
+    def _blame_setting(self, request: CachedRequest) -> None:
+        if request.reason is not None:
+            self._breaks[request.reason] -= 1
+        self._breaks[PrefixBreak.PROVIDER_SETTING] += 1
+        for index, known in enumerate(self._requests):
+            if known is request:
+                self._requests[index] = replace(request, reason=PrefixBreak.PROVIDER_SETTING)
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        if not self._count:
+            return "no answered request yet"
+        requests = f"{self._count:,} request{'s' if self._count > 1 else ''}"
+        if not self._read and not self._written:
+            return f"{requests}, no cache reads or writes reported"
+        text = f"{self._read / max(1, self._tokens):.0%} of {self._tokens:,} tokens read from the cache in {requests}"
+        breaks = ", ".join(f"{count:,} {reason}" for reason, count in self._breaks.most_common() if count > 0)
+        text += f"; written again: {breaks}" if breaks else ""
+        return f"{text}; {self.advice}" if self.advice else text
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON data, as docs/reference.md describes it."""
+        return {
+            "line": self.line,
+            "requests": self._count,
+            "tokens": self._tokens,
+            "read": self._read,
+            "written": self._written,
+            "breaks": {str(reason): count for reason, count in sorted(self._breaks.items()) if count > 0},
+            "advice": self.advice,
+            "recent": [request.as_json() for request in self._requests],
+        }
+
+
+def _is_anthropic(key: Key) -> bool:
+    name = " ".join(key).lower()
+    return any(part in name for part in _ANTHROPIC)
+
+
+def _cached_nothing(request: CachedRequest) -> bool:
+    """True if a provider placed no breakpoint in a conversation. What a view changes would be written, not left out."""
+    return request.uncached >= max(_MIN_CACHED, _UNCACHED * request.conversation)
+
+
+def _is_cached(request: CachedRequest) -> bool:
+    return request.read + request.written > 0 and not _cached_nothing(request)

@@ -1,0 +1,109 @@
+"""The views that were handed out last, one for each provider and model: what each may still have in its cache.
+
+Not locked: the `Compactor` lets one task in at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..rendering.renderer import RenderedMessage
+from ..transcript.transcript import Snapshot
+from .cold_cache import pause_of
+from .meter import Key
+from .prefix import RequestPrefix
+from .prefix_break import PrefixBreak
+from .sent_view import SentView, shared_prefix_tokens
+
+_MAX_KEYS = 8  # providers and models whose last view is remembered
+
+
+class SentViews:
+    """The views handed out last.
+
+    Attributes:
+        last: the newest of all; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.last: SentView | None = None
+        self._by_key: dict[Key, SentView] = {}
+
+    def break_before(
+        self, prefix: RequestPrefix, system: Sequence[RenderedMessage], history: Snapshot, cache_ttl: int
+    ) -> PrefixBreak | None:
+        """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
+
+        A change of the view itself is not among the answers.
+
+        Args:
+            prefix: what the request begins with.
+            system: its system prompt, part of that.
+            history: what is stored now.
+            cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
+        """
+        before = self._by_key.get(prefix.key)
+        if before is None and self._by_key:
+            return PrefixBreak.PROVIDER_CHANGE
+        if before is not None and [shown.message for shown in before.system] != [shown.message for shown in system]:
+            return PrefixBreak.SYSTEM_PROMPT
+        if before is not None and before.prefix.digest != prefix.digest:
+            return PrefixBreak.TOOLS
+        return PrefixBreak.COLD if pause_of(history).outlasts(cache_ttl) else None
+
+    def note(self, sent: SentView, history: Snapshot, compactions: int) -> SentView:
+        """Note that a view is handed out; return it with what that means for its cached prefix.
+
+        Args:
+            sent: the view.
+            history: what is stored now.
+            compactions: accepted so far.
+        """
+        before, last = self._by_key.get(sent.key), self.last
+        reason = self._reason(sent, before, history, compactions)
+        self._by_key.pop(sent.key, None)
+        self.last = self._by_key[sent.key] = replace(
+            sent,
+            shared_prefix_tokens=0 if last is None else _shared(last, sent),
+            reusable_tokens=0 if before is None or reason in _WHOLE else _shared(before, sent),
+            prefix_break=reason,
+            compactions=compactions,
+        )
+        if len(self._by_key) > _MAX_KEYS:
+            del self._by_key[next(iter(self._by_key))]
+        return self.last
+
+    def _reason(
+        self, sent: SentView, before: SentView | None, history: Snapshot, compactions: int
+    ) -> PrefixBreak | None:
+        """Return why the view is not the one sent to its provider before, and more; None if it is."""
+        found = self.break_before(sent.prefix, sent.system, history, sent.limits.cache_ttl)
+        if found is not None or before is None or _begins_with(sent, before):
+            return found
+        return PrefixBreak.COMPACTION if compactions > before.compactions else PrefixBreak.EDIT
+
+    def recounted(self, sent: SentView) -> None:
+        """Replace the newest view by the same one, counted again."""
+        self.last = self._by_key[sent.key] = sent
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.last = None
+        self._by_key.clear()
+
+
+_WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # nothing of the prefix is read
+
+
+def _shared(before: SentView, sent: SentView) -> int:
+    return shared_prefix_tokens([*before.system, *before.messages], [*sent.system, *sent.messages])
+
+
+def _begins_with(sent: SentView, before: SentView) -> bool:
+    """True if a view begins with all messages of another one."""
+    if len(before.messages) > len(sent.messages):
+        return False
+    return all(
+        old is new or old.message == new.message for old, new in zip(before.messages, sent.messages, strict=False)
+    )

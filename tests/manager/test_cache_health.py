@@ -1,0 +1,169 @@
+"""What a session says of its providers' caches: tested with the lab's models of these caches as providers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.view.cache_health import SETTING
+from amplifier_context_testing import EventRecorder
+from amplifier_context_testing.lab.caches import Cache, caches
+from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.lab.token_scale import TokenScale
+
+from .support import Message, feed, new_manager, rounds, work
+
+BUDGET = 16_000
+ANTHROPIC, OPENAI = ("anthropic", "claude-opus-5"), ("openai", "gpt-5.6")
+
+
+class Loop:
+    """A loop that asks a provider, whose cache is one of the lab's models, and reports its usage."""
+
+    def __init__(self, cache: str, key: tuple[str, str] = ANTHROPIC, hooks: Any = None, **config: Any) -> None:
+        self.manager: ContextManager = new_manager(hooks=hooks, **config)
+        self.cache: Cache = caches()[cache]
+        self.scale = TokenScale()
+        self.provider = SimpleNamespace(name=key[0], default_model=key[1])
+        self.now = 0.0
+        self.number = 0
+
+    async def ask(self) -> None:
+        view = await self.manager.get_messages_for_request(BUDGET, self.provider)
+        bill = self.cache.bill(Request.of(view, self.scale), self.now)
+        usage = Usage(bill.read + bill.fresh, 10, bill.read, bill.written)
+        self.manager.on_response(Response("m", self.provider.name, usage, "stop", None))
+
+    async def work(self, number: int, output: int = 2_400) -> Loop:
+        if not self.number:
+            await feed(self.manager, [{"role": "system", "content": "Be careful."}, *work(1, output=output)])
+        for _ in range(number):
+            self.number += 1
+            called, answered = rounds(1, start=self.number, output=output)
+            await self.ask()
+            await feed(self.manager, [called, answered])
+        return self
+
+    async def health(self) -> dict[str, Any]:
+        return await self.manager.cache_health()
+
+
+async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_named_once() -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, ["context:warning"])
+    loop = await Loop("anthropic", hooks=hooks).work(72)
+    health = await loop.health()
+    assert (await loop.manager.explain())["compactions"] > 2
+    assert SETTING in health["advice"]
+    assert health["breaks"]["provider setting"] > 2
+    warnings = [event for event in recorder.named("context:warning") if event["reason"] == "cache setting"]
+    assert len(warnings) == 1
+    assert SETTING in warnings[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("cache", "key"),
+    [
+        ("declared", ANTHROPIC),
+        ("declared+", ANTHROPIC),
+        ("prefix", ANTHROPIC),
+        ("openai", OPENAI),
+        ("anthropic", OPENAI),
+    ],
+)
+async def test_no_other_cache_and_no_other_provider_is_taken_for_it(cache: str, key: tuple[str, str]) -> None:
+    loop = await Loop(cache, key).work(72)
+    health = await loop.health()
+    assert (await loop.manager.explain())["compactions"] > 2
+    assert health["advice"] == ""
+    assert "provider setting" not in health["breaks"]
+    assert not any("cache" in warning for warning in (await loop.manager.explain())["warnings"])
+
+
+async def test_breaks_are_explained_by_what_the_session_did() -> None:
+    loop = await Loop("declared").work(72)
+    health = await loop.health()
+    assert set(health["breaks"]) == {"compaction"}
+    assert health["breaks"]["compaction"] == (await loop.manager.explain())["compactions"]
+    assert health["read"] > 0.8 * health["tokens"]
+
+
+CHANGES: list[tuple[str, Callable[[Loop], Any]]] = [
+    ("changed system prompt", lambda loop: loop.manager.set_system_prompt_factory(prompt("Another."))),
+    ("changed tools", lambda loop: setattr(loop.manager.compactor, "tools", lambda: {"t": SimpleNamespace(name="t")})),
+    ("other provider or model", lambda loop: setattr(loop, "provider", SimpleNamespace(name="openai"))),
+    ("cold cache", lambda loop: later(loop, 3_000)),
+    ("edited history", lambda loop: edit(loop)),
+]
+
+
+def prompt(text: str) -> Any:
+    async def factory() -> str:
+        return text
+
+    return factory
+
+
+async def later(loop: Loop, seconds: float) -> None:
+    """A message that comes later; the cache forgets in the meantime."""
+    await feed(loop.manager, [{"role": "assistant", "content": "Done."}])
+    history = loop.manager.snapshot()
+    then = datetime.fromisoformat(history[len(history) - 1].completed)
+    stamp = (then + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+    loop.now += seconds
+    await loop.manager.add_message({"role": "user", "content": "Go on.", "metadata": {"timestamp": stamp}})
+
+
+async def edit(loop: Loop) -> None:
+    messages: list[Message] = await loop.manager.get_messages()
+    await loop.manager.set_messages([*messages[:2], {"role": "user", "content": "Edited."}, *messages[4:]])
+
+
+@pytest.mark.parametrize(("reason", "change"), CHANGES, ids=[reason for reason, _ in CHANGES])
+async def test_each_change_is_named_as_what_it_is(reason: str, change: Callable[[Loop], Any]) -> None:
+    loop = await Loop("declared").work(12)
+    changed = change(loop)
+    if changed is not None:
+        await changed
+    await loop.ask()
+    await feed(loop.manager, [{"role": "assistant", "content": "Yes."}])
+    assert (await loop.health())["breaks"] == {reason: 1}
+    assert reason in (await loop.health())["line"]
+
+
+async def test_a_cache_that_forgets_without_a_reason_known_here_is_unknown() -> None:
+    loop = await Loop("declared").work(12)
+    loop.cache = caches()["declared"]  # the provider lost what it had
+    await loop.work(1)
+    assert (await loop.health())["breaks"] == {"unknown": 1}
+
+
+async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
+    loop = await Loop("declared").work(150, output=40)
+    health = await loop.health()
+    assert (health["requests"], len(health["recent"])) == (150, 100)
+    assert [row["request"] for row in health["recent"]] == [*range(51, 151)]
+
+
+async def test_without_reported_cache_figures_it_says_so_and_before_any_answer_too() -> None:
+    manager = await feed(new_manager(), work(3))
+    assert (await manager.cache_health())["line"] == "no answered request yet"
+    await manager.get_messages_for_request(BUDGET)
+    manager.on_response(Response("m", "p", Usage(400, 10), "stop", None))
+    await feed(manager, [{"role": "assistant", "content": "Yes."}])
+    assert (await manager.cache_health())["line"] == "1 request, no cache reads or writes reported"
+    assert (await manager.explain())["cache"] == (await manager.cache_health())["line"]
+
+
+async def test_a_cleared_session_begins_again() -> None:
+    loop = await Loop("anthropic").work(72)
+    assert (await loop.health())["advice"]
+    await loop.manager.clear()
+    assert (await loop.health()) == (await new_manager().cache_health())
