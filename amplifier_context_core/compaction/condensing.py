@@ -11,48 +11,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from ..messages.tokens import TokenCounter
+from . import tuning
 from .checkpoint import DigestEntry, Fact
 from .identifiers import identifiers
 from .speech import GAP, OWN, RULE, joined, length, select, with_gaps, word_end
+from .tuning import Tuning
 
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """How condensing divides its room. Tuned on the half "choose" of the recorded sessions (docs/evaluation.md).
-
-    Attributes:
-        people: share of the room that sentences of people may take.
-        pasted: share of the room that sentences which people pasted may take of that.
-        agent: share of what is left then that sentences of the agent may take.
-        calls: share of what is left then that calls may take; above it they are cut, and of the oldest stay mark, tool
-            and names.
-        freshness: worth that the newest entry has above the oldest.
-    """
-
-    people: float = 0.8
-    pasted: float = 0.05
-    agent: float = 0.65
-    calls: float = 0.15
-    freshness: float = 0.2
-
-
-TUNING = Tuning()
 _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
 _LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 _SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
-_CUT_NAME = 2.5  # worth of a name that was cut off: what a call or a sentence was about
-_NAMES_OF_SPEECH = 0.25  # of the sentences that are left out: what names in them may take
 _JOINTS = 5  # characters that join subject, outcome and names
 
 
 def condense(
-    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, tuning: Tuning = TUNING
+    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, given: Tuning | None = None
 ) -> list[DigestEntry | None]:
     """Return the entries in about `share` of their characters together, None for each that is left out.
 
@@ -60,8 +38,9 @@ def condense(
         entries: of chapters, in order.
         share: above 0 and below 1.
         counter: text to tokens.
-        tuning: how the room is divided.
+        given: how the room is divided; by default `tuning.TUNING`.
     """
+    shares = given or tuning.TUNING
     size = sum(len(entry.text) for entry in entries)
     facts = [list(entry.facts) for entry in entries]
     of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
@@ -71,12 +50,12 @@ def condense(
     )
     room = max(int(size * share), rules)
     others = _length_of_speech(facts, "agent") + of_calls + of_names
-    people = min(int(room * tuning.people), own + int(room * tuning.pasted))
+    people = min(int(room * shares.people), own + int(room * shares.pasted))
     people = max(people, rules, room - others)
     room -= _shorten_speech(facts, "person", people)
-    room -= _shorten_speech(facts, "agent", max(int(room * tuning.agent), room - of_calls - of_names))
-    room -= _shorten_calls(facts, room, max(int(room * tuning.calls), room - of_names))
-    _choose_names(facts, room, tuning)
+    room -= _shorten_speech(facts, "agent", max(int(room * shares.agent), room - of_calls - of_names))
+    room -= _shorten_calls(facts, room, max(int(room * shares.calls), room - of_names))
+    _choose_names(facts, room, shares.freshness)
     return _entries(entries, facts, counter)
 
 
@@ -147,7 +126,7 @@ def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
         if said != fact.sentences:
             rest = set(identifiers(joined(said)))
             lost = [name for name in identifiers(joined(fact.sentences)) if name not in rest]
-            most = int((length(fact.sentences) - length(said)) * _NAMES_OF_SPEECH)
+            most = int((length(fact.sentences) - length(said)) * tuning.TUNING.names_of_speech)
             facts[place][number] = _with_names(replace(fact, sentences=said), _first(lost, most))
         taken += length(said) + label if said else 0
     return taken
@@ -161,7 +140,7 @@ def _first(names: Sequence[str], room: int) -> list[str]:
 
 def _with_names(fact: Fact, names: Sequence[str]) -> Fact:
     """Return the fact with names that were cut off, before its own names."""
-    more = dict.fromkeys(names, _CUT_NAME)
+    more = dict.fromkeys(names, tuning.TUNING.cut_name)
     return _named(fact, [*more.items(), *((name, score) for name, score in fact.scored_names if name not in more)])
 
 
@@ -254,14 +233,14 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     return (f"{text[:end]} …" if end < len(text) else text), text[end:]
 
 
-def _choose_names(facts: list[list[Fact]], room: int, tuning: Tuning) -> None:
+def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
     """Keep the names likeliest to be needed again in `room` characters, each once, in place.
 
     The first name of a bare call pays for its mark and tool; a bare call without a name is left out.
     """
     ranked = sorted(
         (
-            (score + tuning.freshness * place / len(facts), place, number, index)
+            (score + freshness * place / len(facts), place, number, index)
             for place, of_entry in enumerate(facts)
             for number, fact in enumerate(of_entry)
             for index, (_, score) in enumerate(fact.scored_names)

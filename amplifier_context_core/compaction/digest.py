@@ -23,6 +23,7 @@ from ..rendering.rounds import Results, Round
 from ..rendering.summaries import ResultSummaries, Summaries
 from ..transcript.recalled import RECALL_TOOL
 from ..transcript.transcript import Entry
+from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .identifiers import identifiers, is_identifier
 from .roots import root_of
@@ -33,8 +34,6 @@ _SCAN_TAIL = 8_000  # and from its end
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
-_PERSON_CHARS = 4_000  # characters of one message that a person wrote
-_AGENT_CHARS = 3_000  # characters of what the agent said in one message
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
@@ -79,7 +78,7 @@ def _rendered(
     head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
     gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
     facts = [fact for entry in entries for fact in entry.facts]
-    root = root_of(facts)
+    root = root_of(facts) if tuning.TUNING.roots else None
     if root is not None:
         gap += f"\n{root.line}"
         facts = [root.shorten(fact) for fact in facts]
@@ -210,7 +209,7 @@ def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
         line = quote(text, room)
         known.update(identifiers(line))
         return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
-    most = _PERSON_CHARS if entry.human else _AGENT_CHARS
+    most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
     [sentences] = select([read(text, speaker)], most)
     known.update(identifiers(joined(sentences)))
     fact = _fact(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
-from amplifier_context_core.compaction.condensing import TUNING, condense, only_rules, shorten_agent
+from amplifier_context_core.compaction.condensing import condense, only_rules, shorten_agent
 from amplifier_context_core.compaction.digest import digest_round
+from amplifier_context_core.compaction.tuning import TUNING
 from amplifier_context_core.messages.tokens import approx_token_counter
 
 from .support import Message, call, result, rounds, says, user

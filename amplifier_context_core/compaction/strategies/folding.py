@@ -14,6 +14,7 @@ from typing import ClassVar
 from ...futures import in_thread_if
 from ...messages.parsing import metadata_of, text_of
 from ...messages.tokens import are_large
+from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_rules, shorten_agent
 from ..digest import chapter_of, digest_round
@@ -25,10 +26,8 @@ _SCANNED = 50_000  # characters of a message that stays, searched for names that
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
-_MAX_AGENT_SHARE = 0.30  # of the tokens a chapter replaces: what the agent's sentences in it may take
 _CHARS_PER_TOKEN = 4  # of prose
 _LEAST_SHARE = 0.01  # of their characters: what condensing leaves of entries beside texts that fill the room
-_CONDENSED_SHARE = 0.65  # of `chapter_tokens`: what condensing aims at, so that the next one is not due at once
 
 
 class FoldRounds(Strategy):
@@ -111,7 +110,7 @@ class FoldRounds(Strategy):
                         summaries=goal.summaries,
                     )
                 )
-        room = int(before * _MAX_AGENT_SHARE * _CHARS_PER_TOKEN)
+        room = int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN)
         lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
         folded = fold(run, lines, goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
@@ -188,7 +187,8 @@ class CondenseChapters(Strategy):
         given = draft
         for _ in range(_TRIES):
             total = sum(segment.tokens for segment in draft.segments if segment.chapter)
-            room = goal.chapter_tokens if total <= goal.chapter_tokens else int(_CONDENSED_SHARE * goal.chapter_tokens)
+            aim = int(tuning.TUNING.condensed_share * goal.chapter_tokens)
+            room = goal.chapter_tokens if total <= goal.chapter_tokens else aim
             if goal.is_last_resort and goal.ceiling:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total)))
             if total <= room:

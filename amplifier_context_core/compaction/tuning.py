@@ -1,0 +1,49 @@
+"""The constants of chapters in one place: how their room is divided.
+
+Each was chosen on the half "choose" of the recorded sessions. The experiment is named beside each; *frontier* is the
+table of that name in docs/evaluation.md, made by `python -m amplifier_context_testing.lab.frontier`. What no experiment
+is named for was set by reading chapters.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How chapters divide their room.
+
+    Attributes:
+        person_chars: characters of one message that a person wrote. Issue 12: room for all of it at every budget.
+        agent_chars: characters of what the agent said in one message. Frontier: 0 leaves the agent's sentences out.
+        agent_share: of the tokens a chapter replaces, what the agent's sentences in it may take. Frontier.
+        people: share of the room that sentences of people may take, when chapters are condensed. Set by reading.
+        pasted: share of the room that sentences which people pasted may take of that. Set by reading.
+        agent: share of what is left then that sentences of the agent may take. Frontier.
+        calls: share of what is left then that calls may take; above it they are cut, and of the oldest stay mark, tool
+            and names. Frontier.
+        freshness: worth that the newest entry has above the oldest. At 0.5 recall fell by 0.001 at 10 % and 5 %.
+        cut_name: worth of a name that was cut off: what a call or a sentence was about. Set by reading.
+        names_of_speech: of the sentences that are left out, what names in them may take. Set by reading.
+        condensed_share: of the tokens that chapters may fill, what condensing aims at. Frontier.
+        roots: a chapter names the directory of its paths once. Frontier.
+    """
+
+    person_chars: int = 4_000
+    agent_chars: int = 3_000
+    agent_share: float = 0.30
+    people: float = 0.8
+    pasted: float = 0.05
+    agent: float = 0.65
+    calls: float = 0.15
+    freshness: float = 0.2
+    cut_name: float = 2.5
+    names_of_speech: float = 0.25
+    condensed_share: float = 0.65
+    roots: bool = True
+
+
+TUNING = Tuning()
