@@ -24,9 +24,9 @@ CACHE_TTLS = (
     ("anthropic", 300),
     ("gpt", 1_800),
     ("openai", 1_800),
-    ("gemini", 3_600),
+    ("gemini", 86_400),
 )
-UNKNOWN_TTL = 3_600  # the longest of these: a pause that is taken for a cold cache by mistake costs money
+UNKNOWN_TTL = 3_600  # the longest that callers pay for: a pause taken for a cold cache by mistake costs money
 
 
 def default_ttl(key: Key) -> int:

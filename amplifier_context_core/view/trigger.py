@@ -22,7 +22,7 @@ from .meter import USUAL_PRICES, Key, Meter, Prices, Units
 
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
 _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
-_NEARLY_DUE = 0.5  # of the growth up to the threshold; chosen on the choosing half, see docs/caching.md
+_NEARLY_DUE = 0.5  # of the growth up to the threshold; docs/caching.md has the experiment (How nearly due)
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
 

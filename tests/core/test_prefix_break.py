@@ -14,7 +14,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.cold_cache import CACHE_TTLS, UNKNOWN_TTL, Pause, default_ttl, pause_of
+from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_core.view.sent_views import SentViews
@@ -86,14 +86,13 @@ def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -
         (("github-copilot", "claude-sonnet-5"), 300),
         (("openai", "gpt-5.6"), 1_800),
         (("azure-openai", ""), 1_800),
-        (("gemini", "gemini-3-pro"), 3_600),
+        (("gemini", "gemini-3-pro"), 86_400),
         (("somebody", "something"), UNKNOWN_TTL),
         (("", ""), UNKNOWN_TTL),
     ],
 )
 def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], seconds: int) -> None:
     assert default_ttl(key) == seconds
-    assert max(ttl for _, ttl in CACHE_TTLS) == UNKNOWN_TTL
 
 
 PAUSED = history((says("a"), 0), (user("on"), 301))
