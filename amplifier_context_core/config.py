@@ -112,7 +112,7 @@ class Config(BaseModel):
     search_index: str = Field(
         "auto",
         min_length=1,
-        description="auto: the store's own search where it has one; `scan`: the history; or a plug-in's name",
+        description="auto: a full-text index; `scan`: reads the history each time; or a plug-in's name",
     )
 
     @field_validator("*", mode="before")

@@ -9,6 +9,7 @@ from .config import Config
 from .errors import ConfigError
 from .messages.tokens import TokenCounter, approx_token_counter
 from .plugins import Plugins
+from .stores.word_index import WordIndex
 from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
 
 _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
@@ -32,7 +33,9 @@ def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
     return cast(TokenCounter, made)
 
 
-def named_index(config: Config, plugins: Plugins, report_fault: Callable[[str], None]) -> ScanIndex | GuardedIndex:
+def named_index(
+    config: Config, plugins: Plugins, report_fault: Callable[[str], None]
+) -> ScanIndex | WordIndex | GuardedIndex:
     """Return the search index that a config names.
 
     Args:
@@ -44,7 +47,9 @@ def named_index(config: Config, plugins: Plugins, report_fault: Callable[[str], 
         ConfigError: nothing has that name, or it is not a search index.
     """
     name = config.search_index
-    if name in ("auto", "scan"):
+    if name == "auto":
+        return WordIndex()
+    if name == "scan":
         return ScanIndex()
     made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("auto", "scan"))
     if not isinstance(made, SearchIndex):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
 from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
+from .ranking import Query, Term, finder, fold, look_up, rank, telling
 from .transcript import CopyingSnapshot, Entry, Snapshot
-
-_WORD = re.compile(r"[\w./:@#-]+")
-_PUNCTUATION = ".:-"  # punctuation of the sentence, at the end of a word
 
 
 @runtime_checkable
@@ -24,31 +21,24 @@ class SearchIndex(Protocol):
 
 
 class ScanIndex:
-    """Scans the whole history on every search. It keeps no index, which suits one session in memory.
-
-    The score of an entry is the number of query words in it, weighted by rarity. Entries that contain the whole query
-    come first. Newer entries win ties.
-    """
+    """Scans the whole history on every search, and keeps nothing. It finds what an index finds, in the same order."""
 
     def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        found_words = (word.rstrip(_PUNCTUATION) or word for word in _WORD.findall(query))
-        words = list(dict.fromkeys(word.lower() for word in found_words))
-        if not words or limit < 1:
+        parsed = Query(query)
+        if not parsed or limit < 1:
             return []
-        hits: list[tuple[Entry, frozenset[str], bool]] = []
-        spread = dict.fromkeys(words, 0)
-        whole = query.strip().lower()
-        for entry in history:
-            text = searchable_text(entry).lower()
-            found = frozenset(word for word in words if word in text)
-            if found:
-                hits.append((entry, found, whole in text))
-                for word in found:
-                    spread[word] += 1
-        ranked = sorted(
-            hits, key=lambda hit: (hit[2], sum(1 / spread[word] for word in hit[1]), hit[0].seq), reverse=True
-        )
-        return [entry for entry, _, _ in ranked[:limit]]
+        entries = list(history)
+        texts = [fold(searchable_text(entry)) for entry in entries]
+
+        def having(term: Term) -> list[int]:
+            find = finder([term])
+            return [position for position, text in enumerate(texts) if find(text)]
+
+        found = look_up(parsed, having)
+        frequency = {term: len(positions) for term, positions in found.items()}
+        candidates = sorted({position for term in telling(frequency) for position in found[term]})
+        ranked = rank(parsed, ((position, texts[position]) for position in candidates), frequency, len(texts))
+        return [entries[position] for position in ranked[:limit]]
 
 
 class GuardedIndex:

@@ -73,3 +73,40 @@ def test_a_search_changes_nothing_and_gives_the_entries_themselves() -> None:
 def test_all_words_of_an_entry_are_searched() -> None:
     text = searchable_text(transcript(HISTORY).snapshot()[4])
     assert "ORDER-7731" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("which tests were failing", "The test fails here."),
+        ("stopped parsers", "stop the parsing: parser"),
+        ("cafe", "the café is closed"),
+        ("conf", "see configuration"),
+        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。"),
+        ("loader/cache.txt", "the loader has a file"),
+        ("what isn't the user's budget?", "a budget of a user"),
+    ],
+)
+def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None:
+    assert found(query, user("before"), user(text), user("after")) == [2]
+
+
+def test_words_that_only_ask_count_if_there_are_no_others() -> None:
+    assert found("what is the color", user("what is it, what is the"), user("color")) == [2]
+    assert found("what is it", user("what is it, what is the"), user("color")) == [1]
+
+
+def test_words_near_each_other_count_more_than_words_far_apart() -> None:
+    apart = user("grey " + "and so on " * 200 + " heron")
+    assert found("grey heron", user("a heron that is grey"), apart)[0] == 1
+
+
+def test_a_quoted_phrase_comes_first() -> None:
+    history = (user("grey heron grey heron, a heron"), user("heron, the grey one: a grey one"))
+    assert found("heron grey", *history)[0] == 1
+    assert found('heron "the grey one"', *history)[0] == 2
+
+
+def test_a_long_output_is_no_better_than_a_short_answer() -> None:
+    output = result("a", "\n".join(f"line {number} of the heron log" for number in range(3_000)))
+    assert found("color of the heron", call("a"), output, says("The color of the heron is grey."))[0] == 3

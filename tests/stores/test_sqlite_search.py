@@ -288,3 +288,16 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
     assert not search.index_next_batch(db, "s")
     assert not schema.has_search_table(db)
     schema.disconnect(db, path)
+
+
+async def test_an_index_of_a_former_version_is_made_again(path: Path, store: SqliteStore) -> None:
+    await said(store, "the tests failed", "other")
+    assert await store.search("s", "tests", 5) == [1]
+    await store.close()
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE search")
+    db.execute("CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')")
+    db.commit()
+    db.close()
+    assert await store.search("s", "testing", 5) == [1]
+    assert await store.verify("s") == []

@@ -18,6 +18,7 @@ from ...transcript.transcript import Entry
 from ..codec import loads
 from ..protocol import SessionInfo
 from ..validation import check_index, no_session, session_exists
+from ..word_index import has_fts5
 from .driver import required_row
 from .errors import damage_error
 from .leases import holder_names, lease_holder
@@ -34,7 +35,7 @@ from .rows import (
     encode_entry_row,
     first_key,
 )
-from .schema import NOT_AT_SEQ, has_fts5
+from .schema import NOT_AT_SEQ
 
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _MAX_MISSING_AT_END = 1_000  # entries that may be missing at the end; a read finds them

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
+from ..word_index import COLUMNS, has_fts5
 from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
 from .errors import code_of, damage_error, is_unwritable
@@ -85,7 +86,9 @@ VERSION = len(_MIGRATIONS)
 PAGE_SIZE = 4096  # bytes of a page in the files created here; SQLite's default
 _open_connections: Counter[Path] = Counter()
 _connections_lock = threading.Lock()
-SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
+SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
+# Of files that were written before words were indexed by their stem. The next search makes the table again.
+_FORMER_SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
 
 
 def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Connection:
@@ -225,9 +228,10 @@ def has_search_table(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
 
-def has_fts5(db: sqlite3.Connection) -> bool:
-    """True if this build of SQLite has FTS5."""
-    return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
+def has_former_search_table(db: sqlite3.Connection) -> bool:
+    """True if the database has a search table of a former version."""
+    select = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql = ?"
+    return db.execute(select, (_FORMER_SEARCH_TABLE,)).fetchone() is not None
 
 
 def make_file(path: Path) -> None:
@@ -315,8 +319,8 @@ def _has_schema(db: sqlite3.Connection, version: int) -> bool:
     rows = db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master").fetchall()
     found = {name: (*row, sql) for name, *row, sql, _ in rows}
     roots = [root for *_, root in rows if root]
-    search = _search_objects().keys() & found.keys()
-    expected = schema_objects(version) | (_search_objects() if search else {})
+    search = _search_objects(_FORMER_SEARCH_TABLE if has_former_search_table(db) else SEARCH_TABLE)
+    expected = schema_objects(version) | (search if search.keys() & found.keys() else {})
     return len(set(roots)) == len(roots) and all(found.get(name) == row for name, row in expected.items())
 
 
@@ -332,12 +336,12 @@ def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, by
 
 
 @cache
-def _search_objects() -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    """Return what the search index adds to the schema; nothing if this build of SQLite has no FTS5."""
+def _search_objects(statement: str) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
+    """Return what a search table adds to the schema; nothing if this build of SQLite has no FTS5."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         if has_fts5(db):
-            db.execute(SEARCH_TABLE)
+            db.execute(statement)
         return _objects_in(db)
     finally:
         db.close()

@@ -1,39 +1,29 @@
-"""The search index over messages: an FTS5 table, filled by the first search.
-
-Words are those of Unicode, so that a path or an identifier is a phrase of its parts and is found by the whole and by
-each part. Each character of Chinese, Japanese and Korean is a word, so that any run of them is a phrase. A word of a
-query also finds words that begin with it. No part of a query reaches FTS5 as syntax.
-"""
+"""The search index over messages: an FTS5 table of `stores/word_index.py`, filled by the first search."""
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import time
 from collections.abc import Iterator
 
 from ...errors import StoreError
+from ...transcript.ranking import Query, rank
 from ...transcript.search import ScanIndex, searchable_text
 from ...transcript.transcript import Entry
-from .columns import number_in
+from ..word_index import find_candidates, has_fts5, indexed_text
+from .columns import number_in, text_in
 from .queries import find_session, iterate_rows, save_session_row, session_rows
 from .rows import SessionRow, decode_entry_row, first_key
-from .schema import SEARCH_TABLE, has_fts5, has_search_table
+from .schema import SEARCH_TABLE, has_former_search_table, has_search_table
 
 _BATCH_ENTRIES = 500  # entries in one batch, before other tasks run
 _BATCH_SECONDS = 0.01  # seconds of one batch, likewise
-_WORD = re.compile(r"[\w./:@#-]+")
-_PARTS = re.compile(r"\w+")
-_MIN_PREFIX = 3  # characters; a shorter word finds only itself
-# CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
-# the planes of rarer ideographs.
-_UNSPACED = re.compile(
-    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
-)
 
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
+    if has_former_search_table(db):
+        drop_index(db)
     session = find_session(db, session_id)
     if session is None or session.indexed_slots >= session.stop_slot:
         return False
@@ -58,8 +48,7 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
 
 def index_entry(db: sqlite3.Connection, key: int, entry: Entry) -> None:
     """Add an entry's text to the index, replacing what its key had."""
-    text = searchable_text(entry).encode("utf-8", "replace").decode()
-    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, _with_cjk_spaced(text)))
+    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, indexed_text(searchable_text(entry))))
 
 
 def check_index(db: sqlite3.Connection) -> None:
@@ -85,29 +74,15 @@ def drop_index(db: sqlite3.Connection) -> None:
 
 
 def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Return the seqs of the matching entries, best first.
-
-    First the entries that hold the whole query, then those that hold it as the beginning of something longer, the
-    newest first; then those that hold some of its words, ranked by bm25.
-    """
-    session = find_session(db, session_id)
-    words = _words(query)
-    if session is None or not words or limit < 1 or not has_search_table(db):
+    """Return the seqs of the matching entries, best first."""
+    session, parsed = find_session(db, session_id), Query(query)
+    if session is None or not parsed or limit < 1 or not has_search_table(db):
         return []
-    bounds = first_key(session.number), first_key(session.number) + session.indexed_slots - 1
-    select = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY "
-    whole = " ".join(words)
-    newest_first = f"{select} rowid DESC LIMIT ?"
-    any_word = f"{select} bm25(search), rowid DESC LIMIT ?"
-    keys: dict[int, None] = {}  # a dict, to keep the order
-    for statement, phrase in (
-        (newest_first, _phrase(whole)),
-        (newest_first, _phrase(whole, as_prefix=True)),
-        (any_word, " OR ".join(_phrase(word, as_prefix=True) for word in words)),
-    ):
-        if len(keys) < limit:
-            keys.update((key, None) for (key,) in db.execute(statement, (phrase, *bounds, limit)))
-    seqs = (db.execute("SELECT seq FROM entries WHERE id = ?", (key,)).fetchone() for key in list(keys)[:limit])
+    start, total = first_key(session.number), session.indexed_slots
+    keys, frequency = find_candidates(db, parsed, range(start, start + total), total, limit)
+    select_text, select_seq = "SELECT text FROM search WHERE rowid = ?", "SELECT seq FROM entries WHERE id = ?"
+    texts = ((key, text_in(db.execute(select_text, (key,)).fetchone()[0])) for key in keys)
+    seqs = (db.execute(select_seq, (key,)).fetchone() for key in rank(parsed, texts, frequency, total)[:limit])
     return [number_in(seq[0]) for seq in seqs if seq is not None]
 
 
@@ -125,25 +100,3 @@ def _entries(db: sqlite3.Connection, session_id: str, session: SessionRow) -> It
         entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
             yield entry
-
-
-def _words(query: str) -> list[str]:
-    """Return the words of a query, each once, without those that are only punctuation."""
-    words = (word.lower() for word in _WORD.findall(query.encode("utf-8", "ignore").decode()))
-    return [word for word in dict.fromkeys(words) if _PARTS.search(word.replace("_", " "))]
-
-
-def _phrase(text: str, *, as_prefix: bool = False) -> str:
-    """Return an FTS5 phrase for a text, quoted, so that nothing in it is syntax.
-
-    Args:
-        text: One word, or several that follow each other.
-        as_prefix: Also find longer words that begin with the last one, if that has at least `_MIN_PREFIX` characters.
-    """
-    spaced = _with_cjk_spaced(text.replace('"', " ")).rstrip()
-    last = _PARTS.findall(spaced.replace("_", " "))[-1]
-    return f'"{spaced}"' + ("*" if as_prefix and len(last) >= _MIN_PREFIX and spaced.endswith(last) else "")
-
-
-def _with_cjk_spaced(text: str) -> str:
-    return _UNSPACED.sub(r" \g<0> ", text)

@@ -17,13 +17,14 @@ from ...transcript.transcript import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
+from ..word_index import has_fts5
 from .engine import SqliteEngine
 from .errors import damage_error
 from .queries import ReadResult
 from .recovery import pop_repairs
 from .row_recovery import WHOLE_DATABASE
 from .rows import SessionRow
-from .schema import disconnect, has_fts5, is_read_only
+from .schema import disconnect, is_read_only
 from .secure_erase import erase, is_erase_pending, request_erase
 from .verify import check_database, check_pages, find_problems, verify
 from .worker import Continuation, Task

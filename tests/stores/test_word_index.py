@@ -1,0 +1,74 @@
+"""The full-text index in memory: it finds what a scan finds, follows the history, and reads few rows."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.stores import word_index
+from amplifier_context_core.stores.word_index import WordIndex
+from amplifier_context_core.transcript.ranking import Query, frequent
+from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
+from amplifier_context_testing.contract.samples import entry
+
+WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon", "naïve", "the", '"', "-", "\ud83d", "x"]
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join), max_size=12)
+
+
+@given(texts, st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), st.integers(0, 5))
+def test_the_index_finds_what_a_scan_finds_in_the_same_order(said: list[str], query: str, limit: int) -> None:
+    history = [entry(seq, text) for seq, text in enumerate(said, 1)]
+    found = WordIndex().search(history, query, limit)
+    assert found == ScanIndex().search(history, query, limit)
+    assert all(any(one is each for each in history) for one in found)
+
+
+@given(st.lists(texts, min_size=1, max_size=5), st.sampled_from(WORDS))
+def test_an_index_that_followed_edits_finds_what_a_fresh_one_finds(histories: list[list[str]], query: str) -> None:
+    index = WordIndex()
+    kept = [entry(1, "alpha beta"), entry(2, "epsilon")]
+    for said in histories:
+        history = [*kept, *(entry(seq, text) for seq, text in enumerate(said, 3))]
+        assert index.search(history, query, 9) == WordIndex().search(history, query, 9)
+
+
+def test_a_search_adds_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    text_of = word_index.searchable_text
+
+    def watched(one: word_index.Entry) -> str:
+        read.append(one.seq)
+        return text_of(one)
+
+    monkeypatch.setattr(word_index, "searchable_text", watched)
+    history = [entry(seq, f"heron {seq}") for seq in range(1, 6)]
+    index = WordIndex()
+    index.search(history, "nothing", 5)
+    read.clear()
+    index.search([*history, entry(6, "goose")], "nothing", 5)
+    assert read == [6]
+
+
+def test_without_fts5_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(db: sqlite3.Connection) -> bool:
+        return False
+
+    monkeypatch.setattr(word_index, "has_fts5", without)
+    history = [entry(1, "heron"), entry(2, "goose")]
+    assert WordIndex().search(history, "heron", 5) == [history[0]]
+    assert isinstance(WordIndex(), SearchIndex)
+
+
+def test_an_old_text_that_has_all_frequent_words_is_found() -> None:
+    total = 20 * frequent(10**9)
+    said = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(total))]
+    history = [entry(seq, text) for seq, text in enumerate(said, 1)]
+    assert WordIndex().search(history, "grey heron", 3)[0] is history[0]
+
+
+def test_a_query_of_any_length_reads_a_bounded_number_of_rows() -> None:
+    assert len(Query("many words " * 10_000).terms) == 2
+    assert len(Query(" ".join(map(str, range(10_000)))).terms) < 100
