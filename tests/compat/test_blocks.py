@@ -23,7 +23,7 @@ from amplifier_context_core.compat import (
 )
 from amplifier_context_core.messages.parsing import json_text
 
-from .support import BLOCKS, PNG, law
+from .samples import BLOCKS, PNG, law
 
 ENCODED = base64.b64encode(PNG).decode()
 

@@ -27,7 +27,7 @@ from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.transcript import Entry, Transcript
 
 from ..laws.histories import TEXTS, conversations, flat
-from .support import PNG, answers, calls, dicts, law, says, talk, user
+from .samples import PNG, answers, calls, dicts, law, says, talk, user
 
 
 class Scribe:

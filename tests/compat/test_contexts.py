@@ -37,7 +37,7 @@ from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing import check_request
 
 from ..laws.histories import conversations, flat
-from .support import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
+from .samples import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
 
 TYPED = [
     user("Look at a."),

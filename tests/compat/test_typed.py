@@ -22,7 +22,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_testing import conversations as corpus
 
 from ..laws.histories import conversations, flat
-from .support import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
+from .samples import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
 
 # -- there and back ---------------------------------------------------------------------------------------------------
 

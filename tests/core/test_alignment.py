@@ -167,14 +167,14 @@ def test_a_list_into_an_empty_history_is_new_as_a_whole() -> None:
     assert len(found.order) == 8
 
 
-def test_messages_said_twice_are_paired_one_by_one() -> None:
+def test_repeated_messages_are_paired_one_by_one() -> None:
     again = (user("continue"), says("ok"), user("continue"), says("ok"), user("continue"))
     assert not aligned(again, list(again)).changed
     assert told(aligned(again, [*again, says("ok")])) == [1, 2, 3, 4, 5, "ok"]
     assert len(aligned(again, list(again[:3])).order) == 3
 
 
-def test_of_messages_said_twice_the_timestamp_tells_which_one_stayed() -> None:
+def test_of_repeated_messages_the_timestamp_identifies_the_one_that_stayed() -> None:
     def at(message: Message, second: int) -> Message:
         return {**message, "metadata": {"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"}}
 

@@ -70,7 +70,7 @@ def test_a_configured_maximum_always_caps(settings: dict[str, Any], source: str)
     assert budget(max_tokens_set=True, **settings) == Budget(200_000, source, capped_from=300_000)
 
 
-def test_a_maximum_nobody_set_caps_nothing() -> None:
+def test_a_maximum_that_was_not_set_caps_nothing() -> None:
     assert budget(provider=provider(1_001_000)) == Budget(1_000_000, "provider")
 
 

@@ -25,7 +25,7 @@ MESSAGES = (user("Fix src/a.py."), call("a"), result("a", "x" * 900), call("b"),
 # -- identity by content ----------------------------------------------------------------------------------------------
 
 
-def test_the_same_content_has_the_same_hash_whenever_it_was_said() -> None:
+def test_the_same_content_has_the_same_hash_at_any_time() -> None:
     plain = content_hash(user("x"))
     assert content_hash(user("x", metadata={"timestamp": "2026"})) == plain
     assert content_hash(user("x", metadata={"timestamp": "2027"}, timestamp="2028")) == plain
@@ -88,7 +88,7 @@ def test_the_same_history_in_another_session_has_the_same_chain() -> None:
 # -- segments and drafts ----------------------------------------------------------------------------------------------
 
 
-def test_a_piece_knows_what_it_stands_for_and_what_it_costs() -> None:
+def test_a_segment_names_its_entries_and_its_cost() -> None:
     (round_,) = rounds(call("a"), result("a", "x" * 400))
     shown = [RenderedMessage(round_.entries[0].message, 7, 1), RenderedMessage(round_.entries[1].message, 5, 2)]
     segment = segment_of(round_, shown)

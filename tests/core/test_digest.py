@@ -33,7 +33,7 @@ def chapter(*messages: Message, **settings: Any) -> str:
 # -- what it says -----------------------------------------------------------------------------------------------------
 
 
-def test_a_round_is_told_by_its_mark_its_tool_what_it_was_about_and_how_it_ended() -> None:
+def test_an_entry_of_a_round_has_its_mark_tool_subject_and_outcome() -> None:
     (line,) = lines(call("a", name="read_file", path="src/loader.py"), result("a", FILE))
     assert line.text.startswith("m1 read_file src/loader.py -> 60 lines")
     assert (line.first, line.last) == (1, 2)
@@ -43,7 +43,7 @@ def test_a_call_without_a_result_says_so() -> None:
     assert "no result" in lines(call("a"))[0].text
 
 
-def test_each_of_parallel_calls_is_told() -> None:
+def test_each_of_parallel_calls_is_listed() -> None:
     (line,) = lines(call("a", "b", name="read"), result("b", "two"), result("a", "one"))
     assert line.text.count("read src/a.py") == 2
     assert line.text.index('"one"') < line.text.index('"two"')
@@ -66,7 +66,7 @@ def test_names_first_seen_in_a_round_are_kept() -> None:
         assert name in line.text
 
 
-def test_a_name_is_told_once_in_a_chapter() -> None:
+def test_a_name_is_listed_once_in_a_chapter() -> None:
     told = [call(id, path=f"src/{id}.py") for id in "abc"]
     messages = [
         message for one in told for message in (one, result(one["tool_calls"][0]["id"], "common_name_77\n" * 30))
@@ -74,19 +74,19 @@ def test_a_name_is_told_once_in_a_chapter() -> None:
     assert chapter(*messages).count("common_name_77") == 1
 
 
-def test_what_was_said_is_quoted_with_who_said_it() -> None:
+def test_speech_is_quoted_with_its_speaker() -> None:
     text = chapter(user("Fix the loader."), says("I will.", name="expert_1"), says([block("Done.")]))
     assert "m1 user: Fix the loader." in text
     assert "m2 expert_1: I will." in text
     assert "m3 assistant: Done." in text
 
 
-def test_a_short_form_stands_for_the_output() -> None:
+def test_a_short_form_replaces_the_output() -> None:
     assert "sixty parts" in lines(call("a"), result("a", FILE, metadata={"compact_summary": "sixty parts"}))[0].text
     assert "sixty parts" in lines(call("a"), result("a", FILE), summaries={2: {"a": "sixty parts"}})[0].text
 
 
-def test_an_orphan_result_is_told_as_one() -> None:
+def test_an_orphan_result_is_listed_as_one() -> None:
     assert lines(result("lost", FILE))[0].text.startswith("m1 result of")
 
 
@@ -99,7 +99,7 @@ def test_a_round_that_says_nothing_is_still_accounted_for(message: Message) -> N
     assert "secret" not in line.text
 
 
-def test_arguments_that_are_no_json_are_told_as_they_are() -> None:
+def test_arguments_that_are_no_json_are_shown_as_they_are() -> None:
     message = says(None, tool_calls=[{"id": "a", "function": {"name": "f", "arguments": '{"path": "cut'}}])
     assert '{"path": "cut' in lines(message)[0].text
 
@@ -151,7 +151,7 @@ def test_times_are_no_names() -> None:
     assert "11:37" not in line.text
 
 
-def test_the_key_of_an_argument_is_said_until_it_is_known() -> None:
+def test_the_key_of_an_argument_is_shown_until_it_is_known() -> None:
     def asking(id: str, who: str) -> Message:
         arguments = json.dumps({"customer_id": who})
         return says(None, tool_calls=[{"id": id, "function": {"name": "get", "arguments": arguments}}])
@@ -161,13 +161,13 @@ def test_the_key_of_an_argument_is_said_until_it_is_known() -> None:
     assert second.text.startswith("m3 get noah_2 ->")
 
 
-def test_arguments_that_are_data_are_told_without_quotes() -> None:
+def test_arguments_that_are_data_are_shown_without_quotes() -> None:
     arguments = json.dumps({"id": 7, "flights": [{"number": "HAT266"}, {"number": "HAT112"}]})
     (line,) = lines(says(None, tool_calls=[{"id": "a", "function": {"name": "book", "arguments": arguments}}]))
     assert "flights=(number): [(HAT266) (HAT112)]" in line.text
 
 
-def test_what_people_and_the_agent_said_is_kept_word_for_word() -> None:
+def test_speech_of_people_and_the_agent_is_kept_word_for_word() -> None:
     words = "Keep the public names as they are. The parser reads one line at a time, so memory stays flat. " * 8
     for message, speaker in ((user(words), "person"), (says(words), "agent")):
         (line,) = lines(message)

@@ -86,7 +86,7 @@ def test_the_refusal_of_a_message_does_not_quote_it(message: Any) -> None:
     assert SECRET not in repr(caught.value)
 
 
-async def test_an_overflow_is_told_in_marks_and_sizes_not_in_words() -> None:
+async def test_an_overflow_is_reported_in_marks_and_sizes_without_content() -> None:
     manager = ContextManager(load_config({"strict": True, "token_counter": "heuristic"}), plugins=Plugins())
     await manager.add_message({"role": "system", "content": f"{SECRET} " * 200})
     await manager.add_message({"role": "user", "content": f"{SECRET} " * 200})
@@ -96,7 +96,7 @@ async def test_an_overflow_is_told_in_marks_and_sizes_not_in_words() -> None:
     assert "60" in str(caught.value)
 
 
-async def test_a_refused_pin_is_told_in_sizes_not_in_words() -> None:
+async def test_a_refused_pin_is_reported_in_sizes_without_content() -> None:
     manager = ContextManager(load_config({"max_tokens": 100, "token_counter": "heuristic"}), plugins=Plugins())
     await manager.add_message({"role": "user", "content": f"{SECRET} " * 200})
     with pytest.raises(PinRefused, match=r"m1 has .* tokens") as caught:

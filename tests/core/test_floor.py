@@ -128,7 +128,7 @@ def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> No
     assert hook_of(segments(message)[0]) == name
 
 
-def test_the_floor_is_added_up_with_what_stands_outside_the_pieces() -> None:
+def test_protected_tokens_include_what_is_outside_the_segments() -> None:
     marked, _ = mark_protected(segments(user("task"), says("x"), says("y")), (), pin_tokens=0)
     draft = Draft(tuple(marked), fixed=100)
     assert protected_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
@@ -251,7 +251,7 @@ def test_what_cannot_be_clipped_is_the_same_object() -> None:
     assert clip_rendered(sealed, 100, approx_token_counter) is sealed
 
 
-def test_clipping_touches_neither_the_original_nor_who_wrote_it() -> None:
+def test_clipping_changes_neither_the_original_nor_its_provider() -> None:
     original = RenderedMessage(user([block(WORDS)], metadata={"cache": 1}), 5_000, 3, "anthropic")
     clipped = clip_rendered(original, 100, approx_token_counter)
     assert original.message == user([block(WORDS)], metadata={"cache": 1})

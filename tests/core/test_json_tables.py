@@ -88,7 +88,7 @@ def test_anything_else_is_left_as_it_is(text: str) -> None:
     assert json_as_table(text) is None
 
 
-def test_data_too_deep_for_a_table_is_told_all_the_same() -> None:
+def test_data_too_deep_for_a_table_is_shown_as_text() -> None:
     deep: Any = "end"
     for _ in range(60):
         deep = [deep]

@@ -415,7 +415,7 @@ async def test_a_ladder_made_in_code_serves_a_manager() -> None:
     assert len(view) < 25
 
 
-async def test_all_that_was_dropped_is_told_also_what_a_host_put_in_the_middle() -> None:
+async def test_all_that_was_dropped_is_reported_also_what_a_host_inserted() -> None:
     manager = ContextManager(load_config({"token_counter": "heuristic"}), ladder=[TrimRounds(0)], plugins=Plugins())
     for message in (user("task"), *(says(f"answer {n} " * 30) for n in range(4))):
         await manager.add_message(message)

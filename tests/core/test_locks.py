@@ -237,7 +237,7 @@ def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> N
     asyncio.run(take_over(asyncio.run(take())))
 
 
-async def test_who_waits_comes_in_when_the_loop_of_who_is_in_was_closed() -> None:
+async def test_a_waiter_gets_the_lock_when_the_loop_of_its_holder_was_closed() -> None:
     lock = CrossLoopLock()
     other = asyncio.new_event_loop()
     await asyncio.to_thread(other.run_until_complete, lock.acquire())

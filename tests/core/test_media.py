@@ -91,7 +91,7 @@ def test_a_size_beyond_what_is_read_costs_flat() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_tell_its_size_costs_flat(block: dict[str, Any]) -> None:
+def test_media_without_a_readable_size_costs_a_flat_amount(block: dict[str, Any]) -> None:
     assert media_tokens(block, FLAT) == FLAT
     assert media_tokens(block, 7) == 7
 

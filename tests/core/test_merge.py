@@ -39,7 +39,7 @@ def test_calls_and_their_results_stay_apart() -> None:
     assert merge_consecutive(messages) == messages
 
 
-def test_what_was_said_before_a_call_is_said_with_it() -> None:
+def test_text_before_a_call_is_merged_with_it() -> None:
     (merged, answer) = merge_consecutive([says("a"), call("x"), result("x")])
     assert merged == {**call("x"), "content": "a"}
     assert answer == result("x")

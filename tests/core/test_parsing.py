@@ -335,12 +335,12 @@ def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
     ],
     ids=str,
 )
-def test_a_human_is_told_from_what_was_injected(message: dict[str, Any], human: bool) -> None:
+def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
     assert parse_message(message)[1].human is human
 
 
-def test_a_reminder_before_a_huge_text_is_told_apart_in_one_pass() -> None:
+def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
     """No quadratic search: two megabytes of unclosed tags would take minutes."""
     assert is_human(user("<system-reminder>" * 100_000))
 
@@ -382,7 +382,7 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
 
 
-def test_a_result_that_is_an_object_is_told_as_json() -> None:
+def test_a_result_that_is_an_object_is_shown_as_json() -> None:
     assert result_text({"exit": 0}) == '{"exit":0}'
     assert result_text([block("x")]) == "x"
 

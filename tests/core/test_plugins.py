@@ -149,7 +149,7 @@ def test_of_two_offers_the_last_registered_wins() -> None:
     assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2
 
 
-def test_a_name_nobody_offers_is_an_error_that_lists_the_known() -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigError, match=r"ladder\[0\]: 'nosuch' is not known; known are builtin, mine"):
         make("nosuch", {"mine": dict})
 
@@ -176,7 +176,7 @@ def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others(offers: A
 # -- watching ---------------------------------------------------------------------------------------------------------
 
 
-def test_observers_are_told_what_they_ask_for() -> None:
+def test_observers_are_notified_of_what_they_watch() -> None:
     plugins = Plugins()
     watcher = Watcher()
     plugins.register(watcher)
@@ -185,7 +185,7 @@ def test_observers_are_told_what_they_ask_for() -> None:
 
 
 @pytest.mark.parametrize("order", [0, 1])
-def test_an_observer_that_fails_is_named_and_the_others_are_told(order: int) -> None:
+def test_an_observer_that_fails_is_named_and_the_others_are_notified(order: int) -> None:
     plugins = Plugins()
     watcher = Watcher()
     for plugin in [(Failing(), "failing"), (watcher, "watching")][:: 1 if order else -1]:

@@ -81,7 +81,7 @@ def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
     assert seqs(left[: found.common]) == seqs(found.entries[: found.common])
 
 
-def test_what_another_program_wrote_stands_where_it_stands_in_the_store() -> None:
+def test_entries_of_another_program_keep_their_index_in_the_store() -> None:
     entries = [entry(seq) for seq in range(1, 7)]
     stored = [*entries[:5], entry(20), entries[5], entry(21)]
     assert seqs(reconcile(snapshot(entries), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]

@@ -216,7 +216,7 @@ def test_metadata_and_unknown_keys_are_not_sent_and_not_counted() -> None:
     assert count_message_tokens(user("x", metadata={"note": "word " * 100}, extra="word " * 100)) == bare
 
 
-def test_images_count_by_their_size_where_the_header_tells_it() -> None:
+def test_images_count_by_the_size_in_their_header() -> None:
     assert count_message_tokens(user([image_block(640, 480)])) == O + 410
     assert count_message_tokens(user([image_url(640, 480)])) == O + 410
     assert count_message_tokens(result("a", [image_block(640, 480)])) == O + 410
@@ -341,6 +341,6 @@ def test_no_more_is_added_up_than_is_asked_for() -> None:
     assert 10 <= size_of(["x" * 6] * 1_000_000, 10) < 100
 
 
-def test_an_unknown_counter_is_told_with_all_there_are() -> None:
+def test_an_unknown_counter_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
         ContextManager(load_config({"token_counter": "foo"}))

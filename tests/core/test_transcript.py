@@ -41,7 +41,7 @@ def test_an_entry_holds_what_was_measured_of_its_message() -> None:
     assert entry.response.usage == Usage(10, 2, 3, 4)
 
 
-def test_an_entry_is_complete_when_it_was_made_unless_told_otherwise() -> None:
+def test_an_entry_is_complete_when_it_was_made_by_default() -> None:
     message, info = parse_message(user())
     assert Transcript().draft(message, info, 1, created="c").completed == "c"
 

@@ -131,7 +131,7 @@ def test_a_search_is_bounded_and_passes_over_what_is_generated(tmp_path: Path) -
     "path", ["..", "../secret.txt", "/etc/passwd", "src/../../secret.txt", "out", "out/secret.txt", "one"]
 )
 @pytest.mark.parametrize("name", ["list_folder", "read_file", "search_files"])
-async def test_nobody_gets_out(root: Path, name: str, path: str) -> None:
+async def test_no_path_leads_out_of_the_folder(root: Path, name: str, path: str) -> None:
     (root / "out").symlink_to(root.parent)
     (root / "one").symlink_to(root.parent / "secret.txt")
     found = await run(root, name, path=path, text="secret")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
+from amplifier_context_core import ContextManager, SessionLost, StoreError, approx_token_counter, load_config
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
 from tests.durable.sessions import user
@@ -29,7 +29,7 @@ async def add_many(manager: ContextManager, count: int) -> None:
 
 @contextmanager
 def a_loop() -> Generator[asyncio.AbstractEventLoop]:
-    """A loop that somebody keeps, and runs now and then."""
+    """A loop that its owner keeps, and runs now and then."""
     loop = asyncio.new_event_loop()
     try:
         yield loop
@@ -59,7 +59,7 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_first_message_was_ack
         other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
         assert len(manager.snapshot()) == 201
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
-        still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # told in the end, each of them
+        still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # each caller is acknowledged in the end
 
 
 class _Slow(MemoryStore):
@@ -105,7 +105,7 @@ def test_a_message_is_stored_though_its_caller_was_cancelled_as_leadership_came_
             await asyncio.sleep(0.001)
         adding = asyncio.create_task(manager.add_message(user("two")))
         await asyncio.sleep(0.01)
-        handed.wait(10)  # this loop stands still while it is handed the carrying
+        handed.wait(10)  # this loop does not run while it is made the leader's
         adding.cancel()
         cancelled.set()
         while len(manager.snapshot()) < 2:
@@ -118,7 +118,7 @@ def test_a_message_is_stored_though_its_caller_was_cancelled_as_leadership_came_
     assert [entry.message["content"] for entry in manager.snapshot()] == ["one", "two"]
 
 
-async def test_closing_brings_in_what_nobody_waits_for_any_more() -> None:
+async def test_closing_commits_appends_without_a_waiting_caller() -> None:
     store = _Slow()
     manager = manager_on(store)
     await manager.ready()
@@ -137,7 +137,7 @@ class _Lost(MemoryStore):
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         self.appends += 1
         if self.appends == 2:
-            raise SessionLost(session_id, "somebody else")
+            raise SessionLost(session_id, "another writer")
         await super().append(session_id, entries)
         if self.appends == 3:
             await asyncio.sleep(60)
@@ -160,8 +160,8 @@ def test_a_loop_that_ends_while_a_fork_is_written_leaves_history_and_store_alike
         return [m["content"] for m in await manager.get_messages()], [entry.message["content"] for entry in held]
 
     asyncio.run(ends())
-    told, held = asyncio.run(goes_on())
-    assert told == held == ["One.", "Two.", "Three."]
+    read, held = asyncio.run(goes_on())
+    assert read == held == ["One.", "Two.", "Three."]
 
 
 class _Moody(MemoryStore):
@@ -183,7 +183,7 @@ class _Moody(MemoryStore):
         try:
             await self._moment(0.5)
             if self._chance.random() < 0.03 and session_id not in self._new:
-                raise SessionLost(session_id, "somebody else")
+                raise SessionLost(session_id, "another writer")
             await super().append(session_id, entries)
             self._new.discard(session_id)
             await self._moment(0.3)
@@ -247,11 +247,11 @@ def _a_round(seed: int) -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in running), "a thread waits for ever"
     asyncio.run(asyncio.wait_for(manager.add_message(user("last")), 30))
-    told = [message["content"] for message in asyncio.run(manager.get_messages())]
+    read = [message["content"] for message in asyncio.run(manager.get_messages())]
     held = [entry.message["content"] for entry in asyncio.run(store.read(manager.history.session_id))]
-    assert told == held
-    assert len(set(told)) == len(told)
-    places = {text: place for place, text in enumerate(told)}
+    assert read == held
+    assert len(set(read)) == len(read)
+    places = {text: place for place, text in enumerate(read)}
     for caller in callers:
         for mine in caller.acknowledged:
             assert [places[text] for text in mine] == sorted(places[text] for text in mine)
@@ -294,7 +294,7 @@ class _CutOff(MemoryStore):
 @pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
 def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
     store = _CutOff(stored=stored)
-    manager = ContextManager(store=store)
+    manager = ContextManager(store=store, counter=approx_token_counter)
 
     async def carry() -> None:
         carrying = asyncio.create_task(manager.add_message(user("One.")))
@@ -321,9 +321,9 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
     ending.start()
     asyncio.run(join())
     ending.join(20)
-    told = [message["content"] for message in asyncio.run(manager.get_messages())]
-    assert told == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
-    assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == told
+    read = [message["content"] for message in asyncio.run(manager.get_messages())]
+    assert read == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
+    assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == read
 
 
 async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:

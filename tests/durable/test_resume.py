@@ -107,7 +107,7 @@ async def _all(manager: ContextManager) -> list[Any]:
     return list(manager.snapshot())
 
 
-async def test_only_the_newest_is_in_memory_until_somebody_asks_for_all(place: Place) -> None:
+async def test_only_the_newest_entries_are_in_memory_until_all_are_asked_for(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
         count = len(manager.snapshot())
@@ -160,7 +160,7 @@ async def test_a_history_that_was_never_compacted_resumes_as_well(place: Place) 
         assert [entry.seq for entry in manager.snapshot()][-1] == 8
 
 
-async def test_an_unreadable_checkpoint_is_told_and_the_view_made_anew(place: Place) -> None:
+async def test_an_unreadable_checkpoint_is_reported_and_the_view_rebuilt(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
         history = await manager.get_messages()
@@ -213,9 +213,9 @@ async def test_a_repair_in_the_middle_is_recorded_and_resumed(place: Place) -> N
     async with opened(place) as manager:
         history = await manager.get_messages()
         call = history[-1]["tool_calls"][0]["id"] if "tool_calls" in history[-1] else None
-        mended = {"role": "tool", "tool_call_id": call or "call_900", "content": "interrupted"}
-        await manager.set_messages([*history, mended])
-        edited = [*history[:-1], {"role": "user", "content": "put in between"}, history[-1], mended]
+        repaired = {"role": "tool", "tool_call_id": call or "call_900", "content": "interrupted"}
+        await manager.set_messages([*history, repaired])
+        edited = [*history[:-1], {"role": "user", "content": "put in between"}, history[-1], repaired]
         await manager.set_messages(edited)
         kept = await manager.get_messages()
         assert [m["content"] for m in kept] == [m["content"] for m in edited]
@@ -271,9 +271,9 @@ async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(pla
     hint = {"role": "system", "content": "You were resumed."}
     async with opened(place) as manager:
         await feed(manager, [hint, *history[:3], changed, *history[4:]])
-        told = await manager.get_messages()
-        assert told[: len(history)] == history
-        assert [message["content"] for message in told[len(history) :]] == [hint["content"], changed["content"]]
+        found = await manager.get_messages()
+        assert found[: len(history)] == history
+        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
 
 
 async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
@@ -318,7 +318,7 @@ async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
         assert "and then" not in [m["content"] for m in after]
 
 
-async def test_an_edit_behind_a_resume_loses_no_checkpoint_that_still_stands(place: Place) -> None:
+async def test_an_edit_behind_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
     async with opened(place) as manager:
         view = await compacted(manager)
     async with opened(place) as manager:
@@ -470,18 +470,18 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(plac
     store = place.store()
     data = await store.load_checkpoint(manager.session_id)
     assert data
-    told = json.loads(data)
+    found = json.loads(data)
     for change in ({"serving": [[6_000, 99]]}, {"covered": 99_999}, {"turns_before": -5}, {"body": 50}):
-        await store.save_checkpoint(manager.session_id, 1, json.dumps({**told, **change}).encode())
+        await store.save_checkpoint(manager.session_id, 1, json.dumps({**found, **change}).encode())
         await store.close()
         shared_cache.clear()
         manager = manager_on(place.store(), manager.session_id)
         assert (await ask(manager))[-1] == view[-1]
         await manager.store.close()
         store = place.store()
-    seqs = told["lines"][0]["seqs"]
-    told["lines"][0]["seqs"] = seqs[:-1]
-    await store.save_checkpoint(manager.session_id, 1, json.dumps(told).encode())
+    seqs = found["lines"][0]["seqs"]
+    found["lines"][0]["seqs"] = seqs[:-1]
+    await store.save_checkpoint(manager.session_id, 1, json.dumps(found).encode())
     await store.close()
     shared_cache.clear()
     manager = manager_on(place.store(), manager.session_id)

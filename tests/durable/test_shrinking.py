@@ -125,8 +125,8 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
         db.close()
     manager = opened()
     await manager.get_messages_for_request()
-    told = list(manager.warnings.texts)
-    assert told
+    reported = list(manager.warnings.texts)
+    assert reported
     messages = await manager.get_messages()
     counted = collections.Counter(message["content"][:8] for message in messages)
     assert max(counted.values()) == 1

@@ -60,7 +60,7 @@ class _SlowStore(FaultyStore):
         await asyncio.sleep(0.001)
 
 
-async def test_sixteen_who_add_one_after_another_are_written_together_though_one_of_them_began_first() -> None:
+async def test_sixteen_callers_are_written_in_one_batch_although_one_of_them_began_first() -> None:
     store = _SlowStore()
     manager = manager_on(store)
     await manager.ready()
@@ -73,10 +73,10 @@ async def test_sixteen_who_add_one_after_another_are_written_together_though_one
     await until(store, 1)
     await asyncio.gather(first, *(add_twenty() for _ in range(15)))
     assert len(await stored(store)) == 320
-    assert len(store.batches) <= 26, store.batches  # 40, if whoever comes first goes alone
+    assert len(store.batches) <= 26, store.batches  # 40 if the first caller is written alone
 
 
-async def test_who_adds_alone_is_not_kept_waiting(store: FaultyStore) -> None:
+async def test_a_single_caller_does_not_linger(store: FaultyStore) -> None:
     manager = manager_on(store)
     await asyncio.gather(*(manager.add_message(user(f"message {n}")) for n in range(16)))
     turns = 0
@@ -254,7 +254,7 @@ async def test_a_session_not_begun_that_is_in_use_is_begun_in_a_fork(store: Faul
     assert await contents(manager) == await stored(store, manager.history.session_id) == ["a"]
 
 
-async def test_who_lost_a_session_is_told_and_nothing_is_written(store: FaultyStore) -> None:
+async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore) -> None:
     manager = await feed(manager_on(store), [user("a")])
     store.lost_to["s"] = "pid 8 on elsewhere"
     with pytest.raises(SessionLost, match="pid 8 on elsewhere"):
@@ -262,7 +262,7 @@ async def test_who_lost_a_session_is_told_and_nothing_is_written(store: FaultySt
     assert await contents(manager) == await stored(store) == ["a"]
 
 
-async def test_who_lost_a_session_goes_on_in_a_fork_of_what_it_knew(store: FaultyStore) -> None:
+async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: FaultyStore) -> None:
     manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
     other = manager_on(store)
     await other.add_message(user("by the other"))

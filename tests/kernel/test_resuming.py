@@ -204,7 +204,7 @@ async def test_memory_files_are_held_against_the_window_of_the_provider_and_noth
         assert await running.execute("Hi.") == "Yes."
 
 
-async def test_memory_files_may_be_larger_than_a_budget_that_nobody_set(tmp_path: Path) -> None:
+async def test_memory_files_may_be_larger_than_a_default_budget(tmp_path: Path) -> None:
     (tmp_path / "large.md").write_text("word " * 300_000)
     config = {"memory_files": [str(tmp_path / "large.md")], "storage_path": str(tmp_path / "kept")}
     plan = mount_plan({"module": CURRENT.module, "config": config}, script=["Yes."], window=1_000_000)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.lab.ablations import VARIANTS, main, variants
 
-from .support import scale
+from .scripted import scale
 
 
 @pytest.mark.parametrize("variant", variants(), ids=list(VARIANTS))

@@ -17,7 +17,7 @@ from amplifier_context_testing.lab.caches.openai import OpenAI
 from amplifier_context_testing.lab.caches.wire import Wires
 from amplifier_context_testing.lab.request import Request
 
-from .support import chapter, result, says, scale, user
+from .scripted import chapter, result, says, scale, user
 
 SYSTEM: Message = {"role": "system", "content": "w " * 96}  # 100 tokens
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.clock import PACE, PAUSES, stamped, times
 
-from .support import result, says, user
+from .scripted import result, says, user
 
 TALK: list[Message] = [message for turn in range(21) for message in (user(f"q{turn}"), says("a"), result("r"))]
 

@@ -14,7 +14,7 @@ from amplifier_context_testing.lab.baselines import Newest, NewestCheckpointed
 from amplifier_context_testing.lab.managers import Opened
 from amplifier_context_testing.lab.peers import PEERS
 
-from .support import calls, result, says, scale, user
+from .scripted import calls, result, says, scale, user
 
 
 def listing(config: dict[str, Any]) -> ListContext:

@@ -8,7 +8,7 @@ from amplifier_context_testing.lab.course import near
 from amplifier_context_testing.lab.recall import RecallProbe, References
 from amplifier_context_testing.lab.request import Request
 
-from .support import calls, chapter, result, says, scale, user
+from .scripted import calls, chapter, result, says, scale, user
 
 Messages = list[dict[str, Any]]
 
@@ -110,7 +110,7 @@ def test_a_bag_of_words_scores_nothing() -> None:
         assert not sight.locates("helper_one", origins("helper_one"))
 
 
-def test_what_nobody_recorded_is_a_chapter_even_without_a_label() -> None:
+def test_text_that_no_recording_has_is_a_chapter_even_without_a_label() -> None:
     sight = seen(HISTORY, [*HISTORY[:1], user("Summary: load_all was read")])
     assert len(sight.chapters) == 1
     assert sight.chapter_tokens == 4 + 4

@@ -19,7 +19,7 @@ from amplifier_context_testing.lab.shares import Share
 from amplifier_context_testing.lab.table import CELLS, markdown, rows, title
 from amplifier_context_testing.lab.token_scale import TokenScale
 
-from .support import Scripted, calls, result, says, scale, scripted, user
+from .scripted import Scripted, calls, result, says, scale, scripted, user
 
 MESSAGES = [
     user("mend old_name in app.py"),
@@ -187,7 +187,7 @@ async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> No
     assert figures.requests == 3  # the view for the questions is no request of the session
 
 
-async def test_a_budget_that_holds_no_system_prompt_is_nobodys_test() -> None:
+async def test_a_budget_below_the_system_prompt_is_left_out() -> None:
     prompted = Session("p", "made", [{"role": "system", "content": "be good " * 20}, *MESSAGES])
     report = await measure([prompted, session()], [manager("newest")], Size(budget=30), scale=scale())
     assert [one.id for one in report.sessions] == ["s"]

@@ -12,7 +12,7 @@ from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences, without_tags
 
-from .support import calls, chapter, result, says, scale, user
+from .scripted import calls, chapter, result, says, scale, user
 
 RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplifier_context_testing.lab.validity import Faults, holds_human, newest_human
 
-from .support import calls, result, says, user
+from .scripted import calls, result, says, user
 
 ASKED = user("Please look at the file and tell me all that is wrong with it, thank you")
 HISTORY = [ASKED, calls("read", {"path": "a"}), result("text"), says("Fine.")]
@@ -19,7 +19,7 @@ def test_a_split_pair_is_the_managers_fault() -> None:
     assert broken == added != []
 
 
-def test_what_the_recording_breaks_itself_is_nobodys_fault() -> None:
+def test_a_fault_of_the_recording_is_no_fault_of_a_manager() -> None:
     history = [ASKED, calls("read", {"path": "a"}), user("stop")]
     broken, added = Faults(history).of(history, 3)
     assert broken

@@ -7,7 +7,7 @@ from amplifier_context_testing.lab.course import near
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.words import Words, stems
 
-from .support import calls, chapter, result, says, scale, user
+from .scripted import calls, chapter, result, says, scale, user
 
 
 def test_a_word_is_five_letters_or_more_and_no_part_of_a_name() -> None:

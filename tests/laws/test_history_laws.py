@@ -22,7 +22,7 @@ from amplifier_context_core.view import shared_cache
 from .histories import Message, Step, conversations
 
 BUDGET = 600
-DOINGS = st.sampled_from(["", "", "", "request", "interrupt", "drop", "mend", "clear", "compact", "fork"])
+DOINGS = st.sampled_from(["", "", "", "request", "interrupt", "drop", "insert", "clear", "compact", "fork"])
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +61,10 @@ class Life:
                 await manager.interrupt()
             case "drop":
                 await manager.set_messages((await manager.get_messages())[:-2])
-            case "mend":
+            case "insert":
                 messages = await manager.get_messages()
-                mended = {"role": "assistant", "content": f"mended after {len(messages)}"}
-                await manager.set_messages([*messages[: len(messages) // 2], mended, *messages[len(messages) // 2 :]])
+                inserted = {"role": "assistant", "content": f"inserted after {len(messages)}"}
+                await manager.set_messages([*messages[: len(messages) // 2], inserted, *messages[len(messages) // 2 :]])
             case "clear":
                 await manager.clear()
             case "compact":
@@ -133,9 +133,9 @@ def test_the_tokens_of_an_entry_are_those_of_its_message(steps: list[Step], doin
 
 
 @given(*LIVES)
-def test_where_every_message_stands_can_be_explained_in_plain_json(steps: list[Step], doings: list[str]) -> None:
+def test_explain_accounts_for_every_message_in_plain_json(steps: list[Step], doings: list[str]) -> None:
     # What is put in the middle and dropped is open: see tests/core/test_ladder.py, test_all_that_was_dropped_is_told
-    life = lived(steps, ["" if doing == "mend" else doing for doing in doings])
+    life = lived(steps, ["" if doing == "insert" else doing for doing in doings])
 
     async def law() -> dict[str, Any]:
         await life.manager.get_messages_for_request(token_budget=BUDGET)
@@ -145,12 +145,12 @@ def test_where_every_message_stands_can_be_explained_in_plain_json(steps: list[S
     assert json.loads(json.dumps(report)) == report
     history = life.manager.snapshot()
     assert (report["messages"], report["turns"]) == (len(history), history.turn_count)
-    told = [range(int(row["mark"][1:]), int(row["to"][1:]) + 1) for row in report["rounds"]]
+    spans = [range(int(row["mark"][1:]), int(row["to"][1:]) + 1) for row in report["rounds"]]
     leading = next((place for place, entry in enumerate(history) if entry.role not in SYSTEM_ROLES), len(history))
     for round_ in rounds_of(history[leading:]):
         if Renderer(approx_token_counter, 10_000).render(round_).messages:  # empty and retired rows have no place
             for entry in round_.entries:
-                assert any(entry.seq in span for span in told), f"{entry.mark} is not accounted for"
+                assert any(entry.seq in span for span in spans), f"{entry.mark} is not accounted for"
 
 
 @given(conversations())

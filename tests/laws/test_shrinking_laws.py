@@ -30,14 +30,14 @@ class ShrinkingStore(MemoryStore):
 
     Attributes:
         losses: seqs to lose, each set with the number of the call that loses it.
-        told: whether a repair says so, as a store does that found damage.
+        reports: true if a repair reports the loss, as a store does that found damage.
         calls: made so far.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.losses: list[tuple[int, frozenset[int]]] = []
-        self.told = False
+        self.reports = False
         self.calls = 0
         self._listener: OnRepair | None = None
 
@@ -66,7 +66,7 @@ class ShrinkingStore(MemoryStore):
                 left = [entry for entry in entries if entry.seq not in seqs]
                 lost = len(entries) - len(left)
                 entries[:] = left
-                if lost and self.told and self._listener:
+                if lost and self.reports and self._listener:
                     self._listener(Repair(session_id, "what could not be read was taken out", lost))
 
 
@@ -94,7 +94,7 @@ async def resumed(store: MemoryStore) -> ContextManager:
 
 @given(WHEN, st.booleans(), st.booleans())
 def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_reported(
-    losses: list[tuple[int, frozenset[int]]], told: bool, goes_on: bool
+    losses: list[tuple[int, frozenset[int]]], reports: bool, goes_on: bool
 ) -> None:
     async def law() -> None:
         store = ShrinkingStore()
@@ -106,7 +106,7 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
         for line in manager.compactor.cache.views:
             for segment in line.checkpoint.segments if line.checkpoint else ():
                 in_memory |= {entry.seq for entry in segment.round.entries} if segment.round else set()
-        store.told = told
+        store.reports = reports
         store.losses = [(store.calls + number, seqs) for number, seqs in losses]
         if goes_on:
             await manager.add_message({"role": "user", "content": "one more"})
@@ -119,9 +119,9 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
         assert names == [f"message {seq - 1}" if seq <= MESSAGES else "one more" for seq in seqs]
         gone = MESSAGES + goes_on - len(seqs)
         assert bool(gone) <= bool(said)
-        if gone and not told:
+        if gone and not reports:
             assert any(f"{gone} message" in text and "lost" in text for text in said)
-        if not told:
+        if not reports:
             assert bool(said) == bool(gone)
         # the session goes on, and what memory holds is what a resumed session finds
         store.losses.clear()

@@ -26,7 +26,7 @@ def test_the_licence_is_in_every_wheel_and_source_archive(built: Built) -> None:
     assert metadata_of(built)["License-Expression"] == "MIT"
 
 
-def test_type_checkers_are_told_that_the_package_has_types(built: Built) -> None:
+def test_type_checkers_see_that_the_package_has_types(built: Built) -> None:
     assert f"{built.top}/py.typed" in built.in_the_wheel()
 
 

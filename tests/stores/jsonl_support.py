@@ -126,7 +126,7 @@ async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, s
     for entry in entries(1, count, session_id=session_id):
         await store.append(session_id, [entry])
     if checkpoint is not None:
-        await store.save_checkpoint(session_id, checkpoint, b"stands for some")
+        await store.save_checkpoint(session_id, checkpoint, b"covers some")
     await store.close()
     return Files(root, session_id)
 
@@ -151,6 +151,6 @@ async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Op
     reported = list(found.repairs)
     assert await store.open(session_id, repairs.append) == Extent(len(history), found.extent.last_seq + go_on)
     assert [entry.seq for entry in await store.read(session_id)] == found.seqs
-    assert repairs == reported, "what was mended once is whole"
+    assert repairs == reported, "what was repaired once is whole"
     await store.close()
     return found

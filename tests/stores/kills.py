@@ -135,7 +135,7 @@ def serve() -> None:
                     request["seq"],
                 )
                 asyncio.run(_work(*arguments))
-            except BaseException:  # noqa: BLE001 - told to the parent, which fails the test
+            except BaseException:  # noqa: BLE001 - sent to the parent, which fails the test
                 _say({"failed": traceback.format_exc()})
             os._exit(0)
         sys.stdin.readline()
@@ -152,8 +152,8 @@ def after(state: State, call: Event) -> State:
     if call["do"] == "checkpoint":
         return but(state, checkpoint=(call["keep"], call["number"]))
     history = (*state.history[: call["keep"]], *((seq, size) for seq, size in call["new"]))
-    stands = state.checkpoint is not None and state.checkpoint[0] <= call["keep"]
-    return State(history, state.checkpoint if stands else None)
+    is_kept = state.checkpoint is not None and state.checkpoint[0] <= call["keep"]
+    return State(history, state.checkpoint if is_kept else None)
 
 
 class Victims:

@@ -166,7 +166,7 @@ def test_every_claim_is_an_own_sentence() -> None:
     assert not both & {name for name in dir(WriterContract) if name.startswith("test_")}
 
 
-def test_samples_are_made_anew_each_time() -> None:
+def test_samples_are_new_objects_each_time() -> None:
     assert odd_entries() == odd_entries()
     assert odd_entries()[0].message is not odd_entries()[0].message
     assert [one.seq for one in odd_entries()] == list(range(1, len(odd_entries()) + 1))

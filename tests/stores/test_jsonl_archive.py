@@ -135,8 +135,8 @@ async def test_an_archive_of_before_lines_had_checksums_is_read_and_goes_on(root
     assert await store.verify("s") == []
     assert_same(await store.archived("s"), entries(4, 8))
     await store.replace("s", 2, [])
-    await store.rewrite("s", [entry(5, "anew")])
-    assert [one.message["content"] for one in await store.archived("s")][1] == "anew"
+    await store.rewrite("s", [entry(5, "rewritten")])
+    assert [one.message["content"] for one in await store.archived("s")][1] == "rewritten"
     assert [one.seq for one in await store.archived("s")] == [4, 5, 6, 7, 8, 3]
     assert await store.verify("s") == []
     assert repairs == []

@@ -363,7 +363,7 @@ async def test_a_file_edited_by_hand_keeps_the_seqs_of_what_was_not_touched(root
     assert found.seqs == [1, 2, 3, 7, 6, 5]
     assert found.history[4].tokens == entries(6, 6)[0].tokens
     assert (found.lost, "(m4)" in found.summary) == (1, True)
-    assert found.checkpoint == b"stands for some"
+    assert found.checkpoint == b"covers some"
 
 
 async def test_a_file_rewritten_by_another_program_keeps_its_seqs(root: Path) -> None:
@@ -409,7 +409,7 @@ async def test_lines_another_program_removed_are_reported_as_lost_messages(root:
     ],
     ids=["CRLF", "BOM", "blank lines", "order"],
 )
-async def test_verify_tells_of_an_index_that_does_not_fit_its_file(root: Path, other: Callable[[bytes], bytes]) -> None:
+async def test_verify_reports_an_index_that_does_not_fit_its_file(root: Path, other: Callable[[bytes], bytes]) -> None:
     files = await write(root, 4)
     files.main.write_bytes(other(files.main.read_bytes()))
     store = JsonlStore(root)
@@ -448,7 +448,7 @@ async def test_a_missing_index_is_rebuilt(root: Path) -> None:
     assert found.seqs == seqs(6)
     assert {one.tokens for one in found.history} == {UNCOUNTED}
     assert [one.turn for one in found.history] == [1, 1, 1, 1, 2, 2]
-    assert found.checkpoint == b"stands for some"
+    assert found.checkpoint == b"covers some"
     assert found.lost == 0
     assert len(found.repairs) == 1
 
@@ -567,7 +567,7 @@ async def test_damage_after_what_a_checkpoint_covers_leaves_it(root: Path) -> No
     hit(files.main, line_start(files, 6), b"[")
     found = await reopen(root)
     assert found.seqs == seqs(8, 7)
-    assert found.checkpoint == b"stands for some"
+    assert found.checkpoint == b"covers some"
 
 
 async def test_a_damaged_archive_hides_only_the_damaged_lines(root: Path) -> None:
@@ -637,7 +637,7 @@ async def test_a_manager_reports_a_repair_once_with_its_loss_and_its_quarantine(
     assert data["message"].endswith(reported)
 
 
-async def test_verify_tells_everything_and_changes_nothing(root: Path) -> None:
+async def test_verify_reports_everything_and_changes_nothing(root: Path) -> None:
     files = await write(root, 12, checkpoint=3)
     hit(files.main, line_start(files, 1), b"[")
     hit(files.main, line_start(files, 4) + files.lines[4].index(b"module"), b"nodule")

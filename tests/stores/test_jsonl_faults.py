@@ -31,7 +31,7 @@ CHANGES: dict[str, Change] = {
     "replace": lambda store: store.replace("s", 6, [*entries(20, 21), entries(8, 8)[0]]),
     "replace into the checkpoint": lambda store: store.replace("s", 2, entries(20, 20)),
     "clear": lambda store: store.replace("s", 0, []),
-    "rewrite": lambda store: store.rewrite("s", [entry(5, "anew"), entry(11, "anew")]),
+    "rewrite": lambda store: store.rewrite("s", [entry(5, "rewritten"), entry(11, "rewritten")]),
     "recount": lambda store: store.rewrite("s", [one._replace(tokens=10**9) for one in entries(3, 5)]),
     "recount in place": lambda store: store.rewrite("s", [one._replace(tokens=1) for one in entries(3, 8)]),
     "checkpoint": lambda store: store.save_checkpoint("s", 7, b"seven"),

@@ -271,7 +271,7 @@ async def test_files_and_folders_are_their_owners_only_whatever_the_umask(root: 
         await store.append("s", entries(1, 6))
         await store.save_checkpoint("s", 2, b"two")
         await store.replace("s", 3, entries(7, 8))
-        await store.rewrite("s", [entry(1, "anew")])
+        await store.rewrite("s", [entry(1, "rewritten")])
         await store.fork("s", "child")
         await store.append("s", entries(9, 9))
         await store.release("child")
@@ -604,7 +604,7 @@ async def test_without_durability_nothing_waits_for_the_disk(
     await store.replace("s", 4, entries(10, 12))
     await store.save_checkpoint("s", 3, b"three")
     await store.fork("s", "child")
-    await store.rewrite("s", [entry(1, "anew")])
+    await store.rewrite("s", [entry(1, "rewritten")])
     await store.close()
     assert counted.syncs == 0
     assert (await reopen(root)).seqs == [1, 2, 3, 4, 10, 11, 12]

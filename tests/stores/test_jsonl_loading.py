@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "append": lambda store: store.append("s", entries(90, 90)),
     "replace": lambda store: store.replace("s", 1, entries(91, 91)),
     "clear": lambda store: store.replace("s", 0, []),
-    "rewrite": lambda store: store.rewrite("s", [entry(2, "anew")]),
+    "rewrite": lambda store: store.rewrite("s", [entry(2, "rewritten")]),
     "archived": lambda store: store.archived("s"),
     "save checkpoint": lambda store: store.save_checkpoint("s", 1, b"one"),
     "load checkpoint": lambda store: store.load_checkpoint("s"),
@@ -205,11 +205,11 @@ async def test_a_committed_edit_survives_an_abandoned_store(root: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(RedoJournal, "apply", refused)
         with pytest.raises(NotErased):
-            await store.rewrite("s", [entry(2, "anew")])
+            await store.rewrite("s", [entry(2, "rewritten")])
         await store._worker.run(store._engine.abandon)  # pyright: ignore[reportPrivateUsage]
     assert_same(await store.read("s"), entries(1, 4))  # a read-only session does not apply it
     assert await store.open("s") == Extent(4, 4)
-    assert_same(await store.read("s"), [*entries(1, 1), entry(2, "anew"), *entries(3, 4)])
+    assert_same(await store.read("s"), [*entries(1, 1), entry(2, "rewritten"), *entries(3, 4)])
     await store.close()
 
 

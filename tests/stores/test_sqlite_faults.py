@@ -145,7 +145,7 @@ def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
                 os.setgid(65_534)
                 os.setuid(65_534)
             said = repr(asyncio.run(work()))
-        except BaseException as problem:  # noqa: BLE001 - told to who forked us
+        except BaseException as problem:  # noqa: BLE001 - sent to the parent process
             said = f"{type(problem).__name__}: {problem}"
         os.write(write, said.encode())
         os._exit(0)

@@ -183,7 +183,7 @@ async def test_a_quarantined_row_is_erased_though_no_seq_is_known(
         db.execute(f"UPDATE {'archive' if archived else 'entries'} SET crc = crc + 1 WHERE seq = 2")
     await store.open("s")
     assert [one.seq for one in [*await store.read("s"), *await store.archived("s")]] == [1]
-    assert await holding_elsewhere(path, "hunter2secret") == ["hunter2secret"], "it is put aside"
+    assert await holding_elsewhere(path, "hunter2secret") == ["hunter2secret"], "it is in quarantine"
     await store.rewrite("s", given)
     assert await holding_elsewhere(path, "hunter2secret") == []
     assert [one.seq for one in await store.read("s")] == [1]

@@ -35,7 +35,7 @@ def test_late_results_are_found_and_missing_ones_marked() -> None:
     assert any("no recorded result" in note for note in missing.notes)
 
 
-def test_a_user_who_cuts_in_ends_the_turn_before() -> None:
+def test_a_message_in_the_middle_of_a_turn_ends_that_turn() -> None:
     talk = ConversationBuilder().user("Go.")
     talk.call(("read", {"path": "a"}))
     recording = Recording.of(talk.user("Stop.").say("Stopped.").messages)
