@@ -97,6 +97,8 @@ class Config(BaseModel):
     recall_share: float = Field(
         0.30, ge=0, le=1, description="share of the room above the target that recalls fill between two compactions"
     )
+    pool_limit: int | None = Field(None, ge=1, description="items of the pool at most; the oldest goes for a new one")
+    queue_limit: int = Field(10, ge=1, description="items of the queue at most")
     pin_share: float = Field(0.25, gt=0, le=1, description="share pins may fill")
     state_tools: list[str] | None = Field(
         None, description="tools that write a todo list, plan or approval, of which the newest stays; null: recognized"

@@ -59,6 +59,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         The cleanup to be called at the end of the session.
     """
     await coordinator.mount("context", manager)
+    manager.on_items_replaced = coordinator.register_capability
     manager.compactor.tools = lambda: coordinator.get("tools")
     offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
@@ -100,6 +101,8 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
         "context.compact_summary": manager.compact_summary,
         "context.forget": manager.forget,
         "context.load": manager.load,
+        "context.pool": manager.pool,
+        "context.queue": manager.queue,
         "context.recall": manager.recall,
         "context.recall_room": manager.recall_room,
         "context.chapters": manager.chapters,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from .compaction.ladder import build_ladder
@@ -12,6 +13,7 @@ from .config import Config
 from .events import COMPACTION, POST_COMPACT, Hooks
 from .extensions import named_counter, named_index
 from .history.history import History
+from .items import ContextPool, ContextQueue
 from .locks import CrossLoopLock
 from .messages.parsing import Message
 from .messages.timestamps import utc_now, with_timestamp
@@ -20,6 +22,7 @@ from .messages.tokens import TokenCounter, guarded, load_counter
 from .plugins import Observers, Plugins, installed_plugins
 from .rendering.renderer import RenderedMessage
 from .rendering.system_prompt import SystemPrompt
+from .session_items import SessionItems
 from .stores import MemoryStore, Store
 from .view.budget import Budget, budget_for, model_of, name_of, prices_of
 from .view.cache_health import CacheHealth
@@ -62,6 +65,8 @@ class SessionLifecycle:
         clock: gives the time as ISO 8601 text, UTC.
         add_timestamp: puts the time on a message that has none.
         on_new_session: awaited once, at the first access to a session without a history.
+        pool: items of the session by id; an empty one when not given.
+        queue: newest items of the session; an empty one when not given.
     """
 
     def __init__(
@@ -77,10 +82,13 @@ class SessionLifecycle:
         clock: Callable[[], str] = utc_now,
         add_timestamp: Callable[[Message, str], Message] = with_timestamp,
         on_new_session: Callable[[Self], Awaitable[None]] | None = None,
+        pool: ContextPool[Any] | None = None,
+        queue: ContextQueue[Any] | None = None,
     ) -> None:
         self.config = config or Config.model_validate({})
         self.session_id = session_id
         self.store = store or MemoryStore()
+        self.items = SessionItems(self.config, pool, queue)
         self.meter = Meter(learn=self.config.token_meter != "estimate")
         plugins = plugins or installed_plugins()
         self.warnings = SessionWarnings(session_id, hooks)
@@ -117,6 +125,7 @@ class SessionLifecycle:
         self._usage_reports = UsageReports()
         self._cache_health = CacheHealth()
         self._capped_logged = False
+        self.on_items_replaced: Callable[[str, object], object] = lambda name, items: None
         self._recall_taken = 0  # tokens granted to recalls since the last request
 
     async def load(self) -> None:
@@ -199,6 +208,7 @@ class SessionLifecycle:
             restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
             self._restore_extra(resumed.state.extra)
             self._saved_compactions = self.compactor.compactions
+        self.items.restore(resumed.state.items if resumed.state else None)
         if resumed.is_new and self._on_new_session:
             await self._on_new_session(self)
 
@@ -217,6 +227,7 @@ class SessionLifecycle:
                 state = collect_state(
                     self.history, self.compactor, self.meter, self.warnings, counter, self._extra_state()
                 )
+                state = replace(state, items=self.items.saved())
                 self._was_refused = not await save_state(self.store, self.history.session_id, state)
             self._saved_compactions = compactions
 

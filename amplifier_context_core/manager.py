@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from .errors import ConfigError, NotLoaded, PinRefused
 from .futures import in_thread
+from .items import ContextPool, ContextQueue
 from .lifecycle import SessionLifecycle
 from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
 from .messages.usage import Response, Usage, usage_of
@@ -126,6 +127,7 @@ class ContextManager(SessionLifecycle):
         await self.history.clear()
         self.compactor.reset()
         self._cache_health.clear()
+        self.items.clear()
         self._usage_reports.end()
         await self._save()
 
@@ -187,6 +189,26 @@ class ContextManager(SessionLifecycle):
         last = await self._last_sent()
         async with self.compactor.lock:
             return chapters_of(last.view.segments())
+
+    @property
+    def pool(self) -> ContextPool[Any]:
+        """Items of the session by id; assign another one to replace it."""
+        return self.items.pool
+
+    @pool.setter
+    def pool(self, pool: ContextPool[Any]) -> None:
+        self.items.pool = pool
+        self.on_items_replaced("context.pool", pool)
+
+    @property
+    def queue(self) -> ContextQueue[Any]:
+        """The newest items of the session; assign another one to replace it."""
+        return self.items.queue
+
+    @queue.setter
+    def queue(self, queue: ContextQueue[Any]) -> None:
+        self.items.queue = queue
+        self.on_items_replaced("context.queue", queue)
 
     async def recall_room(self, wanted: int) -> int:
         """Take room for recalled text, which the caller then brings into the conversation as a tool result.
@@ -332,6 +354,7 @@ class ContextManager(SessionLifecycle):
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
             self.compactor.focus = None
+            self.items.forget(forms)
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
         self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
         shared_cache.clear()
@@ -419,6 +442,7 @@ class ContextManager(SessionLifecycle):
         counter = await self.counted()
         staging = Staging(self.compactor, key, await self._system(counter), counter, required)
         budget = self._budget(None, provider).tokens
+        await self._offer_items(budget)
         request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
@@ -481,6 +505,7 @@ class ContextManager(SessionLifecycle):
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         await self.ready()
         budget = self._budget(token_budget, provider)
+        await self._offer_items(budget.tokens)
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
         system = await self._system(bound or await self.counted())
@@ -494,6 +519,14 @@ class ContextManager(SessionLifecycle):
             bound.start_loading()  # what comes next is counted exactly
         self._handed_out()
         return sent
+
+    async def _offer_items(self, budget: int) -> None:
+        """List pool and queue if they changed, and offer them to the tools that the caller runs after this request."""
+        self.items.activate()
+        notice = self.items.notice(budget)
+        if notice is not None:
+            await self.history.add(notice)
+            await self._save()
 
     def _handed_out(self) -> None:
         self._usage_reports.begin(self._clock())

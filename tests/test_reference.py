@@ -284,6 +284,9 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
         "context.forget": ((["m3"],), {}),
         "context.request_retention": ((), {"retain_contents": ["Do it."]}),
     }
+    objects = {name: listed.pop(name) for name in ("context.pool", "context.queue")}
+    for name, row in objects.items():
+        assert type(getattr(manager, name.removeprefix("context."))).__name__ == row[1]
     for name, row in sorted(listed.items(), key=lambda item: item[0] == "context.interrupt"):
         capability = getattr(manager, name.removeprefix("context."))
         shown = re.findall(r"(\w+)(?:=[^,]*)?(?:, |\)`)", row[0].partition("(")[2])

@@ -7,6 +7,7 @@ of them are selected. Both call hooks around their changes, can be branched, and
 from ..errors import UnregisteredHookError
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
+from .function_tools import tool_from_function
 from .hooks import ContextPoolHook, ContextQueueHook, HookRegistry, hook
 from .item import ContextItem
 
@@ -19,4 +20,5 @@ __all__ = [
     "HookRegistry",
     "UnregisteredHookError",
     "hook",
+    "tool_from_function",
 ]

@@ -6,7 +6,7 @@ that was evicted for it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import EllipsisType
 from typing import Any, Generic, Self
 
@@ -114,6 +114,19 @@ class ContextPool(Injectable, Generic[T]):
         self._items[item.id] = item
         await self._fire(ContextPoolHook.AFTER_ADD, lambda: (self, item))
 
+    def replace_items(self, items: Iterable[ContextItem[T]]) -> None:
+        """Put these items in place of all that are there, whatever the limit. No hook runs.
+
+        Raises:
+            ValueError: one of them has no id.
+        """
+        replaced: dict[str, ContextItem[T]] = {}
+        for item in items:
+            if item.id is None:
+                raise ValueError("ContextPool requires a ContextItem with 'id' set")
+            replaced[item.id] = item
+        self._items = replaced
+
     async def remove(self, id: str) -> None:
         """Remove an item.
 
@@ -171,11 +184,7 @@ class ContextPool(Injectable, Generic[T]):
             ValueError: an item has no id, or the limit is below 1.
         """
         pool: ContextPool[Any] = cls(data.get("limit"), data.get("tags"))
-        for one in data.get("items") or ():
-            item = ContextItem.from_dict(one)
-            if item.id is None:
-                raise ValueError("ContextPool requires a ContextItem with 'id' set")
-            pool._items[item.id] = item
+        pool.replace_items(ContextItem.from_dict(item) for item in data.get("items") or ())
         pool.hooks = hooks_by_name(data.get("hooks") or {}, ContextPoolHook)
         return pool
 

@@ -45,6 +45,8 @@ _NOT_SHOWN = {  # settings
     "search_index",
     "cache_ttl",
     "recall_share",
+    "pool_limit",
+    "queue_limit",
 }
 _ADDED = {
     "offload_above",

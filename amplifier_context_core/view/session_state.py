@@ -96,6 +96,7 @@ class SessionState:
         uncompacted_views: the views in use that have no checkpoint yet.
         at_once: the short forms that a view shows at once; see `ShortForms`.
         extra: what a module keeps beside this, by the name of the module. JSON.
+        items: pool and queue of the session; None while there are none.
     """
 
     counter: str
@@ -120,6 +121,7 @@ class SessionState:
     uncompacted_views: Annotated[tuple[UncompactedViewState, ...], Field(alias="starts")] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    items: dict[str, Any] | None = None
 
     @property
     def shown_seqs(self) -> frozenset[int]:

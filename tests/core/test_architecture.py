@@ -33,7 +33,7 @@ LAYERS = (
     ("stores",),
     ("history",),
     ("view",),
-    ("extensions", "lifecycle", "manager"),
+    ("extensions", "session_items", "lifecycle", "manager"),
     ("kernel",),
     ("compat",),
     ("cli",),

@@ -47,6 +47,7 @@ STATE = SessionState(
     (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
     {"a module": {"its own": [1]}},
+    {"pool": [], "queue": [], "listed": ""},
 )
 
 KEPT_FACT: dict[str, Any] = {
@@ -141,6 +142,7 @@ KEPT: dict[str, Any] = {
     "version": 1,
     "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],
+    "items": {"pool": [], "queue": [], "listed": ""},
     "extra": {"a module": {"its own": [1]}},
 }
 
@@ -173,7 +175,7 @@ def test_a_message_that_was_saved_before_thinking_was_bound_is_read() -> None:
 
 
 def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:
-    newer = ("starts", "at_once", "erased", "awaited", "focus")
+    newer = ("starts", "at_once", "items", "erased", "awaited", "focus")
     read = load(json.dumps({key: value for key, value in KEPT.items() if key not in newer}).encode())
     assert read is not None
     assert (read.uncompacted_views, read.at_once, read.erased, read.pending_summaries, read.focus) == (

@@ -1,0 +1,128 @@
+"""Kernel tools made from typed functions, and the way of an item that a tool returns.
+
+A function gets the pool and the queue of its session by annotation. An item that it returns goes into the pool (with an
+id) or into the queue (without one) before the call ends, so the next call finds it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from .context_pool import ContextPool
+from .context_queue import ContextQueue
+from .injection import active, injected, requested
+from .item import ContextItem
+
+if TYPE_CHECKING:
+    from amplifier_core import ToolResult
+
+log = logging.getLogger(__name__)
+
+_ANY = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+
+
+async def route_item(item: ContextItem[Any]) -> Any:
+    """Put an item into the pool or the queue of the session that runs, and return what the model is to read of it.
+
+    A tool that is no function tool calls this itself, and returns what it returns. Outside a session, and for an item
+    with an id and no description, that is the content; the latter is a warning in the log.
+    """
+    offered = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in active()}
+    pool: ContextPool[Any] | None = offered.get(ContextPool)
+    queue: ContextQueue[Any] | None = offered.get(ContextQueue)
+    if item.id is not None and item.description is None:
+        log.warning("an item with an id has no description; it stays a plain result")
+        return item.content
+    if item.id is not None and pool is not None:
+        await pool.add(item)
+        return f"Kept in the pool: [{item.id}] {item.description}"
+    if item.id is None and queue is not None:
+        await queue.append(item)
+    return item.content
+
+
+def tool_from_function(
+    function: Callable[..., Any], *, name: str | None = None, description: str | None = None
+) -> FunctionTool:
+    """Return a kernel tool that calls a function.
+
+    Args:
+        function: with annotated parameters; plain (run in a thread), async, or an async generator. Parameters annotated
+            with `ContextPool` or `ContextQueue` are not arguments of the tool: they get those of the session.
+        name: of the tool; by default that of the function.
+        description: for the model; by default the docstring of the function.
+
+    Raises:
+        TypeError: a parameter takes any number of arguments, or an annotation cannot be made a JSON schema.
+    """
+    return FunctionTool(function, name or function.__name__, description or inspect.getdoc(function) or "")
+
+
+class FunctionTool:
+    """A kernel tool around a function; made by `tool_from_function`.
+
+    Attributes:
+        name: of the tool.
+        description: for the model.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, description: str) -> None:
+        self.name, self.description = name, description
+        self._function = function
+        self._injectable = frozenset(requested(function))
+        self._model = _arguments_of(function, self._injectable)
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self._model.model_json_schema()
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Call the function, and route the items that it returns.
+
+        Raises:
+            TypeError: outside a session, a pool or a queue is missing that the function requires.
+        """
+        from amplifier_core import ToolResult
+
+        explicit = {key: value for key, value in input.items() if key in self._injectable}
+        try:
+            checked = self._model.model_validate({key: input[key] for key in input if key not in explicit})
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "arguments"
+            return ToolResult(success=False, output=f"{self.name}: {where}: {first['msg']}")
+        given = {key: getattr(checked, key) for key in checked.model_fields_set} | explicit
+        given |= injected(self._function, (), given)
+        result = await self._call(given)
+        return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
+
+    async def _call(self, given: Mapping[str, Any]) -> Any:
+        if inspect.isasyncgenfunction(self._function):
+            parts = [await _routed(part) async for part in cast("AsyncIterator[Any]", self._function(**given))]
+            return parts[0] if len(parts) == 1 else parts
+        if inspect.iscoroutinefunction(self._function):
+            return await _routed(await self._function(**given))
+        return await _routed(await asyncio.to_thread(self._function, **given))
+
+
+async def _routed(result: Any) -> Any:
+    return await route_item(cast("ContextItem[Any]", result)) if isinstance(result, ContextItem) else result
+
+
+def _arguments_of(function: Callable[..., Any], injectable: frozenset[str]) -> type[BaseModel]:
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in _ANY:
+            raise TypeError(f"{function.__name__}: `{name}` takes any number of arguments; a tool needs each by name")
+        if name not in injectable:
+            default: Any = ... if parameter.default is parameter.empty else parameter.default
+            fields[name] = (hints.get(name, Any), default)
+    return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
