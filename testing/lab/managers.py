@@ -28,6 +28,8 @@ from .peers import PEERS
 from .token_scale import TokenScale
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
+ASKING = ("context-summary",)  # modules that ask a model
+PACED = "summaries by a script that extracts, two requests late; their cost is in docs/evaluation.md"
 
 BASELINES: Mapping[str, Callable[[TokenScale], Context]] = {
     "newest": Newest,
@@ -97,6 +99,18 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
         return _peer(name, label)
     if ":" in name:
         return Manager(label, partial(_open_made, _made_by(name), given))
+    mount = mount_of(name)
+    if name in ASKING:
+        return Manager(label, partial(_open_paced, mount, given), note=PACED)
+    return Manager(label, partial(_open_module, mount, given))
+
+
+def mount_of(name: str) -> Callable[..., Any]:
+    """Return the mount function of an installed module.
+
+    Raises:
+        Unavailable: there is no such module, or it cannot be imported.
+    """
     found = list(entry_points(group=GROUP, name=name))
     if not found:
         known = sorted({point.name for point in entry_points(group=GROUP) if "context" in point.name})
@@ -105,10 +119,9 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
             f"others are {', '.join([*BASELINES, *PEERS])}, or package.module:factory"
         )
     try:
-        mount = found[0].load()
+        return found[0].load()
     except ImportError as problem:
         raise Unavailable(f"{name} cannot be loaded: {problem}") from problem
-    return Manager(label, partial(_open_module, mount, given))
 
 
 def _peer(name: str, label: str) -> Manager:
@@ -134,6 +147,14 @@ async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale:
     made = make(dict(config))
     made = await made if inspect.isawaitable(made) else made
     return Opened(cast(Context, made))
+
+
+async def _open_paced(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
+    """Open a manager that asks a model; what its summaries cost is not in the figures of `replay`."""
+    from .paced import UNLIMITED, LabWriter, open_paced
+
+    opened = await open_paced(mount, {**UNLIMITED, **config}, LabWriter(scale))
+    return Opened(opened.context, opened.close)
 
 
 async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
