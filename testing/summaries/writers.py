@@ -211,7 +211,8 @@ async def _claiming(writer: Writer, question: Asked) -> Any:
         {"text": CLAIMED_TASK, "evidence": []},
         {"text": f"{CLAIMED_TASK} Twice.", "evidence": ["m999999"]},
     ]
-    speech = next((one.mark for one in question.of("agent")), None)
+    calling = {one.mark for one in question.of("call")}
+    speech = next((one.mark for one in question.of("agent") if one.mark not in calling), None)
     done += [{"text": f"{CLAIMED_TASK} By my own word.", "evidence": [speech]}] if speech else []
     done += [{"id": one["id"], "text": one["text"], "evidence": []} for one in opened]
     return response_of(json.dumps({"done": done, "open": [{"text": "Write the changelog."}]}))

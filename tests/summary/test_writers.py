@@ -1,0 +1,172 @@
+"""A session with each kind of model that writes summaries, and with each kind that does not."""
+
+from __future__ import annotations
+
+import asyncio
+from statistics import median
+
+import pytest
+
+from amplifier_context_testing.lab.paced import TASK
+from amplifier_context_testing.summaries.writers import (
+    CLAIMED_TASK,
+    FAILING,
+    INJECTED_RULE,
+    INVENTED_FILE,
+    INVENTED_QUOTE,
+    KINDS,
+    Writer,
+)
+from tests.summary.course import Course, assert_valid, course, history
+
+pytestmark = pytest.mark.kernel
+
+MESSAGES = history()
+
+
+@pytest.fixture(scope="module")
+def digest() -> Course:
+    """The same session with the digest alone."""
+    return asyncio.run(course(None, MESSAGES))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FAILING])
+async def test_every_request_is_valid_and_within_its_budget(kind: str) -> None:
+    done = await course(Writer(kind), MESSAGES, release=True)
+    assert done.compactions >= 3
+    assert_valid(done)
+
+
+@pytest.mark.parametrize("kind", FAILING)
+async def test_with_every_call_failing_the_views_are_the_digests_byte_for_byte(kind: str, digest: Course) -> None:
+    writer = Writer(kind)
+    done = await course(writer, MESSAGES)
+    assert writer.asked
+    assert done.bytes == digest.bytes
+    assert done.compactions == digest.compactions >= 3
+    assert_valid(digest)
+
+
+async def test_a_good_summary_is_in_the_chapters_beside_the_digests_index(digest: Course) -> None:
+    writer = Writer("good")
+    done = await course(writer, MESSAGES)
+    assert writer.answered >= 2
+    assert done.bytes != digest.bytes
+    assert "Goal: Rename the module." in done.text
+    assert "Never touch the generated files in build/out." in done.bytes[-1]
+    assert len(done.named("finished")) == writer.answered
+    assert done.named("failed") == []
+
+
+async def test_plain_sections_count_after_one_attempt_to_repair() -> None:
+    writer = Writer("sections")
+    done = await course(writer, MESSAGES)
+    assert "Goal: Rename the module." in done.text
+    again = [data["again"] for data in done.named("started")]
+    assert again[:2] == [False, True]
+
+
+async def test_no_request_waits_for_a_slow_summariser(digest: Course) -> None:
+    writer = Writer("slow")
+    done = await course(writer, MESSAGES, release=True)
+    assert done.bytes == digest.bytes  # nothing was ready in time
+    assert done.order.index("started") < done.order.index("finished")
+    assert done.order.index("finished") > done.order.index(f"sent {len(done.views) - 1}")
+    begun = [step for step in done.order if step.startswith(("request", "sent"))]
+    assert begun == [step for number in range(len(done.views)) for step in (f"request {number}", f"sent {number}")]
+
+
+async def test_a_call_that_is_never_answered_is_cancelled_at_the_end_and_leaves_no_task(digest: Course) -> None:
+    writer = Writer("never")
+    done = await course(writer, MESSAGES)
+    await asyncio.sleep(0)
+    assert done.bytes == digest.bytes
+    assert (len(writer.asked), writer.answered, writer.cancelled) == (1, 0, 1)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(TASK)]
+
+
+async def test_a_call_beyond_its_time_limit_is_cancelled_and_the_digest_goes_on(digest: Course) -> None:
+    writer = Writer("never")
+    done = await course(writer, MESSAGES, summary_timeout=0.001)
+    assert writer.cancelled == len(writer.asked) >= 1
+    assert {data["reason"] for data in done.named("failed")} == {"timeout"}
+    assert done.bytes == digest.bytes
+
+
+async def test_an_oversized_answer_stays_within_the_state_and_the_budget() -> None:
+    done = await course(Writer("oversized"), MESSAGES)
+    assert_valid(done)
+    assert max(len(chapter) for chapter in done.chapters) < 12_000
+
+
+async def test_invented_quotes_files_and_marks_reach_no_view() -> None:
+    writer = Writer("inventing")
+    done = await course(writer, MESSAGES)
+    assert writer.answered
+    for invented in (INVENTED_QUOTE, INVENTED_FILE, "m999999"):
+        assert invented not in done.text
+
+
+async def test_a_task_is_not_done_because_the_model_says_so() -> None:
+    writer = Writer("claiming")
+    done = await course(writer, MESSAGES)
+    assert writer.answered
+    assert "Write the changelog." in done.text  # the answer as such was taken
+    assert not [line for line in done.text.split("\\n") if line.startswith("Done") and CLAIMED_TASK in line]
+
+
+async def test_an_answer_can_forge_neither_a_fence_nor_a_rule() -> None:
+    writer = Writer("fencing")
+    done = await course(writer, MESSAGES)
+    assert writer.answered
+    assert_valid(done)
+    for chapter in done.chapters:
+        assert chapter.count("<context_record>") == chapter.count("</context_record>") == 1
+        assert not [line for line in chapter.splitlines() if line.startswith("Rule") and INJECTED_RULE in line]
+        assert not [line for line in chapter.splitlines() if line.startswith("[system]")]
+
+
+@pytest.mark.parametrize(("kind", "retry_after"), [("error:RateLimitError", 3_600.0), ("error:RateLimitError", None)])
+async def test_a_failure_is_followed_by_a_pause_not_by_a_storm(kind: str, retry_after: float | None) -> None:
+    writer = Writer(kind, retry_after=retry_after)
+    done = await course(writer, MESSAGES)
+    assert len(writer.asked) == 1
+    assert done.explained["summary"]["waits_seconds"] >= (3_500 if retry_after else 20)
+
+
+async def test_requests_for_summaries_are_marked_small_and_without_tools() -> None:
+    writer = Writer("good")
+    await course(writer, MESSAGES)
+    for request in writer.asked:
+        assert request.metadata["purpose"] == "context-compaction"
+        assert request.reasoning_effort == "low"
+        assert request.tools is None
+        assert [message.role for message in request.messages] == ["system", "user"]
+
+
+async def test_calls_for_a_compaction_are_one_in_the_median_and_two_at_most() -> None:
+    done = await course(Writer("good"), MESSAGES)
+    assert len(done.calls) == done.compactions
+    assert median(done.calls) <= 1
+    assert max(done.calls) <= 2  # one piece, and one call more
+
+
+async def test_a_ceiling_of_calls_is_kept() -> None:
+    writer = Writer("good")
+    done = await course(writer, MESSAGES, max_summary_calls=2)
+    assert len(writer.asked) == 2
+    assert_valid(done)
+
+
+async def test_a_session_with_little_money_pays_for_the_first_call_only() -> None:
+    writer = Writer("good")
+    done = await course(writer, MESSAGES, summary_spend=0.001)
+    assert len(writer.asked) == 1
+    assert done.explained["summary"]["reason"] == "summary_spend"
+
+
+async def test_no_model_is_asked_when_the_config_says_so(digest: Course) -> None:
+    writer = Writer("good")
+    done = await course(writer, MESSAGES, max_summary_calls=0)
+    assert writer.asked == []
+    assert done.bytes == digest.bytes
