@@ -10,9 +10,11 @@ import pytest
 from amplifier_context_testing import EventRecorder, session
 from amplifier_context_testing.demo.scripted_agent import explore_script
 from amplifier_context_testing.lab.caches import caches
+from amplifier_context_testing.lab.paced import EVENTS as SUMMARY_EVENTS
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.token_scale import TokenScale
 from amplifier_context_testing.replay.provider import dump
+from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.apis import Service
 from amplifier_context_testing.wire.problems import Model
 from amplifier_context_testing.wire.replies import faults_first, unavailable
@@ -145,3 +147,36 @@ async def test_a_service_in_trouble_ends_the_turn_and_the_next_turn_goes_on(api:
     assert service.refusals == []
     (failed,) = run.recorder.named("provider:error")
     assert (failed["error"]["type"], failed["retryable"]) == ("ProviderUnavailableError", True)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_summaries_over_the_wire_are_accepted_and_leave_the_meter_alone(api: str, folder: Path) -> None:
+    service = service_of(api, with_summaries(explore_script({"steps": 22})), Model("wire-1", WINDOW, ANSWER))
+    run = Run(service)
+    run.recorder = EventRecorder(only=("context:", "llm:"))
+    rich = {"summary_spend": 10.0, "summary_output": ANSWER}  # so small a window has little money
+    async with serving(service) as address:
+        mounts = plan("context-summary", api, address, folder, **rich)
+        async with session(mounts) as running:
+            run.recorder.attach(running.coordinator, SUMMARY_EVENTS)
+            for number in range(2):
+                assert "I listed" in await running.execute(f"Look around, part {number}.")
+            manager = running.coordinator.get("context")
+            correction = manager.meter.correction(manager.compactor.last_sent.key)
+            view = await running.coordinator.get_capability("context.explain")()
+    assert service.refusals == []
+    assert {one.status for one in service.exchanges} == {200}
+    summaries = [one for one in service.exchanges if "<context_record>\n[the state so far" in str_of(one.body)]
+    # The last one may still be under way when the session ends.
+    finished = run.recorder.count("context:summary_finished")
+    assert 2 <= finished <= len(summaries) <= finished + 1
+    assert run.recorder.count("context:summary_failed") == 0
+    newest = [one for one in service.exchanges if one not in summaries][-1]
+    assert correction.last[1] == newest.bill.tokens
+    assert view["view"]["tokens"] == pytest.approx(newest.bill.tokens, rel=0.01)
+
+
+def str_of(body: dict[str, Any]) -> str:
+    """The texts of the newest message of a request, however it is spelled."""
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, str) else "".join(str(block.get("text")) for block in content or ())
