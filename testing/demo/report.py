@@ -48,6 +48,8 @@ class Outcome:
         clipped: rounds whose large outputs the last view truncates: mark, tokens before and after.
         tables: number of rounds whose outputs in JSON the last view shows as tables.
         recall_example: one folded message; None if nothing was folded or the context has no `context.recall`.
+        summaries: what became of summaries by a model, from `context.explain`; None of a context without them.
+        service: what the service on loopback saw; empty without one.
         seconds: duration of the run.
         stopped: True if the user ended the run early.
     """
@@ -59,6 +61,8 @@ class Outcome:
     clipped: list[tuple[str, int, int]]
     tables: int
     recall_example: RecallExample | None
+    summaries: Mapping[str, Any] | None
+    service: str
     seconds: float
     stopped: bool
 
@@ -68,8 +72,15 @@ class Outcome:
         return not self.invalid and self.history_check.complete
 
 
-async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = False) -> Outcome:
-    """Return the result of a session that has run its prompts and is still open."""
+async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = False, service: str = "") -> Outcome:
+    """Return the result of a session that has run its prompts and is still open.
+
+    Args:
+        probe: the recorded session.
+        coordinator: of the session.
+        stopped: the user ended the run early.
+        service: what the service on loopback saw.
+    """
     providers: Mapping[str, Any] = coordinator.get("providers") or {}
     # provider-replay checks the request as the loop sends it; a sentence that both report is kept once.
     reported = [str(sentence) for one in providers.values() for sentence in getattr(one, "violations", ())]
@@ -85,6 +96,8 @@ async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = Fal
         [(row["mark"], row["tokens_before"], row["tokens_after"]) for row in rounds if "is clipped" in row["rule"]],
         sum("as a table" in row["rule"] for row in rounds),
         await _recall_example(probe.view, coordinator, explained),
+        explained.get("summary"),
+        service,
         time.monotonic() - probe.started,
         stopped,
     )
@@ -118,11 +131,23 @@ def summary(outcome: Outcome, width: int) -> list[StyledText]:
     if probe.sent:
         text = f"{probe.cached / probe.sent:.0%} of the {probe.sent:,} sent tokens could come from the provider's cache"
         lines.append(_fact("prompt cache", text))
+    if outcome.summaries is not None:
+        lines.append(_fact("summaries", _summarised(outcome.summaries)))
+    if outcome.service:
+        lines.append(_fact("service", outcome.service))
     if outcome.recall_example is not None:
         lines += _quoted(outcome.recall_example, width - INDENT - 2)
     if outcome.stopped:
         lines.append(_fact("stopped", "by you, before the last prompt", "yellow"))
     return lines
+
+
+def _summarised(report: Mapping[str, Any]) -> str:
+    """Return what summaries cost, and why there is not one more."""
+    session, cost = float(report.get("session_cost") or 0), float(report.get("summary_cost") or 0)
+    share = f", {cost / session:.0%} of what the session's input cost" if session else ""
+    reason = f"; the last attempt: {report['reason']}" if report.get("reason") else ""
+    return f"{counted(int(report.get('calls') or 0), 'call')}{share}{reason}"
 
 
 def _without_compaction(outcome: Outcome) -> str:

@@ -29,6 +29,7 @@ from .plan import Plan, entries_of, module_of
 from .probe import ContextProbe
 from .progress import ProgressPrinter
 from .report import INDENT, Outcome, evaluate, summary
+from .service import Served, served, watch
 from .terminal import Terminal
 
 OURS = ("context-simple", "context-persistent")
@@ -77,6 +78,13 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
         click.ClickException: the session cannot be opened, or fails.
     """
     _need_kernel()
+    async with served(plan) as running:
+        return await _run_served(running, terminal, settings)
+
+
+async def _run_served(running: Served, terminal: Terminal, settings: Settings) -> int:
+    """Run a plan whose service, if it needs one, is up."""
+    plan = running.plan
     progress = ProgressPrinter(terminal, terse=plan.terse)
     progress.on_start(plan)
     probe = ContextProbe(progress, check_request, settings.pace)
@@ -90,11 +98,12 @@ async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int
                 progress.note(note)
             if stored:
                 progress.note(f"session {settings.session_id} continues with its {stored:,} stored messages")
+            watch(session.coordinator, progress)
             context = session.coordinator.get("context")
             for message in plan.opening:
                 await context.add_message(dict(message))
             stopped = await _execute_prompts(session, plan, progress, settings.debug)
-            outcome = await evaluate(probe, session.coordinator, stopped=stopped)
+            outcome = await evaluate(probe, session.coordinator, stopped=stopped, service=running.line)
     progress.close(summary(outcome, terminal.width), INDENT)
     return _exit_code(outcome)
 

@@ -1,0 +1,45 @@
+"""The demo with a context that asks a model: a service on loopback answers, by a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_testing import coding_session
+
+from .conftest import PLAN, Run, lines_with
+
+pytestmark = pytest.mark.kernel
+
+
+def test_a_context_that_asks_a_model_runs_over_http_and_says_that_there_is_no_model(run: Run, clone: Path) -> None:
+    result = run("--context", "context-summary", "--budget", 4_000)
+    assert result.exit_code == 0, result.output
+    assert lines_with(result, "There is no model")
+    assert lines_with(result, "sentences that a script extracts")
+    assert lines_with(result, "63, all valid by the rules of OpenAI, Anthropic and the kernel")
+    ready = lines_with(result, "a summary of m")
+    assert len(ready) >= 2
+    (summaries,) = lines_with(result, "  summaries  ")
+    calls = int(re.search(r"(\d+) calls", summaries)[1])  # type: ignore[index]
+    (service,) = lines_with(result, "  service  ")
+    assert f"{63 + calls} requests over HTTP, 0 refused" in service
+
+
+def test_a_recording_is_replayed_with_its_tools_and_summaries_over_http(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl"
+    file.write_text(json.dumps({"id": "one", "messages": list(coding_session(120, seed=3))}) + "\n")
+    result = run("--transcript", file, "--context", "context-summary", "--budget", 6_000)
+    assert result.exit_code == 0, result.output
+    assert lines_with(result, "a summary of m")
+    (service,) = lines_with(result, "  service  ")
+    assert "0 refused" in service
+
+
+def test_a_context_that_asks_no_model_needs_no_service(run: Run, clone: Path) -> None:
+    result = run(PLAN, "--budget", 4_000, "--prompt", "Look around.")
+    assert not lines_with(result, "over HTTP")
+    assert not lines_with(result, "There is no model")
