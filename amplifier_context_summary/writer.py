@@ -142,6 +142,7 @@ class Writer:
     _task: asyncio.Task[None] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
+    _attempted: int = -1  # compactions when a model was asked last
     _warned: set[str] = field(default_factory=set[str])
 
     # -- when -------------------------------------------------------------------------------------------------------
@@ -155,6 +156,8 @@ class Writer:
         compactions, again_at = self._looked_at
         if compactions == self.compactor.compactions and moment.tokens < again_at:
             return
+        if self._attempted == self.compactor.compactions:
+            return  # one attempt for each compaction, whatever came of it
         if self.limits.waits(self.clock()):
             return
         self._looked_at = (self.compactor.compactions, moment.tokens + int(_REGROWN * sent.limits.threshold))
@@ -206,6 +209,7 @@ class Writer:
             found = await preview(self.compactor, request, reason)
             plan = await self._plan(found, counter, focus or self.compactor.focus)
             if plan is not None:
+                self._attempted = self.compactor.compactions
                 await self._write(plan, moment)
         except asyncio.CancelledError:
             self.outcome.status = "idle"

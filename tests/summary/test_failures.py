@@ -1,0 +1,152 @@
+"""Every way in which a model does not do what it is asked: the view is the digest's, nothing waits, nothing is raised."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from amplifier_core import HookRegistry
+
+from amplifier_context_summary.writer import EVENTS
+from amplifier_context_testing import EventRecorder, checked
+from amplifier_context_testing.summaries.writers import (
+    CLAIMED_TASK,
+    FAILING,
+    INJECTED_RULE,
+    INVENTED_FILE,
+    INVENTED_QUOTE,
+    Writer,
+)
+from tests.manager.support import bare, digest, text, work
+from tests.summary.support import BUDGET, drive, settle, summary_manager
+
+pytestmark = pytest.mark.kernel
+SESSION = work(60, output=900)
+
+
+@cache
+def _plain() -> list[str]:
+    return []
+
+
+async def digests() -> list[str]:
+    """Hashes of the views of the same session when no model is asked."""
+    if not _plain():
+        manager = summary_manager(None, max_summary_calls=0)
+        _plain().extend(digest(bare(view)) for view in await drive(manager, SESSION))
+        assert manager.compactor.compactions >= 2
+    return _plain()
+
+
+@pytest.mark.parametrize("kind", FAILING)
+async def test_whatever_fails_the_view_is_the_digests_byte_for_byte(kind: str) -> None:
+    writer = Writer(kind)
+    manager = summary_manager(writer, summary_timeout=0.01 if kind in ("never", "slow") else 5)
+    views = await drive(manager, SESSION)
+    assert writer.asked
+    assert [digest(bare(view)) for view in views] == await digests()
+    assert manager._extra_state()["context-summary"]["records"] == []
+    assert (await manager.explain())["summary"]["status"] in ("failed", "refused")
+
+
+@pytest.mark.parametrize("kind", ["never", "slow", "good"])
+async def test_no_request_waits_for_a_model(kind: str) -> None:
+    """Each view is there before the writer may answer: a request that waited for it would never end."""
+    writer = Writer("slow" if kind == "good" else kind)
+    manager = summary_manager(writer)
+    views = await drive(manager, SESSION, settled=False)
+    assert writer.asked
+    assert writer.answered == 0
+    assert [digest(bare(view)) for view in views] == await digests()
+    await manager.close()
+    assert not manager.writer.is_running
+    assert writer.cancelled == len(writer.asked)
+
+
+async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compaction() -> None:
+    writer = Writer("slow")
+    manager = summary_manager(writer)
+    views = await drive(manager, SESSION[:45], settled=False)
+    assert manager.compactor.compactions == 1
+    assert "in a model's words" not in text(views[-1])
+    before = views[-1]
+    writer.release.set()
+    await settle(manager)
+    again = await manager.get_messages_for_request(BUDGET)
+    assert digest(bare(again)) == digest(bare(before)), "the prefix stays while it is cached"
+    views = await drive(manager, SESSION[45:])
+    assert manager.compactor.compactions > 1
+    assert "in a model's words" in text(views[-1])
+
+
+@pytest.mark.parametrize("kind", ["inventing", "claiming", "fencing", "oversized", "sections", "good"])
+async def test_what_a_model_writes_is_valid_and_within_the_budget(kind: str) -> None:
+    manager = summary_manager(Writer(kind))
+    views = await drive(manager, SESSION)
+    for view in views:
+        checked(view)
+        shown = text(view)
+        assert shown.count("<context_record>") == shown.count("</context_record>")
+        for lie in (INVENTED_QUOTE, INVENTED_FILE, CLAIMED_TASK, INJECTED_RULE, "m999999"):
+            assert lie not in shown
+    kept = str(manager._extra_state())
+    for lie in (INVENTED_QUOTE, INVENTED_FILE, CLAIMED_TASK, INJECTED_RULE, "m999999"):
+        assert lie not in kept
+
+
+async def test_plain_sections_count_after_one_request_for_the_form() -> None:
+    writer = Writer("sections")
+    manager = summary_manager(writer)
+    views = await drive(manager, SESSION)
+    assert "in a model's words" in text(views[-1])
+    assert "could not be used" in str(writer.asked[1].messages[-1].content)
+
+
+async def test_one_call_is_made_for_each_compaction() -> None:
+    writer = Writer("good")
+    manager = summary_manager(writer)
+    await drive(manager, work(120, output=900))
+    assert manager.compactor.compactions >= 4
+    assert len(writer.asked) <= manager.compactor.compactions + 1
+
+
+async def test_events_tell_of_calls_and_quote_nothing() -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder().attach(hooks, EVENTS)
+    manager = summary_manager(Writer("error:RateLimitError", retry_after=77), hooks=hooks)
+    await drive(manager, SESSION)
+    assert recorder.count("context:summary_started") == 1
+    [failed] = recorder.named("context:summary_failed")
+    assert failed["reason"] == "RateLimitError"
+    assert failed["waits_seconds"] in (76, 77)
+    assert "as the test asked for" not in str(failed)
+
+
+async def test_after_a_failure_no_call_is_made_until_the_back_off_is_over() -> None:
+    writer = Writer("error:ProviderUnavailableError")
+    manager = summary_manager(writer)
+    now = [0.0]
+    manager.writer.clock = lambda: now[0]
+    await drive(manager, work(60, output=900))
+    assert len(writer.asked) == 1
+    now[0] += 31
+    await drive(manager, work(60, output=900)[1:])
+    assert len(writer.asked) == 2
+    assert manager.limits.waits(now[0]) == pytest.approx(60)
+
+
+async def test_a_model_is_not_asked_for_more_than_its_share() -> None:
+    writer = Writer("good")
+    manager = summary_manager(writer, summary_spend=0.0)
+    await drive(manager, work(120, output=900))
+    assert manager.compactor.compactions >= 4
+    assert len(writer.asked) == 1, "the first call is always allowed, and no other"
+    assert (await manager.explain())["summary"]["reason"] == "summary_spend"
+
+
+async def test_without_a_provider_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    manager = summary_manager(Writer("good"), summary_provider="elsewhere")
+    views = await drive(manager, SESSION)
+    assert [digest(bare(view)) for view in views] == await digests()
+    warnings = [record for record in caplog.records if "elsewhere" in record.getMessage()]
+    assert len(warnings) == 1
