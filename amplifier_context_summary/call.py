@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import Usage, usage_of
+from amplifier_context_core.view.budget import model_of
 
 from .checks import Reply, answer_of
 from .limits import Prices, prices_of
 
 TIMEOUT = "timeout"  # `CallFailed.reason` of a call that took too long
+_LISTING = 5.0  # seconds that a provider may take to list its models
+is_asking: ContextVar[bool] = ContextVar("amplifier_context_summary_is_asking", default=False)
+"""True in code that a provider runs for a summary: what it reports is no answer to a request of the session."""
+
 PURPOSE = "context-compaction"  # hosts label calls by it
 AUTO_CONTINUE = "completion:auto_continue:v1"  # capability of providers that take `request_options`
 
@@ -50,11 +56,6 @@ class Caller:
     model: str | None
     max_output: int
     timeout: float
-
-    @property
-    def prices(self) -> Prices:
-        """Prices of the model, as far as the provider names them."""
-        return provider_prices(self.provider)
 
     async def ask(
         self, messages: Sequence[Message], tools: Mapping[str, Any] | None = None
@@ -101,6 +102,7 @@ class Caller:
 
     async def _limited(self, call: Callable[[], Awaitable[Any]]) -> Any:
         async def called() -> Any:
+            is_asking.set(True)  # in this task's own context
             return await call()
 
         task = asyncio.create_task(called(), name="amplifier-context-summary-call")
@@ -126,16 +128,15 @@ class Caller:
         raise CallFailed(type(problem).__name__, wait)
 
 
-def provider_prices(provider: Any) -> Prices:
-    """Return the prices that a provider names for its model; relative ones if it names none."""
+async def provider_prices(provider: Any, model: str | None) -> Prices:
+    """Return the prices that a provider names for a model, its own by default; relative ones if it names none."""
+    name = model or model_of(provider)
     try:
-        info = provider.get_model_info()
-    except Exception:  # noqa: BLE001 - other people's code, and few providers have this method
+        models: list[Any] = list(await asyncio.wait_for(provider.list_models(), _LISTING))
+    except Exception:  # noqa: BLE001 - other people's code; not every provider lists its models
         return Prices()
-    if asyncio.iscoroutine(info):
-        info.close()
-        return Prices()
-    return prices_of(getattr(info, "pricing", None))
+    found = [one for one in models if getattr(one, "id", None) == name] or (models if len(models) == 1 else [])
+    return prices_of(getattr(found[0], "pricing", None)) if found else Prices()
 
 
 def _capabilities(provider: Any) -> frozenset[str]:

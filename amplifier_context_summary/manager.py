@@ -12,10 +12,13 @@ from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_core.stores import Store
-from amplifier_context_core.view.preview import ViewRequest, preview
+from amplifier_context_core.view.budget import model_of, name_of
+from amplifier_context_core.view.meter import Key
+from amplifier_context_core.view.preview import ViewRequest, preview, rewrite
 from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_core.view.trigger import TokenLimits
 
-from .call import provider_prices
+from .call import is_asking
 from .chapters import StateInChapters
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
@@ -75,6 +78,7 @@ class SummaryManager(ContextManager):
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         if not self._settings.summary_background:
             await self._prepare(token_budget, provider)
+        await self._put_in_late(token_budget, provider)
         sent = await super()._request(token_budget, provider, required)
         self._moment = moment = Moment(sent.limits, sent.key, sent.system, sent.counted, provider)
         rest = max(0, sent.counted - sent.shared_prefix_tokens)
@@ -83,29 +87,65 @@ class SummaryManager(ContextManager):
         self.writer.after_request(sent, moment)
         return sent
 
+    async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
+        """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
+        if not self._has_late or self.compactor.last_sent is None:
+            return
+        counter = await self.counted()
+        limits, key = self._limits_for(token_budget, provider)
+        system = await self._system(counter)
+        if self.compactor.prefix_break(self.history.snapshot(), limits, key, system) is None:
+            return
+        if await rewrite(self.compactor, ViewRequest(limits, key, system, counter), self._chapters):
+            await self._save()
+
+    @property
+    def _has_late(self) -> bool:
+        """True if a record reaches into what the view sent last has folded, and is not in its chapters yet."""
+        records = self.records.valid(self.history)
+        checkpoint = self.compactor.last_sent.view.checkpoint if self.compactor.last_sent else None
+        if not records or checkpoint is None:
+            return False
+        chapters = [segment for segment in checkpoint.segments if segment.chapter]
+        return any(
+            segment.first <= record.upto <= segment.last and not (segment.chapter and segment.chapter.texts)
+            for record in records
+            for segment in chapters
+        )
+
+    def _limits_for(self, token_budget: int | None, provider: object) -> tuple[TokenLimits, Key]:
+        key: Key = (name_of(provider), model_of(provider) or "")
+        return self.compactor.limits(self._budget(token_budget, provider).tokens, key), key
+
     async def _prepare(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
         await self.ready()
         await self.writer.wait(self._settings.summary_timeout)
-        last = self.compactor.last_sent
-        if last is None:
+        if self.compactor.last_sent is None:
             return
         counter = await self.counted()
-        limits = self.compactor.limits(self._budget(token_budget, provider).tokens, last.key)
-        request = ViewRequest(limits, last.key, await self._system(counter), counter)
+        limits, key = self._limits_for(token_budget, provider)
+        request = ViewRequest(limits, key, await self._system(counter), counter)
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
-            moment = Moment(limits, last.key, request.system, found.tokens, provider)
+            moment = Moment(limits, key, request.system, found.tokens, provider)
             await self.writer.prepare("trigger", moment, None, self._settings.summary_timeout)
 
     def on_response(self, response: Response) -> None:
         """Note a response; what its input cost bounds what summaries may cost."""
+        if is_asking.get():
+            return
         super().on_response(response)
         if response.usage is not None:
-            prices = provider_prices(self._moment.provider if self._moment else None)
+            prices = self.writer.session_prices
             cost = prices.of(response.usage, with_output=False) / prices.fresh
             self.limits.session_cost += cost - self._estimated
             self._estimated = 0.0
+
+    def on_context_length_error(self) -> None:
+        """Make the next view smaller, unless the request that was too long was one for a summary."""
+        if not is_asking.get():
+            super().on_context_length_error()
 
     # -- control ----------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,7 @@ class Writer:
     save: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     outcome: Outcome = field(default_factory=Outcome)
+    session_prices: Prices = field(default_factory=Prices)
     _task: asyncio.Task[None] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
@@ -158,6 +159,10 @@ class Writer:
             return
         if self._attempted == self.compactor.compactions:
             return  # one attempt for each compaction, whatever came of it
+        checkpoint = sent.view.checkpoint
+        folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
+        if any(record.upto > folded for record in self.records.valid(self.history)):
+            return  # what the next compaction folds is summarised
         if self.limits.waits(self.clock()):
             return
         self._looked_at = (self.compactor.compactions, moment.tokens + int(_REGROWN * sent.limits.threshold))
@@ -221,8 +226,9 @@ class Writer:
 
     async def _plan(self, found: Preview, counter: TokenCounter, focus: str | None) -> Plan | None:
         """Return what the next compaction folds and no record covers; None if that is too little."""
-        records = await self.records.verified(self.history)
         history, upto = found.history, found.folded_upto
+        # A manual compaction may fold less than was summarised ahead; its range is then asked for by itself.
+        records = [record for record in await self.records.verified(self.history) if record.upto <= upto]
         leading = history.leading_count
         newest = records[-1] if records else None
         start = leading + (newest.covered if newest else 0)
@@ -262,7 +268,7 @@ class Writer:
         free = max(window // 4, int(window * _WINDOW_SHARE) - self.config.summary_output)
         room = max(_LEAST_TOKENS, min(self.config.summary_input, free))
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
-        prices = self._prices(caller, moment)
+        prices = await self._prices(caller, moment)
         prompt = await in_thread(self._prompt)
         state, start = plan.state, plan.start
         for piece, quotation in pieces:
@@ -365,15 +371,15 @@ class Writer:
                 log.warning("session %s: %s; the shipped prompt is used", self.history.session_id, problem)
             return prompt_text(None)
 
-    def _prices(self, caller: Caller, moment: Moment) -> Prices:
+    async def _prices(self, caller: Caller, moment: Moment) -> Prices:
         """Return the prices of the summariser, in the unit that the session's input is counted in."""
-        own = provider_prices(moment.provider)
-        theirs = caller.prices
-        if own.known and theirs.known:
-            rates = (theirs.fresh, theirs.read, theirs.write, theirs.output)
-            fresh, read, write, output = (rate / own.fresh for rate in rates)
-            return Prices(fresh, read, write, output, known=True)
-        return Prices()
+        self.session_prices = await provider_prices(moment.provider, None)
+        theirs = await provider_prices(caller.provider, caller.model)
+        if not (self.session_prices.known and theirs.known):
+            return Prices()
+        rates = (theirs.fresh, theirs.read, theirs.write, theirs.output)
+        fresh, read, write, output = (rate / self.session_prices.fresh for rate in rates)
+        return Prices(fresh, read, write, output, known=True)
 
     def _spent(self) -> dict[str, Any]:
         return {

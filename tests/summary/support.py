@@ -78,12 +78,14 @@ def broken(request: ChatRequest, number: int) -> str:
     raise ConnectionError("down, with SECRET in the text")
 
 
-def summary_manager(provider: Provider | None, *, store: Store | None = None, hooks: Any = None, **config: Any) -> Any:
+def summary_manager(
+    provider: Any, *, store: Store | None = None, hooks: Any = None, session_id: str = "s", **config: Any
+) -> Any:
     """A manager whose only mounted provider is this one; keyword arguments are config keys."""
     keys = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0, **config}
     mounted = {} if provider is None else {"scripted": provider}
     settings = load_summary_config(keys)
-    return SummaryManager(settings, session_id="s", store=store, hooks=hooks, providers=lambda: mounted)
+    return SummaryManager(settings, session_id=session_id, store=store, hooks=hooks, providers=lambda: mounted)
 
 
 async def settle(manager: Any) -> None:

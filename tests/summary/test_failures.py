@@ -1,4 +1,4 @@
-"""Every way in which a model does not do what it is asked: the view is the digest's, nothing waits, nothing is raised."""
+"""Every way in which a model does not do what it is asked: the view is the digest's, and nothing waits."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""The state persists with the session: resumed, forked, edited, erased, and a process that ends in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_testing.summaries.writers import Writer
+from tests.manager.support import bare, digest, rounds, text, work
+from tests.places import Place, parameters
+from tests.summary.support import BUDGET, Provider, drive, good, settle, summary_manager
+
+pytestmark = pytest.mark.kernel
+SESSION = work(60, output=900)
+WORDS = "in a model's words"
+
+
+@pytest.fixture(params=parameters("memory", "sqlite"))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+async def kept(place: Place, provider: Any, **config: Any) -> Any:
+    """A session that was summarised, still open."""
+    manager = summary_manager(provider, store=place.store(), **config)
+    views = await drive(manager, SESSION)
+    assert WORDS in text(views[-1])
+    return manager
+
+
+async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    before = await manager.get_messages_for_request(BUDGET)
+    state = manager._extra_state()
+    await manager.close()
+    provider = Provider(good)
+    again = summary_manager(provider, store=place.store())
+    assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
+    await settle(again)
+    assert again._extra_state() == state
+    assert provider.requests == []
+    await again.close()
+
+
+async def test_a_process_that_ends_while_a_model_is_asked_loses_nothing(place: Place) -> None:
+    writer = Writer("slow")
+    manager = summary_manager(writer, store=place.store())
+    await drive(manager, SESSION[:41], settled=False)
+    assert manager.writer.is_running
+    stored = await manager.get_messages()
+    await manager.close()
+    assert writer.cancelled == len(writer.asked)
+    again = summary_manager(Provider(good), store=place.store())
+    assert await again.get_messages() == stored
+    views = await drive(again, rounds(40, start=100, output=900))
+    assert WORDS in text(views[-1])
+    await again.close()
+
+
+async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
+    manager = summary_manager(Provider(good), store=place.store())
+    secret = "hunter2-very-secret"
+    session = [*work(4, output=900), {"role": "user", "content": f"The password is {secret}."}]
+    await drive(manager, [*session, *rounds(50, start=50, output=900)])
+    assert secret in str(manager._extra_state()) or secret in text(await manager.get_messages_for_request(BUDGET))
+    erased = await manager.forget(containing=secret)
+    assert erased == ["m10"]
+    assert secret not in str(manager._extra_state())
+    assert secret not in text(await manager.get_messages_for_request(BUDGET))
+    assert all(record.upto < 10 for record in manager.records._records)
+    await manager.close()
+    again = summary_manager(None, store=place.store())
+    assert secret not in text(await again.get_messages_for_request(BUDGET))
+    assert secret not in str(again._extra_state())
+    await again.close()
+
+
+async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from_it(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    messages = await manager.get_messages()
+    messages[4] = {**messages[4], "content": "something else"}
+    await manager.set_messages(messages)
+    assert manager.records.valid(manager.history) == []
+    await manager.close()
+
+
+async def test_a_fork_carries_the_state(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    state = manager._extra_state()
+    await manager.close()
+    store = place.store()
+    await store.fork("s", "t")
+    await store.close()
+    provider = Provider(good)
+    fork = summary_manager(provider, store=place.store(), session_id="t")
+    await fork.get_messages()
+    assert fork._extra_state() == state
+    await fork.close()
+
+
+async def test_clear_drops_the_state(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    await manager.clear()
+    assert manager._extra_state()["context-summary"]["records"] == []
+    await manager.close()
+
+
+async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
+    manager = summary_manager(Provider(good), store=place.store())
+    manager._restore_extra({"context-summary": {"records": "nonsense"}})
+    assert manager._extra_state()["context-summary"]["records"] == []
+    assert "cannot be read" in str(manager.warnings.texts)
+
+
+async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_know() -> None:
+    provider = Provider(good)
+    manager = summary_manager(provider)
+    await drive(manager, SESSION[:27])
+    report = await manager.compact("the parser")
+    assert report["compacted"]
+    assert report["author"] == "summary"
+    assert WORDS in report["chapter"]
+    assert "dwell on this: the parser" in provider.text()
+    assert report["chapter"] in [message["content"] for message in await manager.get_messages_for_request(BUDGET)]
+
+
+async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
+    writer = Writer("slow")
+    manager = summary_manager(writer, compact_wait=0.01)
+    await drive(manager, SESSION[:27], settled=False)
+    report = await manager.compact()
+    assert report["compacted"]
+    assert report["author"] == "digest"
+    await manager.close()
+
+
+async def test_a_request_waits_for_the_summary_if_the_config_says_so() -> None:
+    manager = summary_manager(Provider(good), summary_background=False)
+    views = await drive(manager, SESSION, settled=False)
+    first = next(view for view in views if "<context_record>" in text(view))
+    assert WORDS in text(first)
+    await manager.close()
+
+
+async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway() -> None:
+    """After a pause longer than the time to live, the prefix is written again: then it may change."""
+    writer = Writer("slow")
+    manager = summary_manager(writer, cache_ttl=60)
+    views = await drive(manager, SESSION[:45], settled=False)
+    assert "<context_record>" in text(views[-1])
+    assert WORDS not in text(views[-1])
+    writer.release.set()
+    await settle(manager)
+    same = await manager.get_messages_for_request(BUDGET)
+    assert digest(bare(same)) == digest(bare(views[-1]))
+    pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
+    await manager.add_message(pause)
+    assert WORDS in text(await manager.get_messages_for_request(BUDGET))
+    await manager.close()
