@@ -1,6 +1,8 @@
 """Which part of the design bought what: the default manager with one part switched off or set otherwise, by config.
 
-python -m amplifier_context_testing.lab.ablations DATA... [--fraction 0.25] [--min-messages 100] [--first 40]
+python -m amplifier_context_testing.lab.ablations DATA... [--fraction 0.25] [--min-messages 100] [--first 40] [--pauses]
+
+What a manager makes of pauses (`cache_ttl`) shows with `--pauses` only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import click
 
 from .course import Size
 from .managers import Manager, manager
-from .run import Report, measure
+from .run import PAUSES, Extras, Report, measure
 from .sessions import Part, Session, read_sessions
 from .table import markdown, title
 from .token_scale import TokenScale
@@ -27,6 +29,8 @@ Change = Mapping[str, Any]
 VARIANTS: Mapping[str, Change] = {
     "as it is": {},
     "cadence fixed": {"cadence": "fixed"},
+    "pauses ignored (cache_ttl 0)": {"cache_ttl": 0},
+    **{f"cache_ttl {seconds}": {"cache_ttl": seconds} for seconds in (300, 1_800)},
     "without tables": {"json_tables": False},
     "without supersede": {"ladder": [rung for rung in LADDER if rung != "supersede"]},
     "without condense (old chapters dropped)": {"ladder": [rung for rung in LADDER if rung != "condense"]},
@@ -64,9 +68,15 @@ def _fitted(name: str, change: Change) -> Manager:
 
 
 async def ablate(
-    data: Sequence[Path], size: Size, *, min_messages: int = 0, first: int | None = None, part: Part | None = None
+    data: Sequence[Path],
+    size: Size,
+    *,
+    min_messages: int = 0,
+    first: int | None = None,
+    part: Part | None = None,
+    pauses: str | None = None,
 ) -> Report:
-    """Return the report of all variants; `part` is taken of the `first` sessions."""
+    """Return the report of all variants; `part` is taken of the `first` sessions, `pauses` is their seed."""
     sessions = [
         session
         for session in read_sessions(data, min_messages=min_messages)[:first]
@@ -79,7 +89,7 @@ async def ablate(
             reported.add(done.label)
             click.echo(f"{len(reported)} of {len(VARIANTS)}: {done.label}", err=True)
 
-    return await measure(sessions, variants(), size, progress=progress)
+    return await measure(sessions, variants(), size, extras=Extras(pauses=pauses), progress=progress)
 
 
 @click.command()
@@ -88,10 +98,15 @@ async def ablate(
 @click.option("--min-messages", type=click.IntRange(min=0), default=100, show_default=True)
 @click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
 @click.option("--part", type=click.Choice(["all", "choose", "report"]), default="choose", show_default=True)
-def main(data: tuple[Path, ...], fraction: float, min_messages: int, first: int | None, part: str) -> None:
+@click.option("--pauses", is_flag=True, help="Insert pauses after a fifth of the human messages.")
+def main(
+    data: tuple[Path, ...], fraction: float, min_messages: int, first: int | None, part: str, pauses: bool
+) -> None:
     """Print the table of ablations, in Markdown. Settings are chosen by it, so it runs on that half of the data."""
     half: Part | None = "choose" if part == "choose" else "report" if part == "report" else None
-    report = asyncio.run(ablate(data, Size(fraction=fraction), min_messages=min_messages, first=first, part=half))
+    seed = PAUSES if pauses else None
+    size = Size(fraction=fraction)
+    report = asyncio.run(ablate(data, size, min_messages=min_messages, first=first, part=half, pauses=seed))
     click.echo(f"{title(report)}\n\n{markdown(report)}")
 
 

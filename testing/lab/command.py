@@ -23,12 +23,11 @@ from .figures_file import FiguresFile
 from .grid import grid
 from .managers import BASELINES, Manager, Unavailable, manager
 from .peers import PEERS
-from .run import Extras, Report, Row, measure
+from .run import PAUSES, Extras, Report, Row, measure
 from .sessions import Session, distinct, read_sessions
 
 DEFAULT = "context-simple"
 NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are shown of one manager
-PAUSES = "pauses"  # the seed of pauses, which are the same in every run
 
 
 @click.command()

@@ -30,6 +30,7 @@ OnProgress = Callable[[Manager, Session, int], None]
 OnReplayed = Callable[["Report"], None]
 """Called with all that was measured so far, as another session was replayed."""
 
+PAUSES = "pauses"  # the seed of the commands' pauses, which are the same in every run
 _SESSION = re.compile(r"^session \S+: ")  # an id of the manager's own, which names no recording
 
 
