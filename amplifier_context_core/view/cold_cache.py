@@ -1,4 +1,4 @@
-"""How long a provider keeps a cached prefix, and how long the pause before a request was.
+"""How a provider keeps a cached prefix and for how long, and how long the pause before a request was.
 
 A provider forgets a prefix that no request used for its time to live. How long that was is read from the times of the
 messages alone: from the newest answer to the newest message. A message without a time gets that of its arrival, so in
@@ -9,6 +9,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..messages.timestamps import seconds_of
@@ -34,6 +35,21 @@ def default_ttl(key: Key) -> int:
     provider, model = key
     name = f"{model} {provider}".lower()
     return next((seconds for part, seconds in CACHE_TTLS if part in name), UNKNOWN_TTL)
+
+
+_GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
+_EXACT_SINCE = (5, 6)  # GPT-5.6: a cached prefix is found exactly at a breakpoint (docs/caching.md)
+
+
+def rewrites_all(key: Key) -> bool:
+    """True if a provider writes all of a request again once its prefix changed, also the part that did not change.
+
+    An OpenAI provider that names no model is taken for one of a new model.
+    """
+    provider, model = (name.lower() for name in key)
+    if found := _GPT.search(model):
+        return (int(found[1]), int(found[2] or 0)) >= _EXACT_SINCE
+    return not model and "openai" in provider
 
 
 @dataclass(frozen=True, slots=True)

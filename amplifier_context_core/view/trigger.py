@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ..config import Config
-from .cold_cache import default_ttl
+from .cold_cache import default_ttl, rewrites_all
 from .meter import USUAL_PRICES, Key, Meter, Prices, Units
 
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
@@ -40,6 +40,7 @@ class TokenLimits:
         min_freed: what a compaction must free.
         cache_ttl: seconds after its last use that the provider forgets a cached prefix; 0 for never.
         prices: of cached tokens.
+        rewrites_all: once its prefix changed, the provider writes all of a request again.
     """
 
     budget: int
@@ -51,6 +52,7 @@ class TokenLimits:
     min_freed: int
     cache_ttl: int = 0
     prices: Prices = USUAL_PRICES
+    rewrites_all: bool = False
 
     def reported(self, counted: int) -> int:
         """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
@@ -93,6 +95,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         min_freed=freed,
         cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
         prices=prices,
+        rewrites_all=rewrites_all(key),
     )
 
 
@@ -134,7 +137,8 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
         return most
     base = system_tokens + growth.checkpoint
     per_request = growth.tail / max(1, growth.responses)
-    carried = math.sqrt(2 * limits.prices.rewrite / limits.prices.read * growth.rewritten * per_request)
+    rewritten = growth.checkpoint if limits.rewrites_all else growth.rewritten
+    carried = math.sqrt(2 * limits.prices.rewrite / limits.prices.read * rewritten * per_request)
     return min(most, max(base + limits.min_freed, int(base + carried)))
 
 

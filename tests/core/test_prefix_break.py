@@ -14,7 +14,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of
+from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of, rewrites_all
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_core.view.sent_views import SentViews
@@ -93,6 +93,24 @@ def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -
 )
 def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], seconds: int) -> None:
     assert default_ttl(key) == seconds
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        (("openai", "gpt-5.6"), True),
+        (("openai", "gpt-5.6-luna"), True),
+        (("azure-openai", "gpt-6"), True),
+        (("openai", ""), True),
+        (("openai", "gpt-5.5"), False),
+        (("openai", "gpt-5"), False),
+        (("openai", "o3"), False),
+        (("anthropic", "claude-opus-5"), False),
+        (("", ""), False),
+    ],
+)
+def test_new_models_of_openai_write_a_changed_prefix_as_a_whole(key: tuple[str, str], found: bool) -> None:
+    assert rewrites_all(key) is found
 
 
 PAUSED = history((says("a"), 0), (user("on"), 301))

@@ -172,3 +172,13 @@ def test_with_a_cold_cache_a_compaction_comes_no_later_and_not_before_anything_g
     threshold = compaction_threshold(growth, limits, system, adaptive=True)
     base = system + growth.checkpoint
     assert min(base, threshold) <= cold_threshold(threshold, base) <= threshold
+
+
+@given(limits(), growths(), TOKENS)
+def test_where_a_changed_prefix_is_written_as_a_whole_a_compaction_comes_no_sooner(
+    limits: TokenLimits, growth: Growth, system: int
+) -> None:
+    whole = replace(limits, rewrites_all=True)
+    assert compaction_threshold(growth, whole, system, adaptive=True) >= compaction_threshold(
+        growth, limits, system, adaptive=True
+    )
