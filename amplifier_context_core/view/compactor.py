@@ -1,7 +1,8 @@
 """The views of a session as requests ask for them, and the compactions that keep them within their budgets.
 
 One task at a time works on the views (`lock`). Neither this lock nor any other is held while event handlers run. A
-compaction in flight is waited for, not repeated. A handler that asks for a view gets the one that there is.
+request that comes while a compaction runs waits for its result. A handler that requests a view gets the present one,
+and that compaction is not announced again.
 """
 
 from __future__ import annotations

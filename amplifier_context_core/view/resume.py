@@ -90,8 +90,8 @@ async def _from_checkpoint(
     """Resume without what is behind the checkpoints.
 
     Returns:
-        None if that was done. Otherwise the reason why the state does not fit what the store holds, or an empty text if
-        that is no fault.
+        None if the session was resumed. Otherwise the reason to report, or an empty text if the state is of another
+        counter or history, which is no fault.
     """
     session_id = history.session_id
     if (
@@ -130,7 +130,7 @@ async def _from_checkpoint(
 
 
 async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:
-    """Return what was saved beside a history, and why it cannot be used if so."""
+    """Return the saved state of a session, or None and the reason if it cannot be used."""
     data = await store.load_checkpoint(session_id)
     if not data:
         return None, ()

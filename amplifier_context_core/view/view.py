@@ -234,9 +234,9 @@ class View:
         return self.covered + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_prefix()])
 
     async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:
-        """Return the segments a compaction may work on, those it may not, and the tokens of the first as shown now.
+        """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
 
-        It may not work on open rounds: what was fixed in them must not be frozen.
+        An open round is not part of a checkpoint: its missing results have stand-ins, and a checkpoint would keep them.
 
         Args:
             system_tokens: of the system prompt.
