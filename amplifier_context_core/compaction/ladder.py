@@ -22,7 +22,7 @@ from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
-from .protected import VERBATIM, clip_protected, hook_of, mark_protected, protected_tokens
+from .protected import VERBATIM, clip_protected, mark_protected, newest_notices, notice_of, protected_tokens
 from .recalled import without_recalled
 from .strategies import (
     ClearToolOutputs,
@@ -200,7 +200,7 @@ async def run_ladder(
     )
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
-    run.take("notices", _without_old_notices(run.draft))
+    run.take("notices", _without_old_notices(run.draft, later))
     run.take("recalled", without_recalled(run.draft, goal.counter))
     clipped = await _clip_protected(run, goal, trigger) if protected_before > trigger else ()
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
@@ -333,13 +333,13 @@ def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
     return frozenset(recent)
 
 
-def _without_old_notices(draft: Draft) -> Draft:
-    """Leave out all but the newest notice (later system message) of each hook."""
-    newest = {name: segment.first for segment in draft.segments if (name := hook_of(segment))}
+def _without_old_notices(draft: Draft, later: Sequence[Segment]) -> Draft:
+    """Leave out notices of hooks and reminders that newer ones replace."""
+    newest = newest_notices((*draft.segments, *later))
     segments = [
         segment
         for segment in draft.segments
-        if segment.protected_because == "pinned" or newest.get(hook_of(segment) or "", segment.first) == segment.first
+        if segment.protected_because in VERBATIM or segment.first in newest or not notice_of(segment)
     ]
     return draft if len(segments) == len(draft.segments) else draft.with_segments(segments)
 

@@ -1,22 +1,23 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
 The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state, the newest notice of
-each hook, the newest version of each state (todo list, plan, approval). If together they leave no room to work in, the
-largest are clipped head and tail, the pins last, so that the request still fits and compactions do not follow one
-another on every request.
+each hook and of each source of reminders, the newest version of each state (todo list, plan, approval). If together
+they leave no room to work in, the largest are clipped head and tail, the pins last, so that the request still fits and
+compactions do not follow one another on every request.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import orjson
 
 from ..messages.media import MEDIA_BLOCKS
-from ..messages.parsing import SYSTEM_ROLES, Message, is_signed, json_text, metadata_of
+from ..messages.parsing import Message, is_signed, json_text, metadata_of, text_of
+from ..messages.reminders import lineages_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
@@ -54,7 +55,7 @@ def mark_protected(
     humans = [segment.newest_human for segment in segments]
     task = next((index for index, seq in enumerate(humans) if seq), -1)
     newest = max((segment.newest_human for segment in (*segments, *later)), default=0)
-    notices = {name: index for index, segment in enumerate(segments) if (name := hook_of(segment))}
+    notices = newest_notices((*segments, *later))
     states = _newest_states(segments, later, state_tokens, state_tools)
     marked: list[Segment] = []
     crowded_out: list[str] = []
@@ -78,7 +79,7 @@ def mark_protected(
                 why = why or "newest round"
             elif round_.holds_loaded_tools:
                 why = why or "loaded tools"
-            elif notices.get(hook_of(segment) or "") == index:
+            elif segment.first in notices:
                 why = why or "newest notice of its hook"
             elif index in states:
                 why = why or "newest state"
@@ -102,12 +103,20 @@ def _newest_states(
     return newest
 
 
-def hook_of(segment: Segment) -> str | None:
-    """Return the hook that wrote the segment, a later system message; None if no hook did."""
-    if segment.round is None or segment.round.head.role not in SYSTEM_ROLES:
-        return None
-    name = metadata_of(segment.round.head.message).get("hook_name")
-    return name if isinstance(name, str) and name else None
+def notice_of(segment: Segment) -> frozenset[str]:
+    """Return what a newer notice must repeat to replace this one; empty for a segment that is no notice."""
+    if segment.round is None or len(segment.round.entries) > 1:
+        return frozenset()
+    message = segment.round.head.message
+    return lineages_of(message["role"], metadata_of(message), text_of(message.get("content")))
+
+
+def newest_notices(segments: Iterable[Segment]) -> frozenset[int]:
+    """Return the lowest seqs of the segments that hold the newest notice of a hook, or of a source of reminders."""
+    newest: dict[str, int] = {}
+    for segment in segments:
+        newest.update(dict.fromkeys(notice_of(segment), segment.first))
+    return frozenset(newest.values())
 
 
 def protected_tokens(draft: Draft) -> int:

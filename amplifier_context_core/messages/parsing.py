@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeGuard, cast
 import orjson
 
 from ..errors import InvalidMessage
+from .reminders import is_injected, says_more_than_reminders
 
 Message = dict[str, Any]
 
@@ -29,7 +30,6 @@ CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 SEALED_KEYS = frozenset({"thinking_block", "thinking_blocks", "reasoning_details"})  # docs/thinking.md: copies of it
 WIRE_CONTENT = "wire_content"  # docs/thinking.md: in `metadata.anthropic`, what the provider sends in place of content
-INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # docs/kernel.md: marks of text no human wrote
 LOADED_TOOLS = "openai:tool_search_items"  # docs/kernel.md: without it the model loses tools
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion
 _ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add; calls are a few levels deep
@@ -37,7 +37,6 @@ _ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add;
 _LONG_NUMBER = re.compile(r"\d{20}")  # digits; 64 bits have at most 20
 _LARGEST = 10**4_300  # Python does not write longer integers as text (sys.set_int_max_str_digits)
 _UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no copy and no check
-_REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 class Call(NamedTuple):
@@ -228,11 +227,8 @@ def result_text(content: object) -> str:
 
 
 def is_human(message: Message) -> bool:
-    """True if a human wrote it: not a hook's, not ephemeral, and not only reminders, tool results or calls."""
-    if message["role"] != "user":
-        return False
-    metadata = metadata_of(message)
-    if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
+    """True if a human wrote it: not a hook's, a service's or ephemeral, not only reminders, tool results or calls."""
+    if message["role"] != "user" or is_injected(metadata_of(message)):
         return False
     content = message.get("content")
     results = 0
@@ -244,16 +240,7 @@ def is_human(message: Message) -> bool:
         content = "\n".join(str(block.get("text", "")) for block in said)
     if not isinstance(content, str) or not content.strip():
         return not results and not message.get("tool_calls")
-    return not content.lstrip().startswith(_REMINDER) or _says_more_than_reminders(content)
-
-
-def _says_more_than_reminders(text: str) -> bool:
-    place = 0
-    while (start := text.find(_REMINDER, place)) >= 0 and (end := text.find(_REMINDER_END, start)) >= 0:
-        if text[place:start].strip():
-            return True
-        place = end + len(_REMINDER_END)
-    return text[place:].strip() != ""
+    return says_more_than_reminders(content)
 
 
 def is_signed(message: Message) -> bool:

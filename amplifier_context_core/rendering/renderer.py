@@ -38,6 +38,7 @@ from ..messages.parsing import (
     metadata_of,
     text_of,
 )
+from ..messages.reminders import REFERENCE_ONLY
 from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
@@ -65,7 +66,6 @@ _OFFLOADED = 4  # the description of an output, with head and tail, has a quarte
 _TABLE = 4  # an output above a quarter of its limit is large enough for a table
 _RETIRED = frozenset({"retired", "anchor_pruned"})
 _TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers do not take function
-_REFERENCE_ONLY = "amplifier_public_reference_only"
 _NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
 _UNKNOWN = Response()
 RESPONSE_ID = "openai:response_id"  # docs/kernel.md: makes the server continue from the response that it holds
@@ -490,7 +490,7 @@ def is_left_out(message: Message) -> bool:
         cast("dict[str, Any]", instruction).get("disposition") in _RETIRED
         or cast("dict[str, Any]", instruction).get("retired") is True
     )
-    return retired or metadata.get(_REFERENCE_ONLY) is True
+    return retired or metadata.get(REFERENCE_ONLY) is True
 
 
 def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, short_forms: ResultSummaries) -> Message:

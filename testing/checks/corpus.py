@@ -315,6 +315,28 @@ def injected_user_messages() -> ConversationBuilder:
     return talk.user("<system-reminder>x</system-reminder> And add a title.").say("Added.")
 
 
+@_odd("reminders that are history", "an envelope of reminders", "an input of a service")
+def persisted_reminders() -> ConversationBuilder:
+    """The streaming loop stores what its hooks remind of as messages of the user, a new one when the text changed."""
+    talk = ConversationBuilder("kernel")
+    marks = {"ephemeral": True, "persisted": True}
+
+    def remind(todo: str, status: str) -> None:
+        inner = "".join(
+            f'<system-reminder source="{source}">\n{text}\n</system-reminder>\n'
+            for source, text in (("hooks-todo", todo), ("hooks-status", status))
+        )
+        talk.user(f"<system-reminders>\nFrom hooks.\n{inner}</system-reminders>", metadata=dict(marks))
+
+    remind("1. read", "Monday")
+    talk.user("Fix the loader.")
+    for number in range(4):
+        talk.work(1, f"part {number}")
+        remind(f"{number + 2}. go on", "Monday")
+    talk.user("Job 7 has ended.", metadata={"amplifier_input": {"version": 1, "kind": "service", "id": "job-7"}})
+    return talk.say("Fixed.").user("Then ship it.").work(2, "shipping").say("Shipped.")
+
+
 @_odd("retired instruction rows", "pruned anchors")
 def retired_instructions() -> ConversationBuilder:
     talk = ConversationBuilder().system("You follow instructions.")

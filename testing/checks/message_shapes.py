@@ -26,6 +26,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 INJECTED_SOURCES = frozenset({"hook", "context-compaction"})
 
 _REMINDER = re.compile(r"\s*<system-reminder\b.*</system-reminder>\s*", re.DOTALL)
+_REMINDERS = re.compile(r"\s*<system-reminders\b.*</system-reminders>\s*", re.DOTALL)  # an envelope of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,10 @@ def is_human(message: Mapping[str, Any]) -> bool:
     metadata = as_mapping(message.get("metadata")) or {}
     if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
         return False
+    if metadata.get("amplifier_public_reference_only") is True:
+        return False
+    if (as_mapping(metadata.get("amplifier_input")) or {}).get("kind") == "service":
+        return False
     content = message.get("content")
     if blocks := blocks_of(content):
         kinds = {block.get("type") for _, block in blocks}
@@ -166,7 +171,7 @@ def is_human(message: Mapping[str, Any]) -> bool:
         for piece in ([content] if isinstance(content, str) else [b.get("text") for _, b in blocks_of(content)])
         if isinstance(piece, str)
     )
-    return bool(text.strip()) and not _REMINDER.fullmatch(text)
+    return bool(text.strip()) and not _REMINDER.fullmatch(text) and not _REMINDERS.fullmatch(text)
 
 
 def well_formed(value: Any) -> Any:

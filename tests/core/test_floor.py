@@ -11,8 +11,8 @@ from amplifier_context_core.compaction.protected import (
     clip_protected,
     clip_rendered,
     clip_segment,
-    hook_of,
     mark_protected,
+    notice_of,
     protected_tokens,
 )
 from amplifier_context_core.messages.parsing import parse_message
@@ -115,8 +115,10 @@ def test_of_each_hook_the_newest_notice_stays() -> None:
 @pytest.mark.parametrize(
     ("message", "name"),
     [
-        (system("x", metadata={"hook_name": "todo"}), "todo"),
-        ({"role": "developer", "content": "x", "metadata": {"hook_name": "lint"}}, "lint"),
+        (system("x", metadata={"hook_name": "todo"}), "hook todo"),
+        ({"role": "developer", "content": "x", "metadata": {"hook_name": "lint"}}, "hook lint"),
+        (user("x", metadata={"hook_name": "todo", "source": "hook"}), "hook todo"),
+        (system("x", metadata={"hook_name": "unknown"}), None),
         (system("x"), None),
         (system("x", metadata={"hook_name": ""}), None),
         (system("x", metadata={"hook_name": 5}), None),
@@ -125,7 +127,7 @@ def test_of_each_hook_the_newest_notice_stays() -> None:
     ids=str,
 )
 def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> None:
-    assert hook_of(segments(message)[0]) == name
+    assert notice_of(segments(message)[0]) == ({name} if name else set())
 
 
 def test_protected_tokens_include_what_is_outside_the_segments() -> None:

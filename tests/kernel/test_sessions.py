@@ -7,9 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from amplifier_core import ToolResult
+from amplifier_core import HookResult, ToolResult
+from amplifier_core.models import ContextInjection
+from amplifier_core.testing import create_test_coordinator
 
-from amplifier_context_testing import EventRecorder, check_request, mount_plan, prepare, session
+from amplifier_context_testing import EventRecorder, check_request, checked, mount_plan, prepare, session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversations
 from amplifier_context_testing.replay.transcripts import Transcript
@@ -354,3 +356,26 @@ async def test_a_transcript_of_a_talk_with_thinking_survives_a_change_of_provide
         provider = replay_of(running)
         assert "c2lnbmVk" not in str(provider.last_request)
         assert provider.violations == []
+
+
+async def test_injections_of_hooks_that_stay_are_history_in_order_and_no_persons() -> None:
+    coordinator = create_test_coordinator()
+    await CURRENT.mount(coordinator, {})
+    manager = coordinator.get("context")
+    await manager.add_message({"role": "user", "content": "Fix it."})
+    injections = [
+        ContextInjection(content="lint: one error", hook_name="lint", event="tool:post"),
+        ContextInjection(content="a note as the user", role="user", hook_name="notes"),
+        ContextInjection(content="for one request", ephemeral=True, hook_name="status"),
+        ContextInjection(content="beside the result", ephemeral=True, append_to_last_tool_result=True),
+    ]
+    result = HookResult(action="inject_context", context_injections=injections)
+    left = await coordinator.process_hook_result(result, "tool:post", "lint")
+    assert [one.content for one in left.context_injections] == ["for one request", "beside the result"]
+    view = checked(await manager.get_messages_for_request(10_000))
+    assert [(message["role"], message["content"]) for message in view] == [
+        ("user", "Fix it."),
+        ("system", "lint: one error"),
+        ("user", "a note as the user"),
+    ]
+    assert manager.turn_count == 1

@@ -1,0 +1,99 @@
+"""What hosts and hooks put into a conversation: it is not a person's, and newer texts replace older ones."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.messages.parsing import is_human
+from amplifier_context_core.messages.reminders import lineages_of, says_more_than_reminders
+
+KEPT = {"ephemeral": True, "persisted": True}
+
+
+def reminder(source: str = "", text: str = "three todos") -> str:
+    return (
+        f'<system-reminder source="{source}">{text}</system-reminder>'
+        if source
+        else (f"<system-reminder>{text}</system-reminder>")
+    )
+
+
+def envelope(*sources: str) -> str:
+    inner = "\n".join(reminder(source) for source in sources)
+    return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (reminder(), False),
+        (reminder("todo"), False),
+        (f" {reminder('todo')}\n{reminder('status')} ", False),
+        (envelope("todo", "status"), False),
+        (f"{envelope('todo')}\n{reminder()}", False),
+        (f"{envelope('todo')}\nFix the loader.", True),
+        (f"Fix the loader.\n{reminder()}", True),
+        ("<system-reminder>never closed", True),
+        ("<system-reminders>closed as one</system-reminder>", True),
+        ("<system-reminderlike>x</system-reminderlike>", True),
+        ("see <system-reminder> here", True),
+        ("Hi.", True),
+    ],
+)
+def test_a_text_says_more_than_reminders_or_not(text: str, more: bool) -> None:
+    assert says_more_than_reminders(text) is more
+    assert is_human({"role": "user", "content": text}) is more
+    assert is_human({"role": "user", "content": [{"type": "text", "text": text}]}) is more
+
+
+@pytest.mark.parametrize(
+    "piece", ["<system-reminder>", "<system-reminder ", "<system-reminders>", "<system-reminder>a</"]
+)
+def test_a_hostile_text_is_read_in_linear_time(piece: str) -> None:
+    begun = time.process_time()
+    says_more_than_reminders(piece * 20_000)
+    lineages_of("user", KEPT, f"{reminder()}{piece * 20_000}")
+    lineages_of("user", KEPT, "<system-reminders>" + piece * 20_000 + "</system-reminders>")
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("metadata", "human"),
+    [
+        ({"amplifier_input": {"version": 1, "kind": "service", "id": "job-7"}}, False),
+        ({"amplifier_input": {"version": 1, "kind": "person"}}, True),
+        ({"amplifier_input": "damaged"}, True),
+        ({"amplifier_public_reference_only": True}, False),
+        ({"amplifier_public_message": {"version": 1, "blocks": ["as it was typed"]}}, True),
+        (KEPT, False),
+        ({"persisted": True}, True),
+    ],
+)
+def test_metadata_say_whether_a_person_wrote_it(metadata: dict[str, Any], human: bool) -> None:
+    assert is_human({"role": "user", "content": "Ship it.", "metadata": metadata}) is human
+
+
+@pytest.mark.parametrize(
+    ("role", "metadata", "text", "lineages"),
+    [
+        ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
+        ("user", KEPT, reminder("todo"), {"reminder todo"}),
+        ("user", KEPT, reminder(), {"reminder"}),
+        ("user", KEPT, "no reminder at all", set()),
+        ("user", {"ephemeral": True}, reminder("todo"), set()),
+        ("user", {}, reminder("todo"), set()),
+        ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
+        ("user", {"hook_name": "lint"}, "x", set()),
+        ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
+        ("system", {"hook_name": "unknown"}, "x", set()),
+        ("system", {}, "x", set()),
+        ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
+    ],
+)
+def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
+    role: str, metadata: dict[str, Any], text: str, lineages: set[str]
+) -> None:
+    assert lineages_of(role, metadata, text) == lineages
