@@ -125,6 +125,8 @@ class SessionLifecycle:
         self._usage_reports = UsageReports()
         self._cache_health = CacheHealth()
         self._capped_logged = False
+        self._extra: dict[str, Any] = {}
+        self._extra_revision = 0
         self.on_items_replaced: Callable[[str, object], object] = lambda name, items: None
         self._recall_taken = 0  # tokens granted to recalls since the last request
 
@@ -235,11 +237,16 @@ class SessionLifecycle:
         return self._was_refused or self.compactor.compactions != self._saved_compactions
 
     def _extra_state(self) -> dict[str, Any]:
-        """Return what a subclass keeps in the state of the session, by its own name: JSON, nothing by default."""
-        return {}
+        """Return what modules keep in the state of the session, each by its own name: JSON.
+
+        By default what was there when the session was resumed, until the history is changed other than at its end: it
+        may be about what was edited or erased.
+        """
+        return self._extra if self.history.revision == self._extra_revision else {}
 
     def _restore_extra(self, extra: dict[str, Any]) -> None:
         """Continue from what `_extra_state` returned when the session was saved; it may be of another version."""
+        self._extra, self._extra_revision = extra, self.history.revision
 
     def _budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
         budget = budget_for(self.config, token_budget, provider)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.support import bare, digest, rounds, text, work
 from tests.places import Place, parameters
@@ -159,3 +160,23 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway() -> None:
     await manager.add_message(pause)
     assert WORDS in text(await manager.get_messages_for_request(BUDGET))
     await manager.close()
+
+
+async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    state = manager._extra_state()
+    await manager.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    await other.add_message({"role": "user", "content": "Go on."})
+    await other.close()
+    again = summary_manager(None, store=place.store())
+    await again.get_messages()
+    assert again._extra_state() == state
+    await again.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    assert await other.forget(["m5"]) == ["m5"]
+    await other.close()
+    again = summary_manager(None, store=place.store())
+    await again.get_messages()
+    assert again._extra_state()["context-summary"]["records"] == []
+    await again.close()
