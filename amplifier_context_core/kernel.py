@@ -104,6 +104,7 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
         "context.pool": manager.pool,
         "context.queue": manager.queue,
         "context.recall": manager.recall,
+        "context.undo": manager.undo,
         "context.recall_room": manager.recall_room,
         "context.chapters": manager.chapters,
         "context.token_counter": manager.token_counter,

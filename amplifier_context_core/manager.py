@@ -33,6 +33,7 @@ from .view.pins import check_pin
 from .view.sent_view import SentView, outgoing_messages
 from .view.staged_view import Staging
 from .view.trigger import recall_room
+from .view.undo import undo_chapter
 
 log = logging.getLogger(__name__)
 
@@ -290,6 +291,38 @@ class ContextManager(SessionLifecycle):
         self.compactor.pins.add(entry.seq)
         await self.compactor.show_verbatim((entry.seq,))
         await self._save()
+
+    async def undo(self, mark: str | None = None) -> dict[str, Any]:
+        """Take a chapter of the view back: its originals are shown again where they fit below the trigger.
+
+        Args:
+            mark: of a message in the chapter; by default the newest chapter.
+
+        Returns:
+            ``undone`` and, if there is such a chapter, ``first`` and ``last`` (its marks) and ``shows``, what the next
+            request is sent for it: ``originals``, ``digest`` or ``chapter``.
+
+        Raises:
+            ValueError: `mark` is no mark.
+        """
+        seq = None if mark is None else seq_of(mark)
+        await self.load()
+        counter = await self.counted()
+        last, compactor = self.compactor.last_sent, self.compactor
+        async with compactor.lock:
+            views = [view for view in compactor.cache.views if view.checkpoint]
+            view = last.view if last and last.view in views else views[-1] if views else None
+            if view is None:
+                return {"undone": False, "reason": "nothing is folded"}
+            system = sum(shown.tokens for shown in last.system) if last else 0
+            limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
+            undone = await undo_chapter(view, self.history.snapshot(), seq, limit - system, counter)
+        if undone is None:
+            return {"undone": False, "reason": f"no chapter holds {mark}"}
+        self._extra = {}  # another module's state may be about the chapter
+        await self._save()
+        marks = {"first": f"m{undone.first}", "last": f"m{undone.last}"}
+        return {"undone": undone.shows != "chapter", "shows": undone.shows, **marks}
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
         """Register the short form of a tool result, to be shown in place of a clipped one. `clear` drops it.

@@ -12,6 +12,7 @@ from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_core.stores import Store
+from amplifier_context_core.transcript.transcript import seq_of
 from amplifier_context_core.view.budget import model_of, name_of
 from amplifier_context_core.view.meter import Key
 from amplifier_context_core.view.preview import ViewRequest, preview, rewrite
@@ -175,6 +176,14 @@ class SummaryManager(ContextManager):
                 newest = chapters[-1]
                 report["author"] = newest.chapter.author if newest.chapter else ""
                 report["chapter"] = newest.shown[0].message["content"]
+        return report
+
+    async def undo(self, mark: str | None = None) -> dict[str, Any]:
+        """As of core's manager; the state of the range is dropped too, so that no later chapter shows it."""
+        report = await super().undo(mark)
+        if report["undone"]:
+            self.records.drop_newest(self.history, seq_of(report["first"]))
+            await self._save()
         return report
 
     async def explain(self) -> dict[str, Any]:

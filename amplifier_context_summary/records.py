@@ -94,7 +94,7 @@ class Records:
         self._records = [*kept, record][-_KEPT:]
 
     def drop_newest(self, history: History, before: int) -> None:
-        """Drop the records that reach beyond a seq."""
+        """Drop the records that reach up to a seq or beyond it."""
         self._records = [record for record in self.valid(history) if record.upto < before]
 
     def clear(self) -> None:

@@ -180,3 +180,30 @@ async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_ed
     await again.get_messages()
     assert again._extra_state()["context-summary"]["records"] == []
     await again.close()
+
+
+async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_which() -> None:
+    manager = summary_manager(Provider(good))
+    await drive(manager, SESSION[:27])
+    assert (await manager.compact())["author"] == "summary"
+    folded = await manager.get_messages_for_request(BUDGET)
+    report = await manager.undo()
+    assert (report["undone"], report["shows"]) == (True, "originals")
+    view = await manager.get_messages_for_request(BUDGET)
+    assert len(view) > len(folded)
+    assert "<context_record>" not in text(view)
+    manager = await kept(Place("memory", Path()), Provider(good))
+    report = await manager.undo()
+    assert (report["undone"], report["shows"]) == (True, "digest")
+    view = await manager.get_messages_for_request(BUDGET)
+    assert report["last"] in text(view)
+    assert WORDS not in text(view[-3:])
+    assert (await manager.undo("m1"))["undone"] is False
+
+
+async def test_undo_without_a_chapter_says_so() -> None:
+    manager = summary_manager(None)
+    await manager.add_message({"role": "user", "content": "Hello."})
+    assert await manager.undo() == {"undone": False, "reason": "nothing is folded"}
+    with pytest.raises(ValueError, match="mark"):
+        await manager.undo("x")

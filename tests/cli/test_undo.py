@@ -1,0 +1,50 @@
+"""`amplifier-context undo`: a chapter of a kept session is taken back, and the command says what is shown instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.cli.app import main
+from amplifier_context_core.stores import open_store
+from tests.manager.support import text, work
+
+
+async def session(url: str) -> int:
+    """A kept session with one chapter; tokens of its budget."""
+    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="s", store=open_store(url))
+    for message in work(12, output=900):
+        await manager.add_message(message)
+    await manager.get_messages_for_request(6_000)
+    assert (await manager.compact())["compacted"]
+    assert "<context_record>" in text(await manager.get_messages_for_request(6_000))
+    await manager.close()
+    return 6_000
+
+
+async def test_undo_shows_the_originals_of_the_newest_chapter_again(tmp_path: Path) -> None:
+    import asyncio
+
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    budget = await session(url)
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["undo", "s", "--store", url])
+    assert done.exit_code == 0, done.output
+    assert "its originals are shown again" in done.output
+    manager = ContextManager(load_config({}), session_id="s", store=open_store(url))
+    assert "<context_record>" not in text(await manager.get_messages_for_request(budget))
+    await manager.close()
+    again = await asyncio.to_thread(CliRunner().invoke, main, ["undo", "s", "--store", url])
+    assert again.exit_code == 1
+    assert "no chapter" in again.output or "nothing is folded" in again.output
+
+
+async def test_undo_of_what_is_no_mark_is_refused(tmp_path: Path) -> None:
+    import asyncio
+
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    await session(url)
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["undo", "s", "twelve", "--store", url])
+    assert done.exit_code == 2
+    assert "mark" in done.output
