@@ -22,6 +22,9 @@ from .meter import USUAL_PRICES, Key, Meter, Prices, Units
 
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
 _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
+_WHOLE_TARGET_RATIO = (
+    0.8  # of the target, where a compaction writes all of it; docs/caching.md (A cache that writes all)
+)
 _NEARLY_DUE = 0.5  # of the growth up to the threshold; docs/caching.md has the experiment (How nearly due)
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
@@ -82,7 +85,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         key: provider and model.
         prices: of cached tokens.
     """
-    capacity = units.capacity(accepted)
+    capacity, is_whole = units.capacity(accepted), rewrites_all(key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
     return TokenLimits(
@@ -91,11 +94,11 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         units,
         capacity,
         max(1, threshold),
-        target=max(1, int(capacity * config.target_usage)),
+        target=max(1, int(capacity * config.target_usage * (_WHOLE_TARGET_RATIO if is_whole else 1))),
         min_freed=freed,
         cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
         prices=prices,
-        rewrites_all=rewrites_all(key),
+        rewrites_all=is_whole,
     )
 
 

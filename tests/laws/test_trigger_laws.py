@@ -182,3 +182,10 @@ def test_where_a_changed_prefix_is_written_as_a_whole_a_compaction_comes_no_soon
     assert compaction_threshold(growth, whole, system, adaptive=True) >= compaction_threshold(
         growth, limits, system, adaptive=True
     )
+
+
+def test_where_a_compaction_writes_all_of_its_target_it_aims_lower() -> None:
+    def target(key: tuple[str, str]) -> int:
+        return token_limits(Config.model_validate({"token_meter": "estimate"}), Meter(learn=False), 10_000, key).target
+
+    assert (target(("openai", "gpt-5.5")), target(("openai", "gpt-5.6"))) == (5_000, 4_000)
