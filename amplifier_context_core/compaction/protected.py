@@ -17,7 +17,7 @@ import orjson
 
 from ..messages.media import MEDIA_BLOCKS
 from ..messages.parsing import Message, is_signed, json_text, metadata_of, text_of
-from ..messages.reminders import lineages_of
+from ..messages.reminders import is_native_context, lineages_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
@@ -27,7 +27,8 @@ from .strategies.base import with_protection
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
-VERBATIM = ("pinned", "asked for")  # reasons for which a segment stays as it is, as long as anything else can give
+# Reasons for which a segment stays as it is, as long as anything else can give.
+VERBATIM = ("pinned", "asked for", "native context")
 _SMALL = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
@@ -65,6 +66,8 @@ def mark_protected(
         if round_ is not None:
             if any(entry.seq in required for entry in round_.entries):
                 why = "asked for"
+            elif is_native_context(metadata_of(round_.head.message)):
+                why = "native context"
             elif round_.is_pinned or any(entry.seq in pins for entry in round_.entries):
                 if segment.tokens <= pin_tokens:
                     pin_tokens -= segment.tokens
@@ -180,7 +183,7 @@ def _cap(sizes: Sequence[int], total: int) -> int:
 
 
 def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
-    if is_signed(message):
+    if is_signed(message) or is_native_context(metadata_of(message)):
         return message  # byte-exact, or folded whole
     clipped: Message = dict(message)
     content = message.get("content")

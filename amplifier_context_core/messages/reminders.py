@@ -18,6 +18,7 @@ _INPUT = "amplifier_input"  # docs/kernel.md: where an input came from
 _OPENING = "<system-reminder"  # of one reminder, and of an envelope of many (`<system-reminders>`)
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
 _SOURCE = re.compile(r"""<system-reminder\s[^>]{0,900}?source=["']([^"'>]{1,200})["']""")
+_NATIVE = frozenset({"anthropic:compaction", "openai:compaction"})
 _UNNAMED = frozenset({"", "unknown"})  # what the kernel calls a hook that gives no name
 
 
@@ -29,6 +30,11 @@ def is_injected(metadata: Mapping[str, Any]) -> bool:
         return True
     stated = metadata.get(_INPUT)
     return isinstance(stated, dict) and cast("dict[str, Any]", stated).get("kind") == "service"
+
+
+def is_native_context(metadata: Mapping[str, Any]) -> bool:
+    """True for a message that carries a provider's own compaction of the conversation before it (docs/kernel.md)."""
+    return not _NATIVE.isdisjoint(metadata)
 
 
 def says_more_than_reminders(text: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import checked
 
@@ -126,3 +128,20 @@ async def test_a_rich_result_that_is_folded_leaves_its_text_and_no_data() -> Non
     assert manager.compactor.compactions
     assert PNG not in str(view)
     assert "camera" in str(view)
+
+
+@pytest.mark.parametrize("key", ["anthropic:compaction", "openai:compaction"])
+async def test_a_providers_own_compaction_stays_first_and_unchanged(key: str) -> None:
+    manager = new_manager(min_savings=0)
+    state = {"version": 1, "model": "m", "block": {"type": "compaction", "content": "long " * 300, "signature": "s"}}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed", key: state}
+    carrier = {"role": "user", "content": "Native compacted conversation. " * 60, "metadata": marks}
+    await manager.add_message(carrier)
+    await manager.add_message({"role": "user", "content": "Go on."})
+    for number in range(40):
+        view = await work(manager, number)
+        assert view[0]["content"] == carrier["content"]
+        assert view[0]["metadata"][key] == state
+        assert sum(message["content"] == carrier["content"] for message in view) == 1
+    assert manager.compactor.compactions > 1
+    assert manager.turn_count == 1
