@@ -16,6 +16,7 @@ from .maintenance import copy, delete, fork, repair, verify
 from .sessions import sessions, show
 from .streams import os_errors_reported, prepare_streams
 from .undo import undo
+from .views import explain, search, view
 
 GROUP = "amplifier_context.commands"
 FROM_TESTING = ("run", "replay")  # commands of the package amplifier-context-testing
@@ -92,5 +93,5 @@ def main() -> None:
     """Look after the sessions that a context manager keeps, and watch one at work."""
 
 
-for command in (sessions, show, copy, verify, repair, fork, undo, delete, forget):
+for command in (sessions, show, search, view, explain, copy, verify, repair, fork, undo, delete, forget):
     main.add_command(command)

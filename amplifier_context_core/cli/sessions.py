@@ -74,7 +74,7 @@ def sessions(url: str | None, as_json: bool) -> None:
             figures = {
                 name: getattr(listed.info, name) for name in ("session_id", "length", "updated", "size", "holder")
             }
-            _print_json({**figures, "first_prompt": listed.first_prompt, "fork_of": listed.fork_of})
+            print_json({**figures, "first_prompt": listed.first_prompt, "fork_of": listed.fork_of})
         return
     if not found:
         click.echo(f"no sessions in {store_location(url)} yet; {other_store_hint(url)}", err=True)
@@ -128,7 +128,7 @@ def _print_list(found: list[Listed], width: int, url: str | None) -> None:
         size = size_text(info.size) if info.size else ""
         line = f"{padded(name, column)}  {info.length:>8,}  {size:>8}  {time_text(info.updated)}"
         click.echo(line.rstrip())
-        below = [_printable(listed.first_prompt)] if listed.first_prompt.strip() else []
+        below = [printable_text(listed.first_prompt)] if listed.first_prompt.strip() else []
         notes = [f"fork of {shell_quoted(listed.fork_of)}"] * bool(listed.fork_of)
         notes += [f"in use by {info.holder}"] * bool(info.holder)
         if listed.problem:
@@ -219,7 +219,7 @@ def _print(entries: Iterable[Entry], start: int, width: int, *, full: bool, as_j
             continue
         shown += 1
         if as_json:
-            _print_json(entry.message)
+            print_json(entry.message)
             continue
         tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"
         if width < NARROW:
@@ -237,17 +237,18 @@ def _text(entry: Entry) -> str:
     parts = [text_of(entry.message.get("content"))]
     parts.extend(result_text(result.content) for result in results_of(entry.message) if entry.role != "tool")
     parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(entry.message))
-    return _printable("\n".join(part for part in parts if part))
+    return printable_text("\n".join(part for part in parts if part))
 
 
-def _printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return a text without control characters, except line ends and tabs."""
     from ..rendering.quoting import without_surrogates
 
     return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in without_surrogates(text))
 
 
-def _print_json(data: Any) -> None:
+def print_json(data: Any) -> None:
+    """Print a value as JSON in one line, in a form that every screen and encoding takes."""
     import json
 
     from ..stores.codec import message_json

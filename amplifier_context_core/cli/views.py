@@ -1,0 +1,173 @@
+"""The commands `view`, `explain` and `search`: what the model is shown of a stored session, and why.
+
+The session is read into memory, with what was saved beside it. So it may be open in another process, and nothing about
+it changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .formatting import command, counted, screen_width, shell_quoted, truncate
+from .sessions import print_json, printable_text
+from .store_options import require_session, run_command, store_at, store_option
+
+if TYPE_CHECKING:
+    from ..manager import ContextManager
+    from ..rendering.renderer import RenderedMessage
+
+_EXCERPT = 160  # characters of a message that a search prints, where no line is named
+_MOST_ROUNDS = 40  # rounds that `explain` prints one by one
+
+_budget = click.option(
+    "--budget", type=click.IntRange(min=1), metavar="N", help="Tokens of the request; by default of the last one."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@store_option
+@_budget
+@click.option("--chapter", metavar="MARK", help="Print the chapter that has this message, such as m12, word for word.")
+@_json
+def view(session_id: str, url: str | None, budget: int | None, chapter: str | None, as_json: bool) -> None:
+    """Show what the model would be sent of a session now: chapters, and messages with their marks."""
+    from ..transcript.transcript import seq_of
+    from ..view.sent_view import outgoing_messages
+
+    try:
+        seq = seq_of(chapter) if chapter else 0
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--chapter") from None
+
+    async def work() -> tuple[list[RenderedMessage], list[dict[str, Any]], list[dict[str, Any]]]:
+        manager = await _copy(session_id, url, budget)
+        await manager.explain()  # takes the view
+        sent = manager.compactor.last_sent
+        if sent is None:
+            return [], [], []
+        return [*sent.system, *sent.messages], await manager.chapters(), outgoing_messages(sent, merge=False)
+
+    shown, chapters, outgoing = run_command(work())
+    if chapter:
+        found = [one for one in chapters if int(one["mark"][1:]) <= seq <= int(one["to"][1:])]
+        if not found:
+            spans = ", ".join(f"{one['mark']} to {one['to']}" for one in chapters)
+            raise click.ClickException(f"no chapter of the view has {chapter}; there are {spans or 'none'}")
+        if as_json:
+            print_json(found[0])
+        else:
+            click.echo(printable_text(found[0]["text"]))
+        return
+    if as_json:
+        for message in outgoing:
+            print_json(message)
+        return
+    width = screen_width()
+    for one in shown:
+        head = f"{f'm{one.seq}' if one.seq else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
+        click.echo(f"{head}  {truncate(printable_text(_words(one.message)), max(8, width - len(head) - 2))}")
+    if chapters:
+        hint = command("view", session_id, options=("--chapter", chapters[0]["mark"]), url=url)
+        click.echo(f"{counted(len(chapters), 'chapter')}: {hint}", err=True)
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@store_option
+@_budget
+@_json
+def explain(session_id: str, url: str | None, budget: int | None, as_json: bool) -> None:
+    """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
+    report = run_command(_report(session_id, url, budget))
+    if as_json:
+        print_json(report)
+        return
+    figures = report["view"]
+    click.echo(f"view      {figures['tokens']:,} of {figures['budget']:,} tokens, {figures['figure']}")
+    click.echo(f"history   {counted(report['messages'], 'message')}, {report['history_tokens']:,} tokens")
+    click.echo(f"threshold {figures['why']}")
+    click.echo(f"kept      {report['floor']['tokens']:,} tokens must stay")
+    rows = report["rounds"]
+    if len(rows) > _MOST_ROUNDS:
+        click.echo(f"rounds    the newest {_MOST_ROUNDS} of {len(rows):,}; --json has all")
+    for row in rows[-_MOST_ROUNDS:]:
+        span = row["mark"] if row["mark"] == row["to"] else f"{row['mark']} to {row['to']}"
+        sizes = f"{row['tokens_before']:>7,} → {row['tokens_after']:>7,}"
+        click.echo(f"{span:>16}  {row['state']:<10} {sizes}  {row['rule']}".rstrip())
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@click.argument("words", nargs=-1, required=True)
+@store_option
+@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most.")
+@_json
+def search(session_id: str, words: tuple[str, ...], url: str | None, limit: int, as_json: bool) -> None:
+    """Find messages of a session by words, the best first."""
+    query = " ".join(words)
+
+    async def work() -> list[tuple[str, dict[str, Any]]]:
+        manager = await _copy(session_id, url, None)
+        found = [(mark, await manager.recall(mark)) for mark in await manager.search(query, limit)]
+        return [(mark, message) for mark, message in found if message is not None]
+
+    hits = run_command(work())
+    width = screen_width()
+    for mark, message in hits:
+        if as_json:
+            print_json({"mark": mark, **message})
+            continue
+        head = f"{mark:>7} {message['role']:<9}"
+        click.echo(f"{head}  {truncate(_matching(_words(message), query), max(8, width - len(head) - 2))}")
+    if not hits:
+        click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
+
+
+async def _report(session_id: str, url: str | None, budget: int | None) -> dict[str, Any]:
+    return await (await _copy(session_id, url, budget)).explain()
+
+
+async def _copy(session_id: str, url: str | None, budget: int | None) -> ContextManager:
+    """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it."""
+    from ..config import load_config
+    from ..manager import ContextManager
+    from ..stores import MemoryStore, read_in_batches
+    from ..view.session_state import load
+
+    memory = MemoryStore()
+    async with store_at(url) as store:
+        length = await require_session(store, session_id, url)
+        async for entries in read_in_batches(store, session_id, 0):
+            await memory.append(session_id, entries)
+        data = await store.load_checkpoint(session_id)
+    last = 0
+    if data:
+        await memory.save_checkpoint(session_id, length, data)
+        try:
+            state = load(data)
+        except ValueError:
+            state = None  # the view is made from the history
+        last = max((served for served, _ in state.by_budget), default=0) if state else 0
+    wanted = budget or last
+    config = load_config({"max_tokens": wanted} if wanted else {})
+    return ContextManager(config, session_id=session_id, store=memory)
+
+
+def _words(message: dict[str, Any]) -> str:
+    from ..messages.parsing import arguments_text, calls_of, text_of
+
+    calls = (f"→ {call.name} {arguments_text(call)}" for call in calls_of(message))
+    return "\n".join(part for part in (text_of(message.get("content")), *calls) if part)
+
+
+def _matching(text: str, query: str) -> str:
+    """Return the first line of a text that has a word of the query; its beginning if none has."""
+    words = [word.lower() for word in query.split()]
+    lines = text.split("\n")
+    line = next((line for line in lines if any(word in line.lower() for word in words)), text[:_EXCERPT])
+    place = min((found for word in words if (found := line.lower().find(word)) >= 0), default=0)
+    return printable_text(line[max(0, place - _EXCERPT // 4) :])

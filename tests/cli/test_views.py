@@ -1,0 +1,98 @@
+"""The commands `view`, `explain` and `search` on a stored session that was compacted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.cli.app import main
+from amplifier_context_core.stores import open_store
+from tests.manager.support import ask, feed, work
+
+
+@pytest.fixture(params=["jsonl:sessions", "sqlite:sessions.db"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store with a session that stays open: commands only read it."""
+    scheme, _, name = str(request.param).partition(":")
+    return f"{scheme}:{tmp_path / name}"
+
+
+async def kept(url: str) -> tuple[ContextManager, str]:
+    store = open_store(url, durability="none")
+    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=store)
+    for message in work(30, output=1_500):
+        await feed(manager, [message])
+        if message["role"] == "tool":
+            await ask(manager)
+    await manager.close()
+    reopened = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=store)
+    shown = json.dumps(await ask(reopened))
+    await reopened.close()
+    return reopened, shown
+
+
+def run(*arguments: str, url: str, fails: bool = False) -> str:
+    done = CliRunner().invoke(main, [*arguments, "--store", url])
+    assert (done.exit_code != 0) is fails, done.output
+    return done.output
+
+
+def test_view_prints_what_the_next_request_would_show(url: str) -> None:
+    _, shown = asyncio.run(kept(url))
+    lines = [json.loads(line) for line in run("view", "one", "--json", url=url).splitlines()]
+    assert json.dumps(lines) == shown
+    text = run("view", "one", url=url)
+    assert "m1 user" in text
+    assert "--chapter m" in text
+
+
+def test_a_chapter_is_printed_word_for_word_by_any_mark_in_it(url: str) -> None:
+    manager, _ = asyncio.run(kept(url))
+    (chapter, *_) = asyncio.run(manager.chapters())
+    for mark in (chapter["mark"], chapter["to"]):
+        assert run("view", "one", "--chapter", mark, url=url).strip() == chapter["text"]
+    assert "no chapter of the view has m999" in run("view", "one", "--chapter", "m999", url=url, fails=True)
+    assert "--chapter" in run("view", "one", "--chapter", "x", url=url, fails=True)
+
+
+def test_explain_says_what_became_of_each_round(url: str) -> None:
+    asyncio.run(kept(url))
+    text = run("explain", "one", url=url)
+    assert "of 6,000 tokens" in text
+    assert "folded" in text
+    report = json.loads(run("explain", "one", "--json", url=url))
+    assert {row["state"] for row in report["rounds"]} >= {"folded", "kept"}
+
+
+def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
+    asyncio.run(kept(url))
+    assert "m7 tool" in run("search", "one", "line_2", url=url)
+    hits = [json.loads(line) for line in run("search", "one", "line_2", "--limit", "3", "--json", url=url).splitlines()]
+    assert hits[0]["mark"] == "m7"
+    assert "has no message with" in run("search", "one", "nowhere_at_all", url=url)
+
+
+def test_an_unknown_session_is_an_error_that_names_the_store(url: str) -> None:
+    asyncio.run(kept(url))
+    for name in ("view", "explain"):
+        assert "there is no session 'two'" in run(name, "two", url=url, fails=True)
+
+
+def test_looking_at_a_session_changes_nothing(url: str) -> None:
+    async def stored() -> tuple[object, object]:
+        store = open_store(url, durability="none")
+        found = (await store.read("one", 0, 10_000), await store.load_checkpoint("one"))
+        await store.close()
+        return found
+
+    asyncio.run(kept(url))
+    before = asyncio.run(stored())
+    run("view", "one", url=url)
+    run("explain", "one", "--budget", "2000", url=url)
+    run("search", "one", "line_2", url=url)
+    assert asyncio.run(stored()) == before
