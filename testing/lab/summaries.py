@@ -144,12 +144,13 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 @click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
 @click.option("--fraction", type=click.FloatRange(0, 1, min_open=True), default=0.25, show_default=True)
 @click.option("--first", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions, of whole sessions.")
-@click.option("--boundaries-only", is_flag=True, help="Leave out the table of whole sessions.")
-def main(data: tuple[Path, ...], fraction: float, first: int | None, boundaries_only: bool) -> None:
+@click.option("--only", type=click.Choice(["boundaries", "sessions"]), help="Print one of the tables only.")
+def main(data: tuple[Path, ...], fraction: float, first: int | None, only: str | None) -> None:
     """Print both tables, in Markdown."""
-    click.echo(_markdown(asyncio.run(at_boundaries(data))))
-    if not boundaries_only:
-        click.echo("\n" + _markdown(asyncio.run(whole_sessions(data, Size(fraction=fraction), first))))
+    if only != "sessions":
+        click.echo(_markdown(asyncio.run(at_boundaries(data))) + "\n")
+    if only != "boundaries":
+        click.echo(_markdown(asyncio.run(whole_sessions(data, Size(fraction=fraction), first))))
 
 
 if __name__ == "__main__":

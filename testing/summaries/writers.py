@@ -54,7 +54,6 @@ class Writer:
         behind: answers requests for anything but a summary; without one they fail.
         window: tokens that it declares.
         pricing: USD for a million tokens: input and output.
-        hooks: gets `llm:response` as from any provider.
         retry_after: seconds that its rate limit asks to wait for.
 
     Attributes:
@@ -62,6 +61,7 @@ class Writer:
         answered: how many of them were answered.
         cancelled: how many were cancelled while they waited.
         release: a slow writer answers once this is set.
+        hooks: get `llm:response` for each call, as from any provider; None for no events.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class Writer:
         behind: Any = None,
         window: int = 200_000,
         pricing: tuple[float, float] | None = None,
-        hooks: Any = None,
         retry_after: float | None = None,
     ) -> None:
         if kind not in KINDS and not kind.startswith("error:"):
@@ -87,7 +86,7 @@ class Writer:
         self._behind = behind
         self._window = window
         self._pricing = pricing
-        self._hooks = hooks
+        self.hooks: Any = None
         self._retry_after = retry_after
 
     def get_info(self) -> Any:
@@ -133,10 +132,10 @@ class Writer:
             self.cancelled += 1
             raise
         self.answered += 1
-        if self._hooks is not None and hasattr(response, "usage"):
+        if self.hooks is not None and hasattr(response, "usage"):
             usage = {"input_tokens": response.usage.input_tokens, "output_tokens": response.usage.output_tokens}
             data = {"provider": self.name, "model": f"writer-{self.kind}", "status": "ok", "usage": usage}
-            await self._hooks.emit("llm:response", data)
+            await self.hooks.emit("llm:response", data)
         return response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:

@@ -112,8 +112,8 @@ async def course(
     writer: Writer | None,
     messages: Iterable[dict[str, Any]],
     *,
-    settle: bool = True,
     release: bool = False,
+    telling: bool = False,
     **config: Any,
 ) -> Course:
     """Replay messages through a session, asking for a view before each answer of the agent.
@@ -122,6 +122,7 @@ async def course(
         writer: asked for summaries; without one the session is context-simple's.
         messages: of the session.
         release: a slow writer answers after the last request.
+        telling: the writer emits `llm:response` for its calls, as providers do.
         config: of the module.
     """
     shared_cache.clear()
@@ -143,6 +144,7 @@ async def course(
     module = amplifier_context_simple if writer is None else amplifier_context_summary
     if writer is not None:
         await coordinator.mount("providers", writer, name=writer.name)
+        writer.hooks = coordinator.hooks if telling else None
     cleanup = await module.mount(coordinator, {**CONFIG, **({} if writer is None else RICH), **config})
     context = coordinator.get("context")
     for message in messages:
