@@ -73,13 +73,9 @@ class LabWriter:
         defaults = {"model": "lab", "context_window": WINDOW, "max_output_tokens": 8_192}
         return ProviderInfo(id=self.name, display_name="Summaries without a model", defaults=defaults)
 
-    def get_model_info(self) -> Any:
-        """Return the model with its prices: five times as much for output as for input."""
-        return model_info(self.price)
-
     async def list_models(self) -> list[Any]:
-        """Return the model."""
-        return [self.get_model_info()]
+        """Return the model with its prices: five times as much for output as for input."""
+        return [model_info(self.price)]
 
     async def complete(self, request: Any, **options: Any) -> Any:
         """Answer a request for a summary once it is due."""
@@ -154,9 +150,9 @@ class SessionProvider:
     name = "openai"  # of a vendor whose tokens are counted exactly
     default_model = ""
 
-    def get_model_info(self) -> Any:
+    async def list_models(self) -> list[Any]:
         """Return the model of the session, at a price of one."""
-        return model_info(1.0)
+        return [model_info(1.0)]
 
 
 class Paced:
