@@ -17,6 +17,7 @@ from amplifier_context_core import count_tokens
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, coding_session
 from amplifier_context_testing.lab.paced import EVENTS, TASK
+from amplifier_context_testing.summaries.waiting import timers_of
 from amplifier_context_testing.summaries.writers import Writer
 
 BUDGET = 4_000  # tokens: the session below outgrows it several times
@@ -42,6 +43,7 @@ class Course:
         views: what each request was sent.
         order: `request N`, `sent N`, `compacted`, and the events of summaries, in the order in which they happened.
         events: of summaries, with their data.
+        timers: how often each request waited for something with a time limit, such as a handler of an event.
         explained: what `explain` said at the end, before the session was closed.
     """
 
@@ -50,6 +52,7 @@ class Course:
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list[Any])
     explained: dict[str, Any] = field(default_factory=dict[str, Any])
     compactions: int = 0
+    timers: list[int] = field(default_factory=list[int])
 
     @property
     def text(self) -> str:
@@ -151,7 +154,9 @@ async def course(
         if message["role"] == "assistant":
             number = len(done.views)
             done.order.append(f"request {number}")
-            done.views.append(await context.get_messages_for_request())
+            with timers_of(asyncio.current_task()) as timers:
+                done.views.append(await context.get_messages_for_request())
+            done.timers.append(len(timers))
             done.order.append(f"sent {number}")
             await settled()
         await context.add_message(message)

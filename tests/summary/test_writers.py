@@ -70,6 +70,7 @@ async def test_no_request_waits_for_a_slow_summariser(digest: Course) -> None:
     writer = Writer("slow")
     done = await course(writer, MESSAGES, release=True)
     assert done.bytes == digest.bytes  # nothing was ready in time
+    assert done.timers == digest.timers  # and nothing was waited for, not even a little
     assert done.order.index("started") < done.order.index("finished")
     assert done.order.index("finished") > done.order.index(f"sent {len(done.views) - 1}")
     begun = [step for step in done.order if step.startswith(("request", "sent"))]
@@ -81,6 +82,7 @@ async def test_a_call_that_is_never_answered_is_cancelled_at_the_end_and_leaves_
     done = await course(writer, MESSAGES)
     await asyncio.sleep(0)
     assert done.bytes == digest.bytes
+    assert done.timers == digest.timers
     assert (len(writer.asked), writer.answered, writer.cancelled) == (1, 0, 1)
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(TASK)]
 
