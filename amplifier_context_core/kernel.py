@@ -61,6 +61,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     await coordinator.mount("context", manager)
     manager.on_items_replaced = coordinator.register_capability
     manager.compactor.tools = lambda: coordinator.get("tools")
+    manager.active_operations = lambda: _called(coordinator.get_capability("context.active_operations"))
     offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
@@ -87,6 +88,15 @@ def providers_by_name(coordinator: Any) -> Mapping[str, object]:
     """Return the providers that are mounted now by the names that the mount plan gives them."""
     mounted = coordinator.get("providers")
     return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
+
+
+def _called(capability: object) -> object:
+    """Return what a host's capability returns; None if there is none or it fails, as hosts' faults stop no request."""
+    try:
+        return capability() if callable(capability) else None
+    except Exception as problem:  # noqa: BLE001 - code of other parties
+        log.warning("a capability of the host failed (%s)", type(problem).__name__)
+        return None
 
 
 def capabilities_of(manager: ContextManager) -> dict[str, Any]:
@@ -140,7 +150,8 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         return handler
 
     async def responded(data: Mapping[str, Any]) -> None:
-        if data.get("status", "ok") == "ok":
+        # The hook that names sessions states a purpose with its side calls; the loop's own requests have none.
+        if data.get("status", "ok") == "ok" and not data.get("purpose"):
             manager.on_response(response_in(data))
 
     async def failed(data: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from .stores import Searchable
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
+from .view.active_operations import calls_of_operations
 from .view.budget import model_of, name_of
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
@@ -46,7 +47,12 @@ class ContextManager(SessionLifecycle):
     """The memory of one session: what the kernel and a host can ask of it.
 
     The first call of any method opens the store and resumes what it holds.
+
+    Attributes:
+        active_operations: returns what a host says of calls whose work goes on; see `calls_of_operations`.
     """
+
+    active_operations: Callable[[], object] = staticmethod(lambda: None)
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
 
@@ -131,6 +137,11 @@ class ContextManager(SessionLifecycle):
         self.items.clear()
         self._usage_reports.end()
         await self._save()
+
+    @property
+    def _system_prompt_factory(self) -> PromptFactory | None:
+        """The factory in use, under the name at which hooks look for it to put theirs around it (docs/hosts.md)."""
+        return self._prompt.factory
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
         """Take the system prompt of every request from an async callable, in place of stored system messages.
@@ -471,6 +482,7 @@ class ContextManager(SessionLifecycle):
         """
         await self.ready()
         required = await self._retained(retain_contents)
+        required |= calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.counted()
         staging = Staging(self.compactor, key, await self._system(counter), counter, required)
@@ -539,6 +551,7 @@ class ContextManager(SessionLifecycle):
         await self.ready()
         budget = self._budget(token_budget, provider)
         await self._offer_items(budget.tokens)
+        required = required | calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
         system = await self._system(bound or await self.counted())

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
-from amplifier_context_core.resume import collect_state
 from amplifier_context_core.view import shared_cache
+from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing import checked
 
@@ -64,7 +64,7 @@ class Session:
     async def state(self) -> bytes:
         manager = self.manager
         counter = await manager.token_counter()
-        return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter))
+        return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter, {}))
 
     async def add(self, steps: Any) -> None:
         for message in flat(steps):

@@ -11,8 +11,8 @@ from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.resume import collect_state
 from amplifier_context_core.view import shared_cache
+from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing import checked
 from tests.manager.support import Message, ask, feed, new_manager, rounds, size, text, work
@@ -68,7 +68,7 @@ async def measure(manager: ContextManager, count: Counting, **more: Any) -> dict
 async def state_of(manager: ContextManager) -> bytes:
     """All that is kept beside the history, as it would be saved."""
     counter = await manager.token_counter()
-    return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter))
+    return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter, {}))
 
 
 def settings(**more: Any) -> dict[str, Any]:

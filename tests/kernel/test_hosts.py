@@ -1,0 +1,332 @@
+"""What public hosts, hooks and tools do with a mounted context, call by call; docs/hosts.md names each of them.
+
+None of them but the kernel is on PyPI, so their calls are made here in their order, on a context that the real kernel
+mounted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from amplifier_context_testing import check_request, mount_plan, session
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.kernel.mounted import CURRENT
+
+pytestmark = pytest.mark.kernel
+
+Message = dict[str, Any]
+
+
+@asynccontextmanager
+async def running(name: str = "host", **config: Any) -> AsyncGenerator[tuple[Any, ContextManager]]:
+    """A session of the real kernel and its context."""
+    plan = mount_plan(CURRENT.entry(**config), script=["Done."] * 50, window=8_000, provider={"check": True})
+    async with session(plan, session_id=name) as opened:
+        yield opened, opened.coordinator.get("context")
+
+
+def talk(rounds: int = 3) -> list[Message]:
+    """A conversation as loop-streaming stores it."""
+    made = ConversationBuilder("kernel").user("Look around.")
+    for number in range(rounds):
+        (call,) = made.call(("look", {"at": f"place_{number}"}), text=f"Looking at place {number}.")
+        made.result(call, f"place {number} is empty", name="look")
+    return made.say("Nothing there.").messages
+
+
+def host_file(folder: Path, messages: list[Message]) -> list[Message]:
+    """What app-cli's SessionStore makes of a history: transcript.jsonl without instructions, read back."""
+    path = folder / "transcript.jsonl"
+    rows = [message for message in messages if message.get("role") not in ("system", "developer")]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+async def view_of(context: ContextManager) -> list[Message]:
+    view = await context.get_messages_for_request()
+    assert check_request(view) == []
+    return view
+
+
+# --- app-cli: session_runner, session_store, incremental_save, main ---------------------------------------------------
+
+
+async def test_a_session_saved_by_the_cli_resumes_with_the_same_history(tmp_path: Path) -> None:
+    async with running("first") as (opened, context):
+        assert await opened.execute("Hi.") == "Done."
+        for message in talk():
+            await context.add_message(message)
+        before = await context.get_messages()
+    saved = host_file(tmp_path, before)
+    async with running("second") as (_, context):
+        system = [message for message in await context.get_messages() if message["role"] == "system"]
+        await context.set_messages(saved)
+        restored = await context.get_messages()
+        if system and not any(message["role"] == "system" for message in restored):
+            await context.set_messages([system[0], *restored])
+        assert await context.get_messages() == saved
+        await view_of(context)
+
+
+async def test_the_fresh_system_prompt_that_the_cli_puts_before_a_resumed_transcript_stays_first(
+    tmp_path: Path,
+) -> None:
+    async with running() as (_, context):
+        await context.add_message({"role": "system", "content": "Fresh prompt."})
+        fresh = (await context.get_messages())[0]
+        saved = host_file(tmp_path, talk())
+        await context.set_messages(saved)
+        restored = await context.get_messages()
+        if not any(message["role"] == "system" for message in restored):
+            await context.set_messages([fresh, *restored])
+        view = await view_of(context)
+        assert [message["role"] for message in view[:2]] == ["system", "user"]
+        assert view[0]["content"] == "Fresh prompt."
+        assert len(await context.get_messages()) == len(saved) + 1
+
+
+async def test_the_incremental_save_reads_a_history_that_never_shrinks() -> None:
+    """It skips a save when there are no more messages than before, compactions or not."""
+    async with running(max_tokens=2_500) as (opened, context):
+        counts: list[int] = []
+        for number in range(12):
+            await opened.execute(f"Prompt {number}. " + "word " * 400)
+            counts.append(len(await context.get_messages()))
+        assert counts == sorted(set(counts))
+        assert (await context.explain())["compactions"] > 0
+
+
+async def test_the_repair_of_the_cli_puts_results_into_the_middle() -> None:
+    async with running() as (_, context):
+        messages = talk()
+        orphaned = [message for message in messages if message.get("role") != "tool" or "1" not in message["content"]]
+        await context.set_messages(orphaned)
+        await view_of(context)
+        stored = await context.get_messages()
+        place = next(i for i, message in enumerate(stored) if "place_1" in json.dumps(message.get("tool_calls", [])))
+        call = stored[place]["tool_calls"][0]["id"]
+        stored.insert(place + 1, {"role": "tool", "tool_call_id": call, "content": "interrupted"})
+        await context.set_messages(stored)
+        assert "interrupted" in json.dumps(await view_of(context))
+        assert len(await context.get_messages()) == len(messages)
+
+
+async def test_clear_leaves_nothing_and_the_session_goes_on() -> None:
+    async with running() as (opened, context):
+        for message in talk():
+            await context.add_message(message)
+        await context.clear()
+        assert await context.get_messages() == []
+        assert await opened.execute("Hi.") == "Done."
+        assert "place" not in json.dumps(await context.get_messages())
+
+
+async def test_status_counts_messages_and_the_context_is_no_falsy_object() -> None:
+    """Hosts write `if context and hasattr(context, ...)`."""
+    async with running() as (_, context):
+        assert bool(context)
+        for name in ("add_message", "get_messages", "set_messages", "clear", "compact", "set_system_prompt_factory"):
+            assert callable(getattr(context, name))
+        assert len(await context.get_messages()) == 0
+
+
+# --- app-tui and newtui: /compact, /branch, rewind --------------------------------------------------------------------
+
+
+async def test_the_tuis_compact_command_never_replaces_the_history_by_a_summary() -> None:
+    """It falls back to `set_messages` with a summary of its own if `compact` returns nothing."""
+    async with running() as (_, context):
+        for message in talk(30):
+            await context.add_message(message)
+        before = await context.get_messages()
+        assert await context.compact(focus="places")
+        assert await context.compact()
+        assert await context.get_messages() == before
+
+
+async def test_a_rewind_to_an_earlier_turn_keeps_what_was_before_it() -> None:
+    async with running() as (opened, context):
+        for number in range(3):
+            await opened.execute(f"Prompt {number}.")
+        messages = await context.get_messages()
+        turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
+        await context.set_messages(list(messages[: turns[2]]))
+        assert await context.get_messages() == messages[: turns[2]]
+        assert "Prompt 2." not in json.dumps(await view_of(context))
+        assert await opened.execute("Another way.") == "Done."
+
+
+# --- foundation and app-cli: sub-sessions -----------------------------------------------------------------------------
+
+
+async def test_a_child_session_inherits_its_parents_messages_and_a_prompt_of_its_own() -> None:
+    async with running("parent") as (_, context):
+        for message in talk():
+            await context.add_message(message)
+        parents = await context.get_messages()
+    async with running("child") as (opened, context):
+
+        async def prompt() -> str:
+            return "You are the child."
+
+        await context.set_messages(parents)
+        await context.set_system_prompt_factory(prompt)
+        assert await opened.execute("Your task.") == "Done."
+        view = await view_of(context)
+        assert view[0]["content"] == "You are the child."
+        assert (await context.get_messages())[: len(parents)] == parents
+
+
+async def test_a_resumed_child_session_gets_its_transcript_message_by_message(tmp_path: Path) -> None:
+    async with running("child") as (opened, context):
+        for message in host_file(tmp_path, talk()):
+            await context.add_message(message)
+        history = await context.get_messages()
+        assert await opened.execute("Go on.") == "Done."
+        assert (await context.get_messages())[: len(history)] == history
+
+
+# --- hooks that put their block around the system prompt: skills visibility, routing matrix ---------------------------
+
+
+async def test_a_hook_finds_the_prompt_factory_and_puts_its_own_around_it_once() -> None:
+    async with running() as (_, context):
+        assert context._system_prompt_factory is None  # the hook injects its block then
+
+        async def base() -> str:
+            return "Base."
+
+        await context.set_system_prompt_factory(base)
+        current = context._system_prompt_factory
+        assert current is base
+
+        async def wrapped() -> str:
+            return f'{await base()}\n\n<system-reminder source="hooks-skills-visibility">skills</system-reminder>'
+
+        await context.set_system_prompt_factory(wrapped)
+        assert context._system_prompt_factory is wrapped  # or the hook wraps again on every request
+        await context.add_message({"role": "user", "content": "Hi."})
+        assert (await view_of(context))[0]["content"].startswith("Base.")
+
+
+# --- hooks-session-naming -------------------------------------------------------------------------------------------
+
+
+async def test_a_side_call_that_states_its_purpose_teaches_the_meter_nothing() -> None:
+    async with running() as (opened, context):
+        await context.add_message({"role": "user", "content": "word " * 300})
+        await view_of(context)
+        counted = context.compactor.last_sent.counted
+        for purpose, tokens in ((None, counted + 40), ("session-naming", counted + 3)):
+            data = {"usage": {"input_tokens": tokens, "output_tokens": 1}, **({"purpose": purpose} if purpose else {})}
+            await opened.coordinator.hooks.emit("llm:response", data)
+        await context.add_message({"role": "assistant", "content": "Done."})
+        (correction,) = context.meter.corrections.values()
+        assert correction.last == (counted, counted + 40)
+
+
+# --- loop-live ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_jobs_late_result_replaces_its_receipt_and_nothing_else() -> None:
+    async with running() as (_, context):
+        for message in talk():
+            await context.add_message(message)
+        messages = await context.get_messages()
+        known = [entry.mark for entry in context.snapshot()]
+        place = next(i for i, message in enumerate(messages) if message["role"] == "tool")
+        messages[place]["content"] = "the job's result"
+        await context.set_messages(messages)
+        assert (await context.get_messages())[place]["content"] == "the job's result"
+        now = [entry.mark for entry in context.snapshot()]
+        assert [mark for mark, before in zip(now, known, strict=True) if mark == before] == [
+            *known[:place],
+            *known[place + 1 :],
+        ]
+        assert "the job's result" in json.dumps(await view_of(context))
+
+
+async def test_the_handle_of_a_job_that_still_runs_is_kept_by_every_compaction() -> None:
+    async with running(max_tokens=3_000) as (opened, context):
+        made, call = ConversationBuilder("kernel").user("Delegate it."), "job_call"
+        made.call(("delegate", {"task": "search"}), ids=[call])
+        made.result(call, '{"status": "queued", "job_id": "job-4711"}', name="delegate")
+        jobs: Any = [{"job_id": "job-4711", "call_id": call, "status": "running", "tool": "delegate"}]
+        opened.coordinator.register_capability("context.active_operations", lambda: jobs)
+        for message in [*made.messages, *talk(120)[1:]]:
+            await context.add_message(message)
+            if message["role"] == "tool":
+                view = await view_of(context)
+        assert (await context.explain())["compactions"] > 0
+        assert '{"status": "queued", "job_id": "job-4711"}' in [message["content"] for message in view]
+        jobs.clear()
+        await context.compact()
+        assert not any(message["content"] == made.messages[-1]["content"] for message in await view_of(context))
+
+
+@pytest.mark.parametrize("answer", [None, 7, "job", [None, {"call_id": 3}], RuntimeError("no jobs")])
+async def test_operations_of_another_form_are_none(answer: Any) -> None:
+    def operations() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async with running() as (opened, context):
+        opened.coordinator.register_capability("context.active_operations", operations)
+        for message in talk():
+            await context.add_message(message)
+        await view_of(context)
+
+
+async def test_streams_are_hidden_while_the_context_compacts() -> None:
+    async with running() as (opened, context):
+        compacting = opened.coordinator.get_capability("context.compacting")
+        seen: list[bool] = [compacting()]
+
+        async def look(event: str, data: dict[str, Any]) -> Any:
+            from amplifier_core import HookResult
+
+            seen.append(compacting())
+            return HookResult(action="continue")
+
+        opened.coordinator.hooks.register("context:pre_compact", look, name="look")
+        for message in talk(60):
+            await context.add_message(message)
+        await context.compact()
+        assert [*seen, compacting()] == [False, True, False]
+
+
+# --- context-managed's transcript tool --------------------------------------------------------------------------------
+
+
+async def test_the_transcript_tool_reads_the_history_by_turns() -> None:
+    async with running() as (opened, _):
+        await opened.execute("First.")
+        await opened.execute("Second.")
+        get = opened.coordinator.get_capability
+        assert get("context.history_authority") == "host"
+        turns: list[list[Message]] = []
+        for message in await get("context.history")():
+            if message.get("role") == "user" and not (message.get("metadata") or {}).get("ephemeral"):
+                turns.append([])
+            if turns:
+                turns[-1].append(message)
+        assert [turn[0]["content"] for turn in turns] == ["First.", "Second."]
+
+
+# --- what is offered when ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("meter", "offered"), [("estimate", False), ("hybrid", False), ("actual", True)])
+async def test_measured_views_are_offered_with_the_actual_meter_only(meter: str, offered: bool) -> None:
+    async with running(token_meter=meter) as (opened, _):
+        capability = opened.coordinator.get_capability("context.measured_request_view")
+        assert callable(capability) is offered
+        assert callable(opened.coordinator.get_capability("context.foreground_usage"))
