@@ -111,12 +111,14 @@ async def test_without_timestamps_nothing_is_inferred_from_time() -> None:
 
 
 async def test_a_handler_may_postpone_it_and_is_not_asked_again_at_once() -> None:
-    manager, recorder, now = await large()
-
     async def deny(event: str, data: dict[str, Any]) -> HookResult:
         return HookResult(action="deny", reason="not now")
 
-    manager.compactor._hooks.register("context:pre_compact", deny, 0, name="deny")  # type: ignore[union-attr]
+    hooks = HookRegistry()
+    hooks.register("context:pre_compact", deny, 0, name="deny")
+    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
+    manager = new_manager(hooks=hooks, cache_ttl=TTL)
+    now = await feed_timed(manager, [*work(36, output=600), says("Done so far.")])
     await manager.add_message(at(BACK, now + TTL + 1))
     for _ in range(3):
         await ask(manager, BUDGET)
