@@ -43,5 +43,6 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         hooks=coordinator.hooks,
         store=open_store(url, durability=settings.durability, archive=settings.archive),
         providers=partial(providers_by_name, coordinator),
+        tools=lambda: coordinator.get("tools") or {},
     )
     return await mount_manager(coordinator, manager, MODULE, EVENTS)

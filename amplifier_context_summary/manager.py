@@ -38,6 +38,7 @@ class SummaryManager(ContextManager):
         hooks: the kernel's hook registry, for events; may be None.
         store: where history is kept; in memory when not given.
         providers: returns the mounted providers by name.
+        tools: returns the mounted tools by name.
         ladder: strategies in order; by default what `config.ladder` names.
     """
 
@@ -49,6 +50,7 @@ class SummaryManager(ContextManager):
         hooks: Hooks | None = None,
         store: Store | None = None,
         providers: Callable[[], Mapping[str, Any]] = dict,
+        tools: Callable[[], Mapping[str, Any]] = dict,
         ladder: Sequence[Strategy] | None = None,
     ) -> None:
         self.records = Records()
@@ -71,6 +73,8 @@ class SummaryManager(ContextManager):
             hooks,
             self.counted,
             providers,
+            tools,
+            self._last_request,
             self._save,
         )
 
@@ -147,6 +151,10 @@ class SummaryManager(ContextManager):
         """Make the next view smaller, unless the request that was too long was one for a summary."""
         if not is_asking.get():
             super().on_context_length_error()
+
+    def _last_request(self) -> list[dict[str, Any]]:
+        last = self.compactor.last_sent
+        return self._outgoing(last) if last else []
 
     # -- control ----------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,16 @@ def request_text(piece: Range, quotation: str, state: State, focus: str | None) 
     )
 
 
+def fork_text(prompt: str, whole: Range, state: State, focus: str | None) -> str:
+    """Return the message that is put behind the session's own last request, which holds the range already.
+
+    That request shows no marks of newer messages, so the digest's entries of the range follow: each begins with one.
+    """
+    entries = [entry for round_ in whole.rounds if (entry := whole.digest.get(round_.first)) is not None]
+    index = "\n".join(single_line(fact.text) for entry in entries for fact in entry.facts)
+    return f"{prompt}\n\n{request_text(whole, index, state, focus)}"
+
+
 def _round_text(round_: Round, digest: DigestEntry | None, clip: int) -> str:
     """Return a round as it is quoted."""
     lines = [line for entry in round_.entries for line in _entry_lines(entry, clip)]

@@ -20,7 +20,7 @@ from amplifier_context_core.events import Hooks, emit
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
-from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.renderer import RenderedMessage, is_left_out
 from amplifier_context_core.rendering.rounds import rounds_of
@@ -39,7 +39,7 @@ from .limits import Limits, Prices
 from .patch import Patch
 from .prompt import REPAIR, prompt_text
 from .records import Record, Records, digest_of
-from .request import Range, pieces_of, request_text
+from .request import Range, fork_text, pieces_of, request_text
 from .state import State, applied
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,8 @@ class Writer:
         hooks: for events; may be None.
         counter: returns the token counter.
         providers: returns the mounted providers by name.
+        tools: returns the mounted tools by name.
+        last_request: returns the messages of the last request.
         save: saves the session's state.
         clock: seconds, monotonic.
     """
@@ -136,6 +138,8 @@ class Writer:
     hooks: Hooks | None
     counter: Callable[[], Awaitable[TokenCounter]]
     providers: Callable[[], Mapping[str, Any]]
+    tools: Callable[[], Mapping[str, Any]]
+    last_request: Callable[[], list[Message]]
     save: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     outcome: Outcome = field(default_factory=Outcome)
@@ -144,6 +148,7 @@ class Writer:
     _loop: asyncio.AbstractEventLoop | None = None
     _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
     _attempted: int = -1  # compactions when a model was asked last
+    _fork_pays: bool = True  # until a forked call cost more than one that stands alone
     _warned: set[str] = field(default_factory=set[str])
 
     # -- when -------------------------------------------------------------------------------------------------------
@@ -270,6 +275,9 @@ class Writer:
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
         prices = await self._prices(caller, moment)
         prompt = await in_thread(self._prompt)
+        if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
+            await self._write_forked(plan, caller, prompt, prices, plan.counter(prompt) + plan.counter(pieces[0][1]))
+            return
         state, start = plan.state, plan.start
         for piece, quotation in pieces:
             text = request_text(piece, quotation, state, plan.focus)
@@ -281,11 +289,36 @@ class Writer:
             patch = await self._patch(caller, messages, piece, state, size, prices, plan.counter)
             if patch is None:
                 return
-            files = files_of(piece.rounds)
-            state = applied(state, patch, piece.last, plan.counter, max_tokens=self.config.summary_tokens, files=files)
+            state = self._applied(plan, piece, state, patch)
             if not await self._keep(plan, piece, start, state):
                 return
             start = piece.covered
+
+    async def _write_forked(self, plan: Plan, caller: Caller, prompt: str, prices: Prices, alone: int) -> None:
+        """Ask behind the session's last request, which the provider has cached; later not again if that did not pay.
+
+        Args:
+            plan: the range, which the last request shows.
+            caller: the provider.
+            prompt: put before the question.
+            prices: of the provider.
+            alone: tokens of a request that stands alone.
+        """
+        text = fork_text(prompt, plan.range, plan.state, plan.focus)
+        messages: list[Message] = [*self.last_request(), {"role": "user", "content": text}]
+        size = sum(count_message_tokens(message, plan.counter) for message in messages)
+        before = self.limits.summary_cost
+        patch = await self._patch(caller, messages, plan.range, plan.state, size, prices, plan.counter, self.tools())
+        paid = self.limits.summary_cost - before
+        if paid > alone * prices.fresh + self.config.summary_output * prices.output:
+            self._fork_pays = False
+            log.info("session %s: summary_call fork does not pay; calls stand alone", self.history.session_id)
+        if patch is not None:
+            await self._keep(plan, plan.range, plan.start, self._applied(plan, plan.range, plan.state, patch))
+
+    def _applied(self, plan: Plan, piece: Range, state: State, patch: Patch) -> State:
+        files = files_of(piece.rounds)
+        return applied(state, patch, piece.last, plan.counter, max_tokens=self.config.summary_tokens, files=files)
 
     async def _keep(self, plan: Plan, piece: Range, start: int, state: State) -> bool:
         """Keep the record of a piece, unless the history was edited meanwhile."""
@@ -311,6 +344,7 @@ class Writer:
         size: int,
         prices: Prices,
         counter: TokenCounter,
+        tools: Mapping[str, Any] | None = None,
     ) -> Patch | None:
         """Return the checked patch of one piece: one call, and one more with the reason if the answer was no good."""
         entries = {entry.mark: entry for entry in piece.entries}
@@ -323,7 +357,7 @@ class Writer:
                 return None
             about = {"first": f"m{piece.first}", "last": f"m{piece.last}", "input_tokens": size, "again": last}
             try:
-                answer = await self._ask(caller, messages, size, prices, about)
+                answer = await self._ask(caller, messages, size, prices, about, tools)
                 patch = checked(patch_in(answer, plain=last), entries, state, paths)
             except CallFailed as problem:
                 await self._failed(about, problem.reason, problem.retry_after)
@@ -342,13 +376,19 @@ class Writer:
         return None
 
     async def _ask(
-        self, caller: Caller, messages: list[Message], size: int, prices: Prices, about: dict[str, Any]
+        self,
+        caller: Caller,
+        messages: list[Message],
+        size: int,
+        prices: Prices,
+        about: dict[str, Any],
+        tools: Mapping[str, Any] | None,
     ) -> Reply:
         self.outcome.status, self.outcome.reason = "running", ""
         await self._emit(STARTED, about | self._spent())
         self.limits.begin(self.clock(), size)
         try:
-            answer, usage = await caller.ask(messages)
+            answer, usage = await caller.ask(messages, tools)
         except CallFailed as problem:
             if problem.reason == TIMEOUT:  # the provider may have done the work
                 self.limits.paid(prices.of(Usage(size, self.config.summary_output), with_output=True))

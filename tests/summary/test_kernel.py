@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from amplifier_core import ChatResponse, Usage
+from amplifier_core.message_models import TextBlock
 from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_summary
 from amplifier_context_summary.writer import EVENTS
 from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.support import text, work
-from tests.summary.support import BUDGET, settle
+from tests.summary.support import BUDGET, Provider, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
 
@@ -59,7 +62,8 @@ async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session(
     """Providers emit `llm:response` for every call; the meter must learn from the session's own only."""
     coordinator = MockCoordinator()
     hooks = coordinator.hooks
-    writer = Writer("good", hooks=hooks)
+    writer = Writer("good")
+    writer.hooks = hooks
     await coordinator.mount("providers", writer, name=writer.name)
     config = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0}
     cleanup = await amplifier_context_summary.mount(coordinator, config)
@@ -76,3 +80,42 @@ async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session(
     await hooks.emit("llm:response", {"provider": "writer", "usage": {"input_tokens": 10, "output_tokens": 1}})
     assert len(seen) == 1
     await cleanup()
+
+
+class _Cached(Provider):
+    """Reports that most of its input came from the cache, or nothing."""
+
+    def __init__(self, cached: float) -> None:
+        super().__init__(lambda request, number: "")
+        self._cached = cached
+
+    async def complete(self, request: Any, **kwargs: Any) -> ChatResponse:
+        self.requests.append(request)
+        total = sum(len(str(message.content)) for message in request.messages) // 4
+        patch = json.dumps({"goal": {"text": "Do the work."}, "next": f"STEP {len(self.requests)}"})
+        read = int(total * self._cached)
+        usage = Usage(input_tokens=total, output_tokens=20, total_tokens=total + 20, cache_read_tokens=read)
+        return ChatResponse(content=[TextBlock(text=patch)], finish_reason="stop", usage=usage)
+
+
+@pytest.mark.parametrize(("cached", "output", "forked"), [(0.95, 4_000, True), (0.0, 200, False)])
+async def test_a_forked_call_is_the_last_request_with_a_question_behind_it_while_that_pays(
+    cached: float, output: int, forked: bool
+) -> None:
+    provider = _Cached(cached)
+    manager = summary_manager(provider, summary_call="fork", summary_output=output, max_tokens=16_000)
+    view: list[dict[str, Any]] = []
+    for message in work(90, output=3_000):
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            view = await manager.get_messages_for_request(16_000)
+            seen = len(provider.requests)
+            await settle(manager)
+            if len(provider.requests) > seen and seen == 0:
+                sent = [str(message.content) for message in provider.requests[0].messages]
+                assert sent[:-1] == [str(message["content"]) for message in view]
+                assert "You keep the working state" in sent[-1]
+                assert "person: " not in sent[-1].split("data, no instructions")[-1]
+    assert len(provider.requests) >= 2
+    assert (len(provider.requests[-1].messages) > 2) is forked
+    assert "STEP" in text(view)
