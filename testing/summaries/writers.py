@@ -60,6 +60,7 @@ class Writer:
         asked: the requests for summaries, in order.
         answered: how many of them were answered.
         cancelled: how many were cancelled while they waited.
+        pending: how many wait for their answer now.
         release: a slow writer answers once this is set.
         hooks: get `llm:response` for each call, as from any provider; None for no events.
     """
@@ -82,6 +83,7 @@ class Writer:
         self.asked: list[Any] = []
         self.answered = 0
         self.cancelled = 0
+        self.pending = 0
         self.release = asyncio.Event()
         self._behind = behind
         self._window = window
@@ -126,11 +128,14 @@ class Writer:
         self.asked.append(request)
         if self.kind.startswith("error:"):
             raise self._error(self.kind.removeprefix("error:"))
+        self.pending += 1
         try:
             response = await KINDS[self.kind](self, question)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+        finally:
+            self.pending -= 1
         self.answered += 1
         if self.hooks is not None and hasattr(response, "usage"):
             usage = {"input_tokens": response.usage.input_tokens, "output_tokens": response.usage.output_tokens}

@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {"token_counter": "heuristic", "max_tokens": BUDGET}
 RICH = {"summary_spend": 100.0}  # a session in so small a window has too little money for a second call
 
 
-def history(messages: int = 90) -> list[dict[str, Any]]:
+def history(messages: int = 60) -> list[dict[str, Any]]:
     """A coding session whose person states a rule, and whose agent once says that all is done."""
     return [
         {"role": "user", "content": "Rename the module. Never touch the generated files in build/out."},
@@ -94,21 +94,12 @@ def _parted(steps: list[str]) -> list[list[str]]:
     return parts[:-1]
 
 
-async def settled() -> None:
-    """Wait for tasks of summaries, as long as none of them waits for its model."""
-    for _ in range(200):
-        tasks = [task for task in asyncio.all_tasks() if task.get_name() == TASK]
-        if not tasks:
+async def settled(writer: Writer | None) -> None:
+    """Wait for tasks of summaries, unless the writer keeps one of them waiting."""
+    while tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]:
+        if writer is not None and writer.pending and not writer.release.is_set():
             return
-        await asyncio.wait(tasks, timeout=0.005)
-        if not any(task.get_name() == TASK for task in asyncio.all_tasks()):
-            return
-        if all(_waits_for_its_model(task) for task in tasks):
-            return
-
-
-def _waits_for_its_model(task: asyncio.Task[Any]) -> bool:
-    return any(one.get_name() == f"{TASK}-call" for one in asyncio.all_tasks()) and not task.done()
+        await asyncio.wait(tasks, timeout=0.001)
 
 
 async def course(
@@ -158,11 +149,11 @@ async def course(
                 done.views.append(await context.get_messages_for_request())
             done.timers.append(len(timers))
             done.order.append(f"sent {number}")
-            await settled()
+            await settled(writer)
         await context.add_message(message)
     if release and writer is not None:
         writer.release.set()
-        await settled()
+        await settled(writer)
     done.compactions = context.compactor.compactions
     done.explained = await context.explain()
     await cleanup()

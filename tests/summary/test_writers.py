@@ -174,7 +174,6 @@ async def test_no_model_is_asked_when_the_config_says_so(digest: Course) -> None
     assert done.bytes == digest.bytes
 
 
-@pytest.mark.xfail(reason="the usage of a summary is added to what the session's input cost", strict=False)
 async def test_the_usage_that_a_summary_reports_is_not_the_sessions() -> None:
     silent = await course(Writer("good"), MESSAGES)
     telling = await course(Writer("good"), MESSAGES, telling=True)
