@@ -29,6 +29,7 @@ async def session(steps: list[int], budget: int, config: dict[str, Any], *, answ
     manager = ContextManager(load_config({"token_counter": "heuristic", **config}), plugins=Plugins())
     tool = tool_of(manager, max_result_tokens=config.get("recall", 1_000))
     await manager.add_message({"role": "user", "content": "Do the work."})
+    await manager.get_messages_for_request(budget)  # a loop asks before any tool runs
     for number, step in enumerate(steps):
         last = manager.history.last_seq
         given = {"operation": "read", "mark": f"m{max(1, last - 8)}-m{last}"}
