@@ -268,12 +268,11 @@ class Renderer:
             self.is_provisional = self.is_provisional or has_bounds(self.counter)
             message, changed = table.message, True
         known = table.tokens if table else None
-        about = short_forms.of(entry, call.id)
-        apart = self._offloaded(message, entry, about, text_of(result.content), known)
+        apart = self._offloaded(message, entry, call, short_forms, text_of(result.content), known)
         if apart is not None:
             fixes.append(f"{entry.mark}: an output too large for the view is described")
             return apart
-        clipped = self._clipped(message, entry, call, short_forms, table.tokens if table else None)
+        clipped = self._clipped(message, entry, call, short_forms, known)
         if clipped is not None:
             fixes.append(f"{entry.mark}: an output larger than its share is clipped")
             return clipped
@@ -292,14 +291,21 @@ class Renderer:
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
     def _offloaded(
-        self, message: Message, entry: Entry, about: str | None, original: str, tokens: int | None
+        self,
+        message: Message,
+        entry: Entry,
+        call: Call,
+        short_forms: ResultSummaries,
+        original: str,
+        tokens: int | None,
     ) -> RenderedMessage | None:
-        """Return a tool output above the limit of the view as a description; None if it is within.
+        """Return a tool output above the limit of the view as its short form or a description; None if it is within.
 
         Args:
             message: with the output.
             entry: that holds it.
-            about: the short form of the output, if it has one.
+            call: that it answers.
+            short_forms: one that a caller registered is shown in place of the output; one of the tool describes it.
             original: the output as it was stored.
             tokens: of the message, if they are known.
         """
@@ -307,8 +313,11 @@ class Renderer:
         tokens = self._weight(text, entry) if tokens is None else tokens
         if not self.offload_limit or tokens <= self.offload_limit or not text.strip():
             return None
+        if short_forms.registered(entry, call.id) is not None:
+            room = max(200, int(len(text) * min(1.0, self.output_limit / tokens)))
+            return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
         room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
-        shown = offloaded(text, room, entry.mark, about or describe(original))
+        shown = offloaded(text, room, entry.mark, short_forms.of(entry, call.id) or describe(original))
         return self._rendered({**message, "content": shown}, entry, True)
 
     def _clipped(

@@ -7,7 +7,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from ..messages.parsing import block_answers, blocks_of, metadata_of
@@ -35,14 +35,21 @@ class ResultSummaries:
             entry: the entry that holds the result.
             call_id: the call it answers, as stored or as sent.
         """
-        registered = self._registered.get(entry.seq, {})
-        candidates = [registered.get(call_id), metadata_of(entry.message).get("compact_summary")]
-        if len(entry.answered_ids) == 1:  # the id under which it is sent may differ from the stored one
-            candidates.extend(registered.values())
+        registered = self.registered(entry, call_id)
+        if registered is not None:
+            return registered
+        candidates: list[object] = [metadata_of(entry.message).get("compact_summary")]
         if entry.seq not in self._own:
             self._own[entry.seq] = _brought(entry)
         candidates.append(self._own[entry.seq].get(call_id))
-        return next((without_surrogates(found) for found in candidates if _says_something(found)), None)
+        return _first_of(candidates)
+
+    def registered(self, entry: Entry, call_id: str) -> str | None:
+        """Return the short form that a caller registered for a result; None if there is none."""
+        registered = self._registered.get(entry.seq, {})
+        # The id under which the only result is sent may differ from the stored one.
+        others = registered.values() if len(entry.answered_ids) == 1 else ()
+        return _first_of((registered.get(call_id), *others))
 
 
 def _brought(entry: Entry) -> Mapping[str, str]:
@@ -52,6 +59,10 @@ def _brought(entry: Entry) -> Mapping[str, str]:
         if block.get("type") == "tool_result" and _says_something(summary := block.get("compact_summary")):
             brought.setdefault(block_answers(block), summary)
     return brought
+
+
+def _first_of(candidates: Iterable[object]) -> str | None:
+    return next((without_surrogates(found) for found in candidates if _says_something(found)), None)
 
 
 def _says_something(summary: object) -> TypeGuard[str]:

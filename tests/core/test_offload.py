@@ -82,6 +82,16 @@ async def test_the_description_of_the_tool_comes_before_that_by_rules() -> None:
     assert "a log" not in shown
 
 
+@pytest.mark.parametrize(("tokens", "above"), [(60_000, 1.0), (60_000, 0.1), (2_000, 0.1)])
+async def test_a_short_form_that_a_caller_registered_is_shown_in_place_of_a_description(
+    tokens: int, above: float
+) -> None:
+    manager = await feed(new_manager(max_tokens=16_000, offload_above=above), output(tokens))
+    await manager.compact_summary("call_0", "Step 412 cannot open q3.db.")
+    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
+    assert shown == "Step 412 cannot open q3.db."
+
+
 @pytest.mark.parametrize(("above", "apart"), [(1.0, False), (0.25, True), (0.99, False)])
 async def test_offload_above_says_from_which_share_on(above: float, apart: bool) -> None:
     manager = await feed(new_manager(max_tokens=16_000, offload_above=above), output(8_000))
