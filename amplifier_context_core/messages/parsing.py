@@ -42,12 +42,14 @@ _UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no c
 class Call(NamedTuple):
     """One tool call as its message states it. `name` is empty if the message states none.
 
-    `arguments` is any JSON value, as given. `arguments_of` interprets it.
+    `arguments` is any JSON value, as given. `arguments_of` interprets it. `signature` is the seal of the thinking before
+    a call of Gemini (docs/thinking.md); None if there is none.
     """
 
     id: str
     name: str
     arguments: Any
+    signature: str | None = None
 
 
 class Result(NamedTuple):
@@ -130,7 +132,9 @@ def listed_call(item: Mapping[str, Any]) -> Call:
 
 def block_call(block: Mapping[str, Any]) -> Call:
     """Return the call of a content block."""
-    return Call(block["id"], _name(block.get("name") or block.get("tool")), block.get("input", block.get("arguments")))
+    name, signature = _name(block.get("name") or block.get("tool")), block.get("signature")
+    given = block.get("input", block.get("arguments"))
+    return Call(block["id"], name, given, signature if _is_id(signature) else None)
 
 
 def arguments_of(call: Call) -> dict[str, Any]:

@@ -132,7 +132,8 @@ def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str
 
 def normalize_call(call: Call, wire: str) -> dict[str, Any]:
     """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block contains."""
-    return {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
+    sent = {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
+    return {**sent, "signature": call.signature} if call.signature else sent
 
 
 def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:

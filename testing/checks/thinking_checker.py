@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from .message_shapes import Message, as_list, as_mapping, blocks_of, calls_of
+from .message_shapes import CALL_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
 
 _THINKING = ("thinking", "redacted_thinking", "reasoning")
 _NOT_SENT = frozenset({"metadata", "timestamp", "visibility"})
@@ -64,11 +64,13 @@ class BoundThinkingChecker:
 class RequiredThinkingChecker:
     """Anthropic's manual thinking, Gemini 3, DeepSeek: calls of the running loop come with the thinking before them.
 
-    The running loop begins at the last message in the role of the user that is no result of a tool.
+    The running loop begins at the last message in the role of the user that is no result of a tool. Gemini seals its
+    thinking on the calls themselves (`signature`), and provider-gemini sends it from `tool_calls`.
     """
 
     def __init__(self) -> None:
         self._thinking: dict[str, str] = {}  # by call id, the thinking of the answer that made it
+        self._signatures: dict[str, str] = {}  # by call id, its signature
 
     def check(self, messages: Sequence[Message], tools: object = ()) -> list[str]:
         """Return the messages of the running loop that lost their thinking, or part of it."""
@@ -78,12 +80,19 @@ class RequiredThinkingChecker:
             wanted = {self._thinking[call.id] for call in calls_of(message) if call.id in self._thinking}
             if message.get("role") == "assistant" and wanted and {_thinking_text(message)} != wanted:
                 broken.append(f"message {index}: calls of the running loop without the thinking before them")
+            sent = {call["id"]: call.get("signature") for call in message.get("tool_calls") or ()}
+            lost = [call.id for call in calls_of(message) if self._signatures.get(call.id) != sent.get(call.id)]
+            broken += [f"message {index}: the call {name!r} without its signature, or with another" for name in lost]
         return broken
 
     def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None:
         """Note the thinking of an answer that calls tools."""
         if seals_of(answer):
             self._thinking.update((call.id, _thinking_text(answer)) for call in calls_of(answer))
+        blocks = [block for _, block in blocks_of(answer.get("content")) if block.get("type") in CALL_BLOCKS]
+        for call in (*blocks, *(answer.get("tool_calls") or ())):
+            if call.get("signature"):
+                self._signatures[call["id"]] = call["signature"]
 
 
 class FreeThinkingChecker:

@@ -34,6 +34,7 @@ from amplifier_context_core.rendering.summaries import ResultSummaries, Summarie
 from amplifier_context_core.rendering.thinking import without_thinking
 from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_testing import check_request, conversations
+from amplifier_context_testing.checks.thinking_checker import RequiredThinkingChecker
 
 from .support import PNG_1X1, Message, block, call, result, rounds, says, transcript, user
 
@@ -712,3 +713,24 @@ async def test_arguments_nested_deeper_than_a_message_may_be_break_no_view() -> 
         await manager.add_message(message)
     view = await manager.get_messages_for_request()
     assert json.dumps(view).count("done") == 1
+
+
+def test_a_call_that_only_a_block_states_keeps_its_signature() -> None:
+    uses = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("a", "b", "c")]
+    uses[0]["signature"], uses[2]["signature"] = "c2ln", 7
+    (rendered,) = renderings(says([*uses]), result("a"), result("b"), result("c"))
+    listed = rendered.messages[0].message["tool_calls"]
+    assert [call.get("signature") for call in listed] == ["c2ln", None, None]
+
+
+def test_the_checker_of_required_thinking_misses_a_signature_that_a_call_lost() -> None:
+    call = {"id": "a", "tool": "read", "arguments": {}}
+    signed = {**call, "signature": "c2ln"}
+    use = {"type": "tool_use", "id": "a", "name": "read", "input": {}, "signature": "c2ln"}
+    for answer in (says("", tool_calls=[signed]), says([use])):
+        checker = RequiredThinkingChecker()
+        checker.answered([user()], answer)
+        assert checker.check([user(), says("", tool_calls=[signed]), result("a")]) == []
+        for other in ([call], [{**call, "signature": "b3Ro"}]):
+            assert len(checker.check([user(), says("", tool_calls=other), result("a")])) == 1
+        assert checker.check([user(), says("", tool_calls=[call]), result("a"), user("Next.")]) == []

@@ -20,6 +20,7 @@ from amplifier_context_core import ContextManager, PinRefused, Plugins, load_con
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
+from amplifier_context_testing.checks.message_shapes import calls_of
 from amplifier_context_testing.checks.thinking_checker import (
     BoundThinkingChecker,
     FreeThinkingChecker,
@@ -38,7 +39,15 @@ MODELS = {  # name of the provider and of the model, and the checker of its rule
     "required": ("anthropic", "claude-sonnet-4-5", RequiredThinkingChecker),
     "free": ("openai", "gpt-5.6", FreeThinkingChecker),
 }
-SHAPES = ("blocks", "wire", "wire only", "copy", "redacted", "none")  # where the thinking of an answer is
+SHAPES = (
+    "blocks",
+    "wire",
+    "wire only",
+    "copy",
+    "redacted",
+    "none",
+    "sealed calls",
+)  # where the thinking of an answer is
 PLACES = range(1, 40)
 CHANGES = ("pin", "unpin", "compact", "forget", "edit", "summary", "interrupt", "resume", "explain", "replay", "hook")
 
@@ -147,9 +156,9 @@ class Thinker:
         await self._add({"role": "user", "content": f"Do step {self.count} in src/a{self.count}.py. " + "word " * size})
         for number in range(rounds + 1):
             answer = await self._asked(shape, calls=number < rounds)
-            for call in answer.get("tool_calls", ()):
-                output = f"result of {call['id']} " + f"line {self.count} of some output\n" * size
-                await self.manager.add_message({"role": "tool", "tool_call_id": call["id"], "content": output})
+            for call in calls_of(answer):
+                output = f"result of {call.id} " + f"line {self.count} of some output\n" * size
+                await self.manager.add_message({"role": "tool", "tool_call_id": call.id, "content": output})
 
     async def _asked(self, shape: str, *, calls: bool) -> Message:
         """One request and its answer; return the answer."""
@@ -200,6 +209,9 @@ class Thinker:
             message["thinking_block"] = dict(thought)
         if shape == "none":
             message["content"] = words["text"]
+        if shape == "sealed calls":
+            uses = [{**use, **({} if index else {"signature": f"sig-{number}"})} for index, use in enumerate(uses)]
+            message = {"role": "assistant", "content": [words, *uses]}
         return message
 
     async def _add(self, message: Message) -> None:
