@@ -21,6 +21,7 @@ from ..messages.reminders import is_native_context, lineages_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
+from ..rendering.thinking import without_wire_content
 from .checkpoint import Draft, Segment
 from .states import states_of
 from .strategies.base import with_protection
@@ -194,7 +195,7 @@ def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         clipped["tool_calls"] = [_clip_call(call, ratio, mark) for call in cast("list[dict[str, Any]]", calls)]
-    return clipped
+    return without_wire_content(clipped)
 
 
 def _clip_block(block: dict[str, Any], ratio: float, mark: str | None) -> dict[str, Any]:

@@ -107,6 +107,18 @@ def without_thinking(message: Message) -> Message | None:
     return kept
 
 
+def without_wire_content(message: Message) -> Message:
+    """Return the message without the copy of its wire form, which a provider would send in place of the content."""
+    own = _anthropic_metadata(message)
+    if WIRE_CONTENT not in own:
+        return message
+    rest = {key: value for key, value in own.items() if key != WIRE_CONTENT}
+    metadata = {key: value for key, value in metadata_of(message).items() if key != "anthropic"}
+    kept = {**metadata, "anthropic": rest} if rest else metadata
+    bare = {key: value for key, value in message.items() if key != "metadata"}
+    return {**bare, "metadata": kept} if kept else bare
+
+
 def _without(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [block for block in blocks if not isinstance(block, dict) or block.get("type") not in THINKING_BLOCKS]  # pyright: ignore[reportUnnecessaryIsInstance]
 

@@ -267,3 +267,19 @@ def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
     marked, refused = mark_protected(given, [given[3].first], pin_tokens=given[3].tokens, required=[given[1].first])
     assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
     assert refused == []
+
+
+def test_a_clipped_message_leaves_no_copy_that_its_provider_would_send_unclipped() -> None:
+    arguments = {"path": WORDS}
+    wire = [{"type": "tool_use", "id": "a", "name": "write", "input": arguments}]
+    message = says(
+        "",
+        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
+        metadata={"anthropic": {"wire_content": wire, "stop": "tool_use"}, "mine": 1},
+    )
+    clipped = clip_rendered(shown(message), 100, approx_token_counter).message
+    assert clipped["metadata"] == {"anthropic": {"stop": "tool_use"}, "mine": 1}
+    assert WORDS not in str(clipped)
+    only_wire = {**message, "metadata": {"anthropic": {"wire_content": wire}}}
+    assert "metadata" not in clip_rendered(shown(only_wire), 100, approx_token_counter).message
+    assert message["metadata"]["anthropic"]["wire_content"] == wire
