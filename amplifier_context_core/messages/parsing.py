@@ -42,8 +42,8 @@ _UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no c
 class Call(NamedTuple):
     """One tool call as its message states it. `name` is empty if the message states none.
 
-    `arguments` is any JSON value, as given. `arguments_of` interprets it. `signature` is the seal of the thinking before
-    a call of Gemini (docs/thinking.md); None if there is none.
+    `arguments` is any JSON value, as given. `arguments_of` interprets it. `signature` is the seal of Gemini's thinking
+    before the call (docs/thinking.md), as a block states it; None if it states none.
     """
 
     id: str
