@@ -97,6 +97,7 @@ class SessionLifecycle:
         self._counter = named and guarded(named, self.warnings.fault)
         # None when all counts are exact.
         self._bounds: BoundingTokenCounter | None = None if named else BoundingTokenCounter(self.config.token_counter)
+        self._refused_uncounted = False  # a provider refused the first view as too long, before its counts were exact
         self._observers = observers
         self._index = named_index(self.config, plugins, self.warnings.fault)
         self.history = History(
@@ -116,7 +117,6 @@ class SessionLifecycle:
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
-        self._counting = CrossLoopLock()
         self._saved_compactions = 0
         self._was_refused = False  # the store refused the last save: all of it is due with the next
         self._on_new_session = on_new_session
@@ -177,18 +177,36 @@ class SessionLifecycle:
         Returns:
             The token counter.
         """
-        counter = await self.token_counter()
-        if self._bounds is not None:
-            async with self._counting:
-                if self._is_bounding():  # another task may have counted meanwhile
-                    await self.history.count_bounds()
-                    await self.compactor.recount(counter)
-                    self._prompt.recount()
-                    self._bounds = None
+        counter = await self.last_sent_counted()
+        if self._bounds is not None:  # several tasks may do this at once: counting again changes nothing
+            await self.history.count_bounds()
+            await self.compactor.recount(counter)
+            self._prompt.recount()
+            self._bounds = None
         return counter
 
-    def _is_bounding(self) -> bool:
-        return self._bounds is not None
+    async def last_sent_counted(self) -> TokenCounter:
+        """Load the vocabulary, and make the count of the view handed out last exact.
+
+        It waits for no lock, so an append that needs no more than this waits for no other event loop.
+
+        Returns:
+            The token counter.
+        """
+        counter = await self.token_counter()
+        if self._bounds is not None:
+            await self.compactor.recount_sent(counter)
+            if self._refused_uncounted:
+                self._refused_uncounted = False
+                self._note_refusal()
+        return counter
+
+    def _note_refusal(self) -> None:
+        """Learn that a provider refused the view handed out last as too long."""
+        last = self.compactor.last_sent
+        if last is not None:
+            window = self.meter.refused(last.counted, last.key)
+            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
 
     def _bounding_counter(self) -> BoundingTokenCounter | None:
         """Return a counter of upper bounds before the first view, while the vocabulary is not loaded; else None."""

@@ -64,15 +64,15 @@ class ContextManager(SessionLifecycle):
             StoreError: the store refused it; nothing was stored.
         """
         await self.ready()
+        bound = self._bounding_counter()
+        if bound is None or not self._may_be_counted_later(message):
+            bound = None
+            await self.last_sent_counted()
         response: Response | None = None
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = self._matching_response(), self._usage_reports.requested_at
             response = await self._with_prefix(message, response)
-        bound = self._bounding_counter()
-        if bound is None or not self._may_be_counted_later(message):
-            bound = None
-            await self.counted()
         before = self._settled_state()
         entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
         if self._settled_state() != before:  # adding applied the policy for a cancelled turn
@@ -540,10 +540,10 @@ class ContextManager(SessionLifecycle):
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, because the provider refused a request as too long."""
-        last = self.compactor.last_sent
-        if last is not None:
-            window = self.meter.refused(last.counted, last.key)
-            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
+        if self._bounds is None:
+            self._note_refusal()
+        else:  # an upper bound would make the window too large: learned once the view is counted
+            self._refused_uncounted = self.compactor.last_sent is not None
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -123,6 +123,10 @@ class History:
         """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
         return await self._stored.read(start, stop)
 
+    async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
+        """Return entries of the store by seq, with their tokens."""
+        return await self._stored.find_all(seqs)
+
     async def find(self, seq: int) -> Entry | None:
         """Return an entry by its seq, from memory or from the store."""
         return await self._stored.find(seq)
@@ -280,6 +284,9 @@ class History:
 
     async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
         await self._stored.reconcile()
+        if not all(append.is_bound for append in batch):  # the vocabulary is loaded
+            self._are_counts_exact = True
+            await self._stored.count_bounds()
         drafted: list[PendingAppend] = []
         begun = perf_counter()
         for append in batch:

@@ -96,7 +96,11 @@ class StoredTranscript:
         try:
             return self.transcript.snapshot().find(seq)
         except NotLoaded:
-            return next(iter(await self._store.find(self.session_id, (seq,))), None)
+            return next(iter(await self.find_all((seq,))), None)
+
+    async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
+        """Return entries of the store by seq, with their tokens."""
+        return await self._with_tokens(list(await self._store.find(self.session_id, seqs)))
 
     async def current_turn(self) -> list[Entry]:
         """Return the entries of the newest exchange; load the history first if need be."""
@@ -150,15 +154,18 @@ class StoredTranscript:
             atomic: store all of them or none.
             bounds: seqs of those whose tokens are upper bounds; the store holds them as uncounted.
         """
-        stored = [entry._replace(tokens=UNCOUNTED) if entry.seq in bounds else entry for entry in entries]
-        change = Change(len(self.transcript), entries)
-        await self._write(change, lambda: self._store.append(self.session_id, stored, atomic=atomic))
-        self.transcript.extend(entries)
         self._bounds.update(bounds)
+        change = Change(len(self.transcript), entries)
+        await self._write(
+            change, lambda: self._store.append(self.session_id, self._without_bounds(entries), atomic=atomic)
+        )
+        self.transcript.extend(entries)
         self._pending_change = None
 
     async def count_bounds(self) -> None:
         """Count the entries whose tokens are upper bounds, in memory and in the store."""
+        if not self._bounds:
+            return
         loaded = self.transcript.snapshot()
         bounds = [entry for entry in loaded[loaded.gap.stop :] if entry.seq in self._bounds]
         counted: list[Entry] = []
@@ -216,7 +223,8 @@ class StoredTranscript:
             common, unstored = await self._reconcile()
             rest = self.transcript.snapshot()[common:]
             if rest:
-                await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
+                stored = self._without_bounds(rest)
+                await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, stored))
                 self._pending_change = None
         except BaseException:
             self._may_diverge = True
@@ -224,6 +232,12 @@ class StoredTranscript:
         if unstored:
             which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
             self._notify("repair", f"{which} that the store had lost and memory still had: written to the store again")
+
+    def _without_bounds(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Return entries as the store holds them: one whose tokens are an upper bound is uncounted there."""
+        if not self._bounds:
+            return entries
+        return [entry._replace(tokens=UNCOUNTED) if entry.seq in self._bounds else entry for entry in entries]
 
     async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
         """Make a change in the store. The caller then makes it in memory, without an await in between.
@@ -276,7 +290,7 @@ class StoredTranscript:
         if (await self._store.extent(self.session_id)).length < length:  # deleted: only memory still holds it
             if self.transcript.gap:
                 raise problem
-            await self._store.append(fork, self.transcript.snapshot()[:])
+            await self._store.append(fork, self._without_bounds(self.transcript.snapshot()[:]))
         elif length:
             await self._store.fork(self.session_id, fork, length)
         last = await self._store.read(fork, max(0, length - 1), length)

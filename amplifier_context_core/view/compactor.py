@@ -192,8 +192,21 @@ class Compactor:
                 self.drop_views()
                 return
             self.cache.recount()
-            if self.last_sent is not None:
-                self._sent.recounted(await self._recounted(self.last_sent, counter))
+            sent = await self.recount_sent(counter)
+            if sent is not None:
+                limits = self.limits(sent.limits.budget, sent.key)
+                system_tokens = sum(shown.tokens for shown in sent.system)
+                selection = await self.cache.select(limits, system_tokens, counter, sent.prefix)
+                self._sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
+
+    async def recount_sent(self, counter: TokenCounter) -> SentView | None:
+        """Count the view handed out last with this counter in place of upper bounds; return it. Takes no lock."""
+        while (sent := self.last_sent) is not None:
+            counted = await self._recounted(sent, counter)
+            if self.last_sent is sent:  # no other view was handed out meanwhile
+                self._sent.recounted(counted)
+                return counted
+        return None
 
     async def _recounted(self, sent: SentView, counter: TokenCounter) -> SentView:
         known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
@@ -201,16 +214,11 @@ class Compactor:
         def count(shown: RenderedMessage) -> RenderedMessage:
             return shown if id(shown) in known else shown.with_message(shown.message, counter)
 
-        system = [count(shown) for shown in sent.system]
+        system = tuple(count(shown) for shown in sent.system)
         large = are_large(shown.message for shown in sent.messages)
         messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
-        system_tokens = sum(shown.tokens for shown in system)
-        limits = self.limits(sent.limits.budget, sent.key)
-        threshold = (await self.cache.select(limits, system_tokens, counter, sent.prefix)).threshold
-        tokens = system_tokens + sum(shown.tokens for shown in messages)
-        return replace(
-            sent, limits=replace(limits, threshold=threshold), system=system, messages=messages, counted=tokens
-        )
+        tokens = sum(shown.tokens for shown in (*system, *messages))
+        return replace(sent, system=system, messages=messages, counted=tokens)
 
     def prefix(self, key: Key, system: Sequence[RenderedMessage]) -> RequestPrefix:
         """Return what a request to a provider and model begins with now."""

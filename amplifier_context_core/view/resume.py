@@ -108,7 +108,7 @@ async def _from_checkpoint(
     head = await history.read(0, state.leading_count + 1)
     first = max(state.tail_start - 1, len(head))
     tail = await history.read(first, length)
-    shown = {entry.seq: entry for entry in await store.find(session_id, sorted(state.shown_seqs))}
+    shown = {entry.seq: entry for entry in await history.find_all(sorted(state.shown_seqs))}
     shown |= {entry.seq: entry for entry in (*head, *tail)}
     if len(head) != state.leading_count + 1 or len(tail) != length - first or state.shown_seqs - shown.keys():
         return ""

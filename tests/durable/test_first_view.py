@@ -7,7 +7,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, exact_token_counter, hookimpl
+from amplifier_context_core import ContextManager, Plugins, SessionLost, exact_token_counter, hookimpl
 from amplifier_context_core.messages import count_cache, tokens
 from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, approx_token_counter, count_message_tokens
-from amplifier_context_core.stores import UNCOUNTED
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.stores import UNCOUNTED, MemoryStore
+from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_core.view import shared_cache
 from tests.places import Place
 
@@ -236,6 +238,98 @@ async def test_what_is_added_while_the_bounds_are_counted_is_counted_too(place: 
     assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
 
 
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_bound_is_not_stored_when_the_store_lost_the_entry(place: Place, vocabulary: Vocabulary) -> None:
+    """What only memory holds is written again."""
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("one?"))
+    await manager.store.replace("s", 0, ())
+    manager.history._stored._may_diverge = True  # pyright: ignore[reportPrivateUsage]
+    await manager.add_message(user("two?"))
+    assert [entry.tokens for entry in await manager.store.read("s", 0)] == [UNCOUNTED, UNCOUNTED]
+    await manager.close()
+
+
+@pytest.mark.stores("memory")
+async def test_a_bound_is_not_stored_in_a_fork_of_a_deleted_session(place: Place, vocabulary: Vocabulary) -> None:
+    manager = manager_on(place.store(), on_conflict="fork", **EXACT)
+    await manager.add_message(user("one?"))
+    append = manager.store.append
+
+    async def lost(session_id: str, entries: Any, *, atomic: bool = True) -> None:
+        if session_id == "s":
+            raise SessionLost("s", None)
+        await append(session_id, entries, atomic=atomic)
+
+    await manager.store.delete("s")
+    manager.store.append = lost
+    await manager.add_message(user("two?"))
+    stored = await manager.store.read(manager.history.session_id, 0)
+    assert [entry.tokens for entry in stored] == [UNCOUNTED, UNCOUNTED]
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_message_of_a_checkpoint_whose_count_was_not_stored_is_counted_on_resuming(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    first = await filled(place, 40)
+    checkpoint = next(view.checkpoint for view in first.compactor.cache.views if view.checkpoint)
+    seqs = [segment.round.entries[0].seq for segment in checkpoint.segments if segment.round]
+    expected = await first.get_messages_for_request()
+    await first.store.rewrite("s", [entry._replace(tokens=UNCOUNTED) for entry in await first.store.find("s", seqs)])
+    resumed = await again(first, place, **EXACT)
+    assert await resumed.get_messages_for_request() == expected
+    assert resumed.snapshot().gap
+    (checkpoint,) = (view.checkpoint for view in resumed.compactor.cache.views if view.checkpoint)
+    shown = [entry for segment in checkpoint.segments if segment.round for entry in segment.round.entries]
+    assert [entry.tokens for entry in shown] == [exact(entry.message) for entry in shown]
+    await resumed.close()
+
+
+def test_an_append_does_not_wait_for_a_loop_that_stopped_while_its_answer_was_counted(
+    vocabulary: Vocabulary,
+) -> None:
+    """A question is acknowledged, and its loop stopped by its owner, while an answer of the same loop is on its way."""
+    manager = manager_on(_Slow(), **EXACT)
+    still, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def question_and_answer() -> None:
+        question = asyncio.ensure_future(manager.add_message(user("how many?")))
+        while not manager.history._queue._taken:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0)
+        answer = asyncio.ensure_future(manager.add_message({"role": "assistant", "content": "seventeen"}))
+        await asyncio.wait((question, answer), return_when=asyncio.FIRST_COMPLETED)
+
+    async def elsewhere() -> None:
+        async with asyncio.timeout(5):
+            await manager.add_message(user("from elsewhere"))
+
+    try:
+        still.run_until_complete(question_and_answer())
+        other.run_until_complete(elsewhere())
+        still.run_until_complete(_all_done())
+    finally:
+        still.close()
+        other.close()
+    assert {entry.message["content"] for entry in manager.snapshot()} == {"how many?", "seventeen", "from elsewhere"}
+    assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
+
+
+async def _all_done() -> None:
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+
+class _Slow(MemoryStore):
+    """Takes its time for the first append."""
+
+    appends = 0
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        self.appends += 1
+        await asyncio.sleep(0.1 if self.appends == 1 else 0)
+        await super().append(session_id, entries, atomic=atomic)
+
+
 @pytest.mark.stores("memory")
 async def test_an_observer_sees_exact_counts_only(place: Place, vocabulary: Vocabulary) -> None:
     class Observer:
@@ -266,6 +360,39 @@ async def test_the_vocabulary_is_loaded_in_the_background_once_the_first_view_is
     while not tokens.loaded_token_counter():
         await asyncio.sleep(0.001)
     assert vocabulary.loads == 1
+
+
+# -- what the provider reports of the first view -----------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory")
+async def test_the_report_of_the_first_answer_is_compared_with_exact_counts(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    """Compared with an upper bound it would be far too small, as that of a side call is."""
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there? " * 40))
+    view = await manager.get_messages_for_request()
+    reported = Response(model="m", provider="p", usage=Usage(exact(view[0])))
+    manager.on_response(reported)
+    await manager.add_message({"role": "assistant", "content": "seventeen"})
+    response = manager.snapshot()[-1].response
+    assert response is not None
+    assert response.usage == reported.usage
+
+
+@pytest.mark.stores("memory")
+async def test_a_refusal_of_the_first_view_teaches_a_window_below_its_exact_count(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many files are there? " * 40))
+    (question,) = await manager.get_messages_for_request()
+    manager.on_context_length_error()
+    await manager.get_messages_for_request()
+    window = manager.meter.known(("", "")).window
+    assert window is not None
+    assert window < exact(question)
 
 
 # -- no vocabulary ----------------------------------------------------------------------------------------------------

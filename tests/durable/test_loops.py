@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from amplifier_context_core import ContextManager, SessionLost, StoreError, approx_token_counter, load_config
+from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
 from tests.durable.sessions import user
@@ -294,7 +294,7 @@ class _CutOff(MemoryStore):
 @pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
 def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
     store = _CutOff(stored=stored)
-    manager = ContextManager(store=store, counter=approx_token_counter)
+    manager = ContextManager(store=store)
 
     async def carry() -> None:
         carrying = asyncio.create_task(manager.add_message(user("One.")))
