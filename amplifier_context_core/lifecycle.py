@@ -10,7 +10,8 @@ from typing import Any, Self
 from .compaction.ladder import build_ladder
 from .compaction.strategies import Strategy
 from .config import Config
-from .events import COMPACTION, POST_COMPACT, Hooks
+from .errors import StoreError
+from .events import Hooks
 from .extensions import named_counter, named_index
 from .history.history import History
 from .items import ContextPool, ContextQueue
@@ -36,19 +37,7 @@ from .view.usage_reports import UsageReports
 log = logging.getLogger(__name__)
 
 
-class _SavingHooks:
-    """The kernel's hooks, with the session's state saved before a handler hears of a compaction.
-
-    A handler may hang, or end the process.
-    """
-
-    def __init__(self, hooks: Hooks, save: Callable[..., Awaitable[None]]) -> None:
-        self._hooks, self._save = hooks, save
-
-    async def emit(self, event: str, data: dict[str, Any]) -> Any:
-        if event in (COMPACTION, POST_COMPACT):
-            await self._save(compactions_only=True)
-        return await self._hooks.emit(event, data)
+_MAX_WAIT = 64  # requests between two attempts to save what the store refuses: its state may be large
 
 
 class SessionLifecycle:
@@ -112,13 +101,14 @@ class SessionLifecycle:
             stamp=add_timestamp,
         )
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        hooks = hooks and _SavingHooks(hooks, self._save)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
+        self.compactor.save = lambda: self._save(compactions_only=True)
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
         self._saved_compactions = 0
-        self._was_refused = False  # the store refused the last save: all of it is due with the next
+        self._refusals = 0  # saves that the store refused, since the last that it took
+        self._requests_since_refusal = 0
         self._on_new_session = on_new_session
         self._clock = clock
         self._prompt = SystemPrompt()
@@ -236,7 +226,8 @@ class SessionLifecycle:
         """Save what a resumed session continues from.
 
         Args:
-            compactions_only: save only if there was a compaction since, or if the store refused an earlier save.
+            compactions_only: save only if there was a compaction since, or to try again what the store refused: with
+                the next request, then after twice as many each time.
         """
         if compactions_only and not self._is_save_due():
             return
@@ -248,11 +239,24 @@ class SessionLifecycle:
                     self.history, self.compactor, self.meter, self.warnings, counter, self._extra_state()
                 )
                 state = replace(state, items=self.items.saved())
-                self._was_refused = not await save_state(self.store, self.history.session_id, state)
+                self._note_saved(await save_state(self.store, self.history.session_id, state))
             self._saved_compactions = compactions
 
+    def _note_saved(self, problem: StoreError | None) -> None:
+        """Note whether the store took the state, or why not. The first refusal of several is logged."""
+        if problem is None:
+            self._refusals = 0
+            return
+        self._refusals += 1
+        self._requests_since_refusal = 0
+        level = logging.WARNING if self._refusals == 1 else logging.DEBUG
+        text = "session %s: its checkpoint was not saved, and is saved with the next: %s"
+        log.log(level, text, self.history.session_id, problem)
+
     def _is_save_due(self) -> bool:
-        return self._was_refused or self.compactor.compactions != self._saved_compactions
+        if self.compactor.compactions != self._saved_compactions:
+            return True
+        return bool(self._refusals) and self._requests_since_refusal >= min(2 ** (self._refusals - 1), _MAX_WAIT)
 
     def _extra_state(self) -> dict[str, Any]:
         """Return what modules keep in the state of the session, each by its own name: JSON.

@@ -481,6 +481,7 @@ class ContextManager(SessionLifecycle):
             TypeError: a callback returned something of another form.
         """
         await self.ready()
+        self._requests_since_refusal += 1
         required = await self._retained(retain_contents)
         required |= calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
@@ -549,6 +550,7 @@ class ContextManager(SessionLifecycle):
 
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         await self.ready()
+        self._requests_since_refusal += 1
         budget = self._budget(token_budget, provider)
         await self._offer_items(budget.tokens)
         required = required | calls_of_operations(self.history.snapshot(), self.active_operations())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -62,6 +62,8 @@ class Compactor:
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
         focus: what a summary should dwell on.
+        save: saves the session's state; awaited before handlers and observers hear of a compaction, because one of them
+            may hang or end the process.
         tools: returns the tools that requests offer, by name, as a coordinator has mounted them.
         lock: held by the task that works on the views.
         cache: the views.
@@ -83,6 +85,7 @@ class Compactor:
         self.short_forms = ShortForms()
         self.focus: str | None = None
         self.tools: Callable[[], object] = dict[str, object]
+        self.save: Callable[[], Awaitable[None]] = _save_nothing
         self._history = history
         self._config = config
         self._ladder = ladder
@@ -371,6 +374,7 @@ class Compactor:
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
             report = result.report
+            await self.save()
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self.hooks, self, COMPACTION, report)
         await emit(self.hooks, self, POST_COMPACT, result.report)
@@ -521,6 +525,10 @@ class Compactor:
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
+
+
+async def _save_nothing() -> None:
+    pass
 
 
 async def fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:

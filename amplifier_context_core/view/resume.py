@@ -191,12 +191,11 @@ def restore_state(
     history.redactions.are_known = True
 
 
-async def save_state(store: Store, session_id: str, state: SessionState) -> bool:
-    """Save what a resumed session continues from; return False if the store refused it, and log why."""
+async def save_state(store: Store, session_id: str, state: SessionState) -> StoreError | None:
+    """Save what a resumed session continues from; return why the store refused it, or None if it took it."""
     try:
         data = await in_thread(dump, state)
         await store.save_checkpoint(session_id, state.covered_count, data)
     except StoreError as problem:
-        log.warning("session %s: its checkpoint was not saved, and is saved with the next: %s", session_id, problem)
-        return False
-    return True
+        return problem
+    return None

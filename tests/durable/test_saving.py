@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError
+from amplifier_context_core import ContextManager, StoreError, events
 from amplifier_context_core.view.session_state import load
 from tests.places import Place
 
@@ -70,5 +70,86 @@ async def test_state_that_the_store_refused_is_saved_with_the_next_request(
     assert await compactions_saved(place) == 0
     await manager.get_messages_for_request()
     assert manager.compactor.compactions == 1  # the same one
+    assert await compactions_saved(place) == 1
+    await manager.store.close()
+
+
+class Noting:
+    """Handlers that note the events they hear, and fail."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        self.heard.append(event)
+        raise RuntimeError("a fault of a handler")
+
+
+async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_they_may(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_TIMEOUT", 0.05)
+    hooks = Noting()
+    base = manager_on(place.store())
+    manager = ContextManager(base.config, store=base.store, session_id="s", hooks=hooks)
+    save, saves = manager.store.save_checkpoint, list[int]()
+
+    async def slowly(session_id: str, covered: int, data: bytes) -> None:
+        await asyncio.sleep(0.1)
+        await save(session_id, covered, data)
+        saves.append(covered)
+
+    for message in turns(60):
+        await manager.add_message(message)
+    monkeypatch.setattr(manager.store, "save_checkpoint", slowly)
+    await manager.get_messages_for_request()
+    assert hooks.heard == ["context:pre_compact", "context:compaction", "context:post_compact"]
+    assert len(saves) == 1
+    assert await compactions_saved(place) == 1
+    await manager.store.close()
+
+
+async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = manager_on(place.store())
+    for message in turns(60):
+        await manager.add_message(message)
+    tried: list[int] = []
+
+    async def refuse(session_id: str, covered: int, data: bytes) -> None:
+        tried.append(request)
+        raise StoreError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.store, "save_checkpoint", refuse)
+        for request in range(300):  # noqa: B007 - noted above
+            await manager.get_messages_for_request()
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]
+    assert caplog.text.count("was not saved") == 1
+    await manager.close()
+    assert await compactions_saved(place) == 1
+
+
+async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = manager_on(place.store())
+    for message in turns(60):
+        await manager.add_message(message)
+    save, reached = manager.store.save_checkpoint, asyncio.Event()
+
+    async def cut_off(session_id: str, covered: int, data: bytes) -> None:
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+        await save(session_id, covered, data)
+
+    monkeypatch.setattr(manager.store, "save_checkpoint", cut_off)
+    request = asyncio.create_task(manager.get_messages_for_request())
+    await reached.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
     assert await compactions_saved(place) == 1
     await manager.store.close()
