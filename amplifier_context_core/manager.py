@@ -1,58 +1,44 @@
 """The context manager: the kernel's five methods, and what else a host can ask of a session.
 
-Each method is one thing that a session can do. `lifecycle.py` opens, saves and closes the session, and `kernel.py`
-mounts it.
+Each method is one thing that a session can do. `session/lifecycle.py` opens, saves and closes the session,
+`session/requests.py` takes its views, and `kernel.py` mounts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-from .errors import ConfigError, NotLoaded, PinRefused
+from .errors import ConfigError, PinRefused
 from .futures import in_thread
 from .items import ContextPool, ContextQueue
-from .lifecycle import SessionLifecycle
-from .messages.parsing import SYSTEM_ROLES, copy_message, text_of
-from .messages.usage import Response, Usage, usage_of
+from .messages.parsing import copy_message
+from .messages.usage import Response, usage_of
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
+from .session.requests import SessionRequests
 from .stores import Searchable
 from .transcript.redaction import forms_of, holds
-from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
+from .transcript.transcript import CopyingSnapshot, Snapshot, seq_of, seqs_of
 from .view import shared_cache
-from .view.active_operations import calls_of_operations
-from .view.budget import model_of, name_of
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
-from .view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
-from .view.meter import Key, Units
+from .view.measured_view import CountView, FitOutput
+from .view.meter import Units
 from .view.pins import check_pin
-from .view.sent_view import SentView, outgoing_messages
-from .view.staged_view import Staging
 from .view.trigger import recall_room
 from .view.undo import undo_chapter
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-_COUNTED_LATER = frozenset({"user", *SYSTEM_ROLES})  # no output of a tool, which is clipped by its tokens
-
-
-class ContextManager(SessionLifecycle):
+class ContextManager(SessionRequests):
     """The memory of one session: what the kernel and a host can ask of it.
 
     The first call of any method opens the store and resumes what it holds.
-
-    Attributes:
-        active_operations: returns what a host says of calls whose work goes on; see `calls_of_operations`.
     """
-
-    active_operations: Callable[[], object] = staticmethod(lambda: None)
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
 
@@ -71,8 +57,7 @@ class ContextManager(SessionLifecycle):
         response: Response | None = None
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
-            response, requested_at = self._matching_response(), self._usage_reports.requested_at
-            response = await self._with_prefix(message, response)
+            response, requested_at = await self._response_to(message), self._usage_reports.requested_at
         before = self._settled_state()
         entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
         if self._settled_state() != before:  # adding applied the policy for a cancelled turn
@@ -81,14 +66,7 @@ class ContextManager(SessionLifecycle):
             return
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
-            last = self.compactor.last_sent
-            usage = self._usage_reports.usage_for(response)
-            if usage and last:
-                self.meter.report(last.counted, usage, last.key)
-            reported = response.usage if response else None  # a loop's own report has no cache reads
-            if reported and last and self._cache_health.record(last, reported):
-                self.warnings.once("cache setting", self._cache_health.advice)
-            self._usage_reports.end()
+            self._answered(response)
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -350,19 +328,6 @@ class ContextManager(SessionLifecycle):
         self.compactor.short_forms.register(await self._newest_result(call_id), call_id, summary)
         await self._save()
 
-    async def _newest_result(self, call_id: str) -> int | None:
-        """Return the seq of the newest result of a call; None while there is none."""
-        history = self.history.snapshot()
-        for index in range(len(history) - 1, -1, -1):
-            if index in history.gap:
-                await self.load()
-                history = self.history.snapshot()
-            if call_id in history[index].answered_ids:
-                return history[index].seq
-            if call_id in history[index].call_ids:
-                break  # the call is there, its result is still to come
-        return None
-
     async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> list[str]:
         """Erase the content of messages from history, archive, search index and chapters, e.g. a pasted secret.
 
@@ -480,37 +445,7 @@ class ContextManager(SessionLifecycle):
             ContextLengthError: the view cannot be made to fit what the provider takes.
             TypeError: a callback returned something of another form.
         """
-        await self.ready()
-        self._requests_since_refusal += 1
-        required = await self._retained(retain_contents)
-        required |= calls_of_operations(self.history.snapshot(), self.active_operations())
-        key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self.counted()
-        staging = Staging(self.compactor, key, await self._system(counter), counter, required)
-        budget = self._budget(None, provider).tokens
-        await self._offer_items(budget)
-        request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
-        measured = await request.run()
-
-        async def accept(agree: Callable[[], bool]) -> bool:
-            sent = await staging.accept(measured.staged, agree)
-            if sent is None:
-                return False
-            self._handed_out()
-            if measured.attempt.tokens:
-                self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
-            await self.history.shielded(self._then_save(staging.announce(measured.staged)))
-            return True
-
-        return {**measured.report(), "transaction": RequestTransaction(accept)}
-
-    async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
-        """Return the seqs of the newest user messages equal to these texts."""
-        try:
-            return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
-        except NotLoaded:
-            await self.load()
-        return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
+        return await self._measured_request(provider, retain_contents, count_view, fit_output)
 
     def foreground_usage(self) -> Callable[..., bool]:
         """Return a recorder for the usage of the loop's own requests, which side calls cannot be taken for.
@@ -545,94 +480,3 @@ class ContextManager(SessionLifecycle):
             self._note_refusal()
         else:  # an upper bound would make the window too large: learned once the view is counted
             self._refused_uncounted = self.compactor.last_sent is not None
-
-    # -- inside -----------------------------------------------------------------------------------------------------
-
-    async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
-        await self.ready()
-        self._requests_since_refusal += 1
-        budget = self._budget(token_budget, provider)
-        await self._offer_items(budget.tokens)
-        required = required | calls_of_operations(self.history.snapshot(), self.active_operations())
-        key: Key = (name_of(provider), model_of(provider) or "")
-        bound = None if required else self._bounding_counter()
-        system = await self._system(bound or await self.counted())
-        sent = await self.compactor.request_within_bounds(budget.tokens, system, key, bound) if bound else None
-        if sent is None:
-            counter = await self.counted()
-            if bound:
-                system = [shown.with_message(shown.message, counter) for shown in system]
-            sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
-        elif bound:
-            bound.start_loading()  # what comes next is counted exactly
-        self._handed_out()
-        return sent
-
-    async def _offer_items(self, budget: int) -> None:
-        """List pool and queue if they changed, and offer them to the tools that the caller runs after this request."""
-        self.items.activate()
-        notice = self.items.notice(budget)
-        if notice is not None:
-            await self.history.add(notice)
-            await self._save()
-
-    def _handed_out(self) -> None:
-        self._usage_reports.begin(self._clock())
-        self.history.on_request()
-        self._recall_taken = 0  # the view counts what recalls brought before this request
-
-    def _may_be_counted_later(self, message: object) -> bool:
-        """True if an upper bound of a message's tokens is enough until the first view is sent."""
-        if not isinstance(message, dict) or self._observers.watch("amplifier_context_appended"):
-            return False
-        given = cast("dict[str, object]", message)
-        return given.get("role") in _COUNTED_LATER and isinstance(given.get("content"), str)
-
-    async def _last_sent(self) -> SentView:
-        """Return the view handed out last. Before the first, take one, but do not compact for it."""
-        if self.compactor.last_sent is None:
-            counter = await self.counted()
-            budget = self._budget().tokens
-            await self.compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
-        if self.compactor.last_sent is None:
-            raise ValueError("no view was handed out yet")
-        return self.compactor.last_sent
-
-    def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
-        return outgoing_messages(sent, merge=self.config.merge_consecutive)
-
-    async def _then_save(self, work: Awaitable[T]) -> T:
-        """Await work that may compact, then save, even where the view does not fit or a handler was cancelled."""
-        try:
-            done = await work
-        except GeneratorExit:  # the event loop was closed: nothing can be awaited any more
-            raise
-        except BaseException:
-            await self._save(compactions_only=True)
-            raise
-        await self._save(compactions_only=True)
-        return done
-
-    def _settled_state(self) -> tuple[frozenset[int], int]:
-        return self.history.interrupted, self.history.revision
-
-    async def _with_prefix(self, message: dict[str, Any], response: Response | None) -> Response | None:
-        """Return the response with the request that it answers, if the message has thinking that is bound to it."""
-        last = self.compactor.last_sent
-        if last is None or self._usage_reports.requested_at is None or not last.prefix.binds_answer(message, response):
-            return response
-        return replace(response or Response(), prefix=await last.digest())
-
-    def _matching_response(self) -> Response | None:
-        last = self.compactor.last_sent
-        if last is None or self._usage_reports.requested_at is None:
-            return None
-        return self._usage_reports.match(last.counted, self.meter.estimate(last.counted, last.key))
-
-
-def _newest_user_message(history: Snapshot, text: str) -> Entry:
-    for index in range(len(history) - 1, -1, -1):
-        entry = history[index]
-        if entry.role == "user" and text_of(entry.message.get("content")) == text:
-            return entry
-    raise ValueError("a text to retain is not in the history")

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from .config import Config
-from .items import ContextItem, ContextPool, ContextQueue
-from .items.injection import activate
-from .messages.parsing import Message
-from .rendering.quoting import quoted, single_line, without_surrogates
+from ..config import Config
+from ..items import ContextItem, ContextPool, ContextQueue
+from ..items.injection import activate
+from ..messages.parsing import Message
+from ..rendering.quoting import quoted, single_line, without_surrogates
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from .config import Config
-from .errors import ConfigError
-from .messages.tokens import TokenCounter, approx_token_counter
-from .plugins import Plugins
-from .stores.word_index import WordIndex
-from .transcript.search import GuardedIndex, ScanIndex, SearchIndex
+from ..config import Config
+from ..errors import ConfigError
+from ..messages.tokens import TokenCounter, approx_token_counter
+from ..plugins import Plugins
+from ..stores.word_index import WordIndex
+from ..transcript.search import GuardedIndex, ScanIndex, SearchIndex
 
 _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 

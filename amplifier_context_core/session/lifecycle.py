@@ -7,32 +7,32 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from .compaction.ladder import build_ladder
-from .compaction.strategies import Strategy
-from .config import Config
-from .errors import StoreError
-from .events import Hooks
+from ..compaction.ladder import build_ladder
+from ..compaction.strategies import Strategy
+from ..config import Config
+from ..errors import StoreError
+from ..events import Hooks
+from ..history.history import History
+from ..items import ContextPool, ContextQueue
+from ..locks import CrossLoopLock
+from ..messages.parsing import Message
+from ..messages.timestamps import utc_now, with_timestamp
+from ..messages.token_bounds import BoundingTokenCounter
+from ..messages.tokens import TokenCounter, guarded, load_counter
+from ..plugins import Observers, Plugins, installed_plugins
+from ..rendering.renderer import RenderedMessage
+from ..rendering.system_prompt import SystemPrompt
+from ..stores import MemoryStore, Store
+from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
+from ..view.cache_health import CacheHealth
+from ..view.compactor import Compactor
+from ..view.meter import Meter
+from ..view.resume import collect_state, restore_state, resume, save_state
+from ..view.session_state import counter_name
+from ..view.session_warnings import SessionWarnings
+from ..view.usage_reports import UsageReports
 from .extensions import named_counter, named_index
-from .history.history import History
-from .items import ContextPool, ContextQueue
-from .locks import CrossLoopLock
-from .messages.parsing import Message
-from .messages.timestamps import utc_now, with_timestamp
-from .messages.token_bounds import BoundingTokenCounter
-from .messages.tokens import TokenCounter, guarded, load_counter
-from .plugins import Observers, Plugins, installed_plugins
-from .rendering.renderer import RenderedMessage
-from .rendering.system_prompt import SystemPrompt
-from .session_items import SessionItems
-from .stores import MemoryStore, Store
-from .view.budget import Budget, budget_for, model_of, name_of, prices_of
-from .view.cache_health import CacheHealth
-from .view.compactor import Compactor
-from .view.meter import Meter
-from .view.resume import collect_state, restore_state, resume, save_state
-from .view.session_state import counter_name
-from .view.session_warnings import SessionWarnings
-from .view.usage_reports import UsageReports
+from .items import SessionItems
 
 log = logging.getLogger(__name__)
 
