@@ -10,15 +10,16 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from . import tuning
-from .checkpoint import DigestEntry, Fact
+from .checkpoint import DigestEntry, Fact, Segment
 from .identifiers import identifiers
-from .speech import GAP, OWN, RULE, joined, length, select, with_gaps, word_end
+from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 from .tuning import Tuning
 
 _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
@@ -26,6 +27,7 @@ _LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 _SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
+_FRAME = 40  # tokens of a chapter beside its entries: the fence, its span, and how many rounds it leaves out
 _JOINTS = 5  # characters that join subject, outcome and names
 
 
@@ -86,6 +88,30 @@ def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[Di
         for entry in entries
         if (stated := [fact for of_entry in entry.facts if (fact := _stated(of_entry)) is not None])
     ]
+
+
+def rule_tokens(segments: Iterable[Segment], counter: TokenCounter) -> int:
+    """Return the tokens that people's rules in a view need: in chapters with nothing else, and in what people wrote.
+
+    What is protected counts for nothing: its rules stay with it.
+
+    Args:
+        segments: of the view.
+        counter: text to tokens.
+    """
+    return sum(_tokens_of_rules(segment, counter) for segment in segments if not segment.protected_because)
+
+
+def _tokens_of_rules(segment: Segment, counter: TokenCounter) -> int:
+    """Return the tokens of a segment that is reduced to the rules in it; 0 if there are none."""
+    if segment.chapter is not None:
+        entries = only_rules(segment.chapter.entries, counter)
+        return min(segment.tokens, _FRAME + sum(entry.tokens for entry in entries)) if entries else 0
+    if segment.round is None or not segment.is_human:
+        return 0
+    texts = [text_of(entry.message.get("content")) for entry in segment.round.entries if entry.human]
+    rules = [sentence for text in texts for sentence in read(text, "person") if sentence.worth >= RULE]
+    return min(segment.tokens, _FRAME + counter(joined(rules))) if rules else 0
 
 
 def _stated(fact: Fact) -> Fact | None:

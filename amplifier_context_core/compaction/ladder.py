@@ -19,9 +19,10 @@ from ..errors import ConfigError
 from ..failures import failure
 from ..futures import in_thread_if
 from ..messages.parsing import calls_of, results_of
-from ..messages.tokens import are_large
+from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
+from .condensing import rule_tokens
 from .protected import VERBATIM, clip_protected, mark_protected, newest_notices, notice_of, protected_tokens
 from .recalled import without_recalled
 from .strategies import (
@@ -202,7 +203,9 @@ async def run_ladder(
     protected_before = protected_tokens(run.draft)
     run.take("notices", _without_old_notices(run.draft, later))
     run.take("recalled", without_recalled(run.draft, goal.counter))
-    clipped = await _clip_protected(run, goal, trigger) if protected_before > trigger else ()
+    most_rules = max(0, int((goal.budget - run.draft.fixed) * (1 - _LEAST_PROTECTED)))
+    rules = min(rule_tokens(run.draft.segments, goal.counter), most_rules)
+    clipped = await _clip_protected(run, goal, trigger, rules) if protected_before + rules > trigger else ()
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
     settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
@@ -222,7 +225,7 @@ async def run_ladder(
             break
     limit = _limit(run.draft, goal, trigger)
     if run.draft.tokens > limit:
-        run.take("hard limit", _fit(run.draft, limit, goal.budget))
+        run.take("hard limit", _fit(run.draft, limit, goal.budget, goal.counter))
     done = run.draft.with_segments(
         replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
         for segment in run.draft.segments
@@ -264,11 +267,17 @@ async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     return run.draft
 
 
-async def _clip_protected(run: _Run, goal: Goal, trigger: int) -> tuple[str, ...]:
-    """Clip the largest protected segments so that there is room to work in; return their marks."""
+async def _clip_protected(run: _Run, goal: Goal, trigger: int, rules: int) -> tuple[str, ...]:
+    """Clip the largest protected segments so that there is room for people's rules and to work in; return their marks.
+
+    What is clipped here is shown in full again as soon as there is room. A rule that is dropped is gone from the view.
+    """
     # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.
     fixed = run.draft.fixed
-    room = max(int(trigger * _CLIPPED_TO), fixed + int((goal.budget - fixed) * _LEAST_PROTECTED))
+    least = fixed + int((goal.budget - fixed) * _LEAST_PROTECTED)
+    room = max(trigger, least) - rules
+    if protected_tokens(run.draft) > trigger:
+        room = min(room, max(int(trigger * _CLIPPED_TO), least))
     fitted = await in_thread_if(are_large(run.draft.messages), clip_protected, run.draft, room, goal.counter)
     marks = tuple(a.mark for a, b in zip(run.draft.segments, fitted.segments, strict=True) if a is not b)
     run.take("floor", fitted)
@@ -344,13 +353,20 @@ def _without_old_notices(draft: Draft, later: Sequence[Segment]) -> Draft:
     return draft if len(segments) == len(draft.segments) else draft.with_segments(segments)
 
 
-def _fit(draft: Draft, limit: int, budget: int) -> Draft:
-    """Drop unprotected rounds above the limit, and chapters only above the budget (tokens), each oldest first."""
+def _fit(draft: Draft, limit: int, budget: int, counter: TokenCounter) -> Draft:
+    """Drop unprotected rounds above the limit, and only above the budget (tokens) chapters, then what states rules.
+
+    Each is dropped oldest first.
+    """
     tokens = draft.tokens
+    loose = [segment for segment in draft.segments if not segment.protected_because]
+    stating = {segment.first for segment in loose if rule_tokens([segment], counter)}
+    rounds = [segment for segment in loose if segment.chapter is None and segment.first not in stating]
+    chapters = [segment for segment in loose if segment.chapter is not None and segment.first not in stating]
     dropped: set[int] = set()
-    for is_chapter, most in ((False, limit), (True, budget)):
-        for segment in draft.segments:
-            if tokens > most and not segment.protected_because and (segment.chapter is not None) is is_chapter:
+    for most, members in ((limit, rounds), (budget, chapters), (budget, loose)):
+        for segment in members:
+            if tokens > most and segment.first not in dropped:
                 tokens -= segment.tokens
                 dropped.add(segment.first)
     return draft.with_segments(segment for segment in draft.segments if segment.first not in dropped)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
+from ..compaction.condensing import rule_tokens
 from ..compaction.digest import without_round
 from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
@@ -240,8 +241,9 @@ class View:
 
         Args:
             system_tokens: of the system prompt.
-            capacity: the view's largest size (tokens). Open rounds count for at most half of it. Beyond that they are
-                clipped when the view is handed out, so that no other round suffers for a state of a moment.
+            capacity: the view's largest size (tokens). Open rounds count for at most half of what people's rules leave
+                of it. Beyond that they are clipped when the view is handed out, so that no other round suffers for a
+                state of a moment.
         """
         cut = self._closed_prefix()
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
@@ -250,7 +252,8 @@ class View:
         segments = [self._without_bound(segment) for segment in (*(await self._rerendered(old)), *fresh)]
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
-        waiting = min(sum(segment.tokens for segment in later), capacity // 2)
+        beside = max(0, capacity - rule_tokens(segments, self._counter))
+        waiting = min(sum(segment.tokens for segment in later), beside // 2)
         shown = [message for segment in (*old, *fresh) for message in segment.shown]
         cost = sum(message.tokens for message in self._binding.as_sent(shown))
         return Draft(tuple(segments), system_tokens + opening + waiting), later, cost

@@ -61,6 +61,38 @@ async def test_rules_are_word_for_word_after_twenty_compactions(rules: list[str]
     assert [rule for rule in rules if rule not in text] == []
 
 
+MANY = [
+    f"Never {verb} the table orders_{n} without a review." for n in range(20) for verb in ("rename", "drop", "lock")
+]
+LARGE = "\n".join([OUTPUT] * 7)  # four fifths of the budget
+CROWDS: dict[str, list[Message]] = {
+    "a call": [call("big", path=LARGE), result("big")],
+    "an answer": [says(LARGE)],
+    "a paste": [user(LARGE), says()],
+    "two pastes": [user(LARGE), user(LARGE)],
+    "a result": [call("big"), result("big", LARGE)],
+    "a call without its result": [user(LARGE), call("big", path=LARGE)],
+}
+
+
+@pytest.mark.parametrize("crowd", list(CROWDS))
+async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) -> None:
+    shared_cache.clear()
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
+    messages = [user("Let us look at the loader.")]
+    for number, rule in enumerate(MANY):
+        messages += [user(rule), call(f"c{number}", path=f"src/{number}.py"), result(f"c{number}", OUTPUT), says()]
+    for message in messages:
+        await manager.add_message(message)
+        if message["role"] == "user":
+            await manager.get_messages_for_request(token_budget=BUDGET)
+    for message in CROWDS[crowd]:
+        await manager.add_message(message)
+    view = await manager.get_messages_for_request(token_budget=BUDGET)
+    text = " ".join(" ".join(text_of(message.get("content")) for message in view).split())
+    assert [rule for rule in MANY if rule not in text] == []
+
+
 # -- text of others ---------------------------------------------------------------------------------------------------
 
 STATED = [f"Never rename the table orders_{n} without a review." for n in range(6)]

@@ -16,7 +16,7 @@ from ...messages.parsing import metadata_of, text_of
 from ...messages.tokens import are_large
 from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
-from ..condensing import condense, only_rules, shorten_agent
+from ..condensing import condense, only_rules, rule_tokens, shorten_agent
 from ..digest import chapter_of, digest_round
 from ..identifiers import identifiers
 from .base import Goal, Strategy
@@ -237,14 +237,17 @@ def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 class DropChapters(Strategy):
     """Drop the oldest chapters while all together outgrow their share, or the view its budget.
 
-    First each is reduced to the rules that people stated in it. Where that is not enough, the oldest rules go too, as
-    many as needed. Chapters within their share stay, for they are worth their tokens. Originals stay in history.
+    First each is reduced to the rules that people stated in it. Where that leaves the view above its budget, the oldest
+    rounds that state no rule go, and only then the oldest rules, as many as needed. Chapters within their share stay,
+    for they are worth their tokens. Originals stay in history.
     """
 
     name: ClassVar[str] = "drop"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         draft = self._drop(draft, goal, self._reduced_to_rules)
+        if goal.is_last_resort and goal.budget > 0:
+            draft = self._without_rounds(draft, goal)
         return self._drop(draft, goal, self._without_oldest)
 
     def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
@@ -266,6 +269,18 @@ class DropChapters(Strategy):
                 kept.append(left)
         same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
         return draft if same else draft.with_segments(kept)
+
+    def _without_rounds(self, draft: Draft, goal: Goal) -> Draft:
+        """Drop the oldest rounds that state no rule until the view fits its budget; all else stays."""
+        tokens = draft.tokens
+        kept: list[Segment] = []
+        for segment in draft.segments:
+            is_loose = segment.chapter is None and not segment.protected_because
+            if tokens > goal.budget and is_loose and not rule_tokens([segment], goal.counter):
+                tokens -= segment.tokens
+            else:
+                kept.append(segment)
+        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
 
     def _reduced_to_rules(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter with nothing but people's rules; None if it holds none."""
