@@ -8,7 +8,6 @@ the next source is used (docs/kernel.md).
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,6 +17,8 @@ from ..errors import ConfigError
 from .meter import Prices
 
 _MAX_WRITE_PRICE = 4  # plain tokens; the dearest on a price list is 2, for an hour (docs/caching.md)
+_MIN_READ_PRICE = 0.001  # plain tokens; far below any price list
+_LARGEST_PRICE = 1e9  # of a million tokens, in any currency
 _LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
 
 
@@ -105,8 +106,9 @@ def context_window(provider: object) -> int | None:
 
 def model_of(provider: object) -> str | None:
     """Return the model that a provider asks by default; None if it names none."""
-    for source in (_defaults(provider), {"model": _attribute(provider, "default_model")}):
-        model = source.get("model") or source.get("default_model")
+    defaults = _defaults(provider)
+    for source, name in ((defaults, "model"), (defaults, "default_model"), (provider, "default_model")):
+        model = _field(source, name)
         if isinstance(model, str) and model:
             return model
     return None
@@ -114,7 +116,7 @@ def model_of(provider: object) -> str | None:
 
 def name_of(provider: object) -> str:
     """Return the name of a provider; empty if it has none."""
-    name = _attribute(provider, "name")
+    name = _field(provider, "name")
     return name if isinstance(name, str) else ""
 
 
@@ -125,23 +127,19 @@ def prices_of(provider: object) -> Prices | None:
     `cache_read_per_million`, `cache_write_per_million`. Without a price for writes, writing costs nothing extra.
     Without a price for reads the kernel knows of no cache.
     """
-    pricing = _model_info(provider).get("pricing") if provider is not None else None
+    pricing = _field(_model_info(provider), "pricing")
 
     def rate(name: str) -> float | None:
-        value: object = (
-            cast("Mapping[str, object]", pricing).get(name)
-            if isinstance(pricing, Mapping)
-            else _attribute(pricing, name)
-        )
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        value = _field(pricing, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
-        return float(value)
+        return float(value) if 0 <= value <= _LARGEST_PRICE else None  # not true of NaN either
 
     plain, read, write = (rate(f"{kind}_per_million") for kind in ("input", "cache_read", "cache_write"))
-    if not plain or plain < 0 or read is None:
+    if not plain or read is None:
         return None
     prices = Prices(read / plain, (plain if write is None else write) / plain)
-    return prices if 0 < prices.read <= 1 <= prices.write <= _MAX_WRITE_PRICE else None
+    return prices if _MIN_READ_PRICE <= prices.read <= 1 <= prices.write <= _MAX_WRITE_PRICE else None
 
 
 def _claimed(provider: object) -> tuple[int, int] | None:
@@ -149,33 +147,29 @@ def _claimed(provider: object) -> tuple[int, int] | None:
     if provider is None:
         return None
     for claims in (_model_info(provider), _defaults(provider)):
-        if window := _tokens(claims.get("context_window")):
-            return window, _tokens(claims.get("max_output_tokens")) or 0
+        if window := _tokens(_field(claims, "context_window")):
+            return window, _tokens(_field(claims, "max_output_tokens")) or 0
     return None
 
 
-def _defaults(provider: object) -> Mapping[str, Any]:
-    defaults = _attribute(_call(provider, "get_info"), "defaults")
-    return cast("Mapping[str, Any]", defaults) if isinstance(defaults, Mapping) else {}
+def _defaults(provider: object) -> object:
+    return _field(_call(provider, "get_info"), "defaults")
 
 
-def _model_info(provider: object) -> Mapping[str, Any]:
-    info = _call(provider, "get_model_info")
-    if isinstance(info, Mapping):
-        return cast("Mapping[str, Any]", info)
-    return {key: _attribute(info, key) for key in ("context_window", "max_output_tokens", "pricing")} if info else {}
+def _model_info(provider: object) -> object:
+    return _call(provider, "get_model_info")
 
 
-def _attribute(thing: object, name: str) -> Any:
-    """Return an attribute; None if there is none, or if reading it raises."""
+def _field(thing: object, name: str) -> Any:
+    """Return an entry of a mapping, or an attribute; None if there is none, or if reading it raises."""
     try:
-        return getattr(thing, name, None)
+        return cast("Mapping[str, Any]", thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
     except Exception:  # noqa: BLE001 - a provider's fault must not stop the request (docs/kernel.md)
         return None
 
 
 def _call(provider: object, method: str) -> object:
-    function = _attribute(provider, method)
+    function = _field(provider, method)
     if not callable(function):
         return None
     try:

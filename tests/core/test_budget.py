@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -227,6 +228,7 @@ def test_without_a_price_for_writes_writing_costs_nothing_extra() -> None:
         {"cache_read_per_million": 0.4, "cache_write_per_million": 0.1},
         {"cache_read_per_million": 0.4, "cache_write_per_million": 400.0},
         {"cache_read_per_million": float("nan")},
+        {"cache_read_per_million": 1e-320},  # the threshold would divide by it
         {"cache_read_per_million": 0.4, "input_per_million": 0.0},
         {"cache_read_per_million": 0.4, "input_per_million": float("inf")},
     ],
@@ -243,3 +245,30 @@ def test_a_provider_without_prices_has_none(provider: object) -> None:
 def test_prices_in_a_mapping_are_read_too() -> None:
     pricing = {"input_per_million": 2, "cache_read_per_million": 0.2, "cache_write_per_million": "2.5"}
     assert prices_of(SimpleNamespace(get_model_info=lambda: {"pricing": pricing})) == Prices(0.1, 1.0)
+
+
+HUGE = 10**400  # no float
+
+
+class Unreadable(dict[str, Any]):
+    """A mapping that cannot be read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+
+@pytest.mark.parametrize("kind", ["input", "cache_read", "cache_write"])
+@pytest.mark.parametrize("price", [HUGE, "0.1", Decimal("0.1"), True, float("inf"), -0.1])
+def test_a_price_that_is_no_usable_number_raises_nothing(kind: str, price: object) -> None:
+    pricing = {"input_per_million": 1.0, "cache_read_per_million": 0.1, "cache_write_per_million": 1.25}
+    prices = prices_of(SimpleNamespace(get_model_info=lambda: {"pricing": {**pricing, f"{kind}_per_million": price}}))
+    assert prices in (None, Prices(0.1, 1.0))
+
+
+@pytest.mark.parametrize("info", [Unreadable(), {"pricing": Unreadable()}, SimpleNamespace(defaults=Unreadable())])
+def test_a_provider_whose_answers_cannot_be_read_names_nothing(info: object) -> None:
+    broken = SimpleNamespace(get_model_info=lambda: info, get_info=lambda: info)
+    assert (prices_of(broken), model_of(broken), provider_window(broken, 1.0, 0)) == (None, None, None)
