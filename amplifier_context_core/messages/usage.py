@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -52,7 +54,10 @@ def measured(usage: Usage) -> int:
 
 
 def usage_of(data: object) -> Usage | None:
-    """Return the usage in the dict of an event or a message; None if there is none. Older names are understood."""
+    """Return the usage in the dict of an event or a message; None if there is none. Older names are understood.
+
+    A figure that makes no sense counts as missing.
+    """
     if not isinstance(data, dict):
         return None
     figures: dict[str, int] = {}
@@ -65,7 +70,7 @@ def usage_of(data: object) -> Usage | None:
     for figure, spellings in names.items():
         for spelling in spellings:
             value = data.get(spelling)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS:
                 figures[figure] = value
                 break
     if "input_tokens" not in figures:

@@ -26,6 +26,8 @@ from amplifier_context_core.messages.usage import Usage, usage_of
         ({"input_tokens": 0}, Usage(0)),
         ({"output_tokens": 2}, None),
         ({"input_tokens": -5}, None),
+        ({"input_tokens": 10**400}, None),
+        ({"input_tokens": 5, "cache_read_tokens": 10**400}, Usage(5)),
         ({"input_tokens": True}, None),
         ({"input_tokens": "5"}, None),
         ({}, None),
