@@ -31,7 +31,8 @@ def with_cache_hints(messages: Sequence[Message], key: Key) -> list[Message]:
     """
     hinted = list(messages)
     first = next((index for index, message in enumerate(hinted) if message["role"] not in SYSTEM_ROLES), None)
-    if first is not None and not metadata_of(hinted[first]) and any(part in " ".join(key) for part in _READS_METADATA):
+    name = " ".join(key).lower()
+    if first is not None and not metadata_of(hinted[first]) and any(part in name for part in _READS_METADATA):
         hinted[first] = {**hinted[first], "metadata": {_PERSISTED: True}}
     for index in range(len(hinted) - 1, -1, -1):
         metadata = metadata_of(hinted[index])

@@ -37,7 +37,7 @@ def default_ttl(key: Key) -> int:
     return next((seconds for part, seconds in CACHE_TTLS if part in name), UNKNOWN_TTL)
 
 
-_GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
+_GPT = re.compile(r"gpt-(\d)(?:\.(\d{1,3}))?(?!\d)")  # one digit: Azure calls GPT-3.5 gpt-35
 _EXACT_SINCE = (5, 6)  # GPT-5.6: a cached prefix is found exactly at a breakpoint (docs/caching.md)
 
 

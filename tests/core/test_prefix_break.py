@@ -104,6 +104,10 @@ def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], sec
         (("openai", ""), True),
         (("openai", "gpt-5.5"), False),
         (("openai", "gpt-5"), False),
+        (("openai", "gpt-4o-2024-11-20"), False),
+        (("azure-openai", "gpt-35-turbo"), False),  # Azure's name of GPT-3.5
+        (("openai", "gpt-" + "9" * 5_000), False),
+        (("openai", "gpt-5." + "9" * 5_000), False),
         (("openai", "o3"), False),
         (("anthropic", "claude-opus-5"), False),
         (("", ""), False),

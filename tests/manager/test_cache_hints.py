@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,6 +77,13 @@ async def test_a_view_without_any_metadata_tells_provider_anthropic_that_its_his
     view = await ask(manager, BUDGET, Provider())
     assert [message.get("metadata") for message in view[:3]] == [None, {"persisted": True}, None]
     assert all("metadata" not in message for message in await ask(manager, BUDGET))
+
+
+@pytest.mark.parametrize("name", ["Anthropic", "bedrock-Claude"])
+async def test_the_name_of_a_provider_is_read_whatever_its_case(name: str) -> None:
+    manager = await feed(new_manager(), work(3))
+    view = await ask(manager, BUDGET, SimpleNamespace(name=name))
+    assert view[0]["metadata"] == {"persisted": True}
 
 
 async def test_metadata_of_a_host_stays_as_it_is() -> None:
