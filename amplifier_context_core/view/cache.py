@@ -417,6 +417,11 @@ class ViewCache:
         self._uncompacted = {saved.served_budget: saved for saved in state.uncompacted_views}
         self._uncompacted_key = state.compatibility_key
 
+    def uncompacted(self, counter: TokenCounter) -> tuple[UncompactedViewState, ...]:
+        """Return the views without a checkpoint of a resumed session that are still to be made."""
+        is_usable = self._uncompacted_key == self.compatibility_key(counter)
+        return tuple(self._uncompacted.values()) if is_usable else ()
+
     async def _restore_uncompacted(self, budget: int, counter: TokenCounter) -> None:
         """Make the view without a checkpoint that served this budget before the session was resumed."""
         saved = self._uncompacted.pop(budget, None)

@@ -158,8 +158,12 @@ def collect_state(
         counter=counter,
         compatibility_key=cache.compatibility_key(counter),
     )
+    uncompacted = cache.uncompacted(counter)  # so that it does not matter which budgets were asked for since
     return replace(
         state,
+        uncompacted_views=tuple(
+            sorted((*uncompacted, *state.uncompacted_views), key=lambda saved: saved.served_budget)
+        ),
         corrections=tuple((*key, replace(correction)) for key, correction in meter.corrections.items()),
         pins=tuple(sorted(compactor.pins)),
         short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
