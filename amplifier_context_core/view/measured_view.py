@@ -10,13 +10,13 @@ Source of the contract: the tests of loop-streaming and context-simple (docs/hos
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..config import Config
 from ..errors import ContextOverflow
 from .figures import overflow
-from .meter import Meter, Units
+from .meter import MIN_RATIO, Meter, Units
 from .sent_view import SentView
 from .staged_view import StagedView, Staging
 from .trigger import TokenLimits, exact_limits, token_limits
@@ -26,6 +26,7 @@ FitOutput = Callable[[list[dict[str, Any]], Mapping[str, Any]], Awaitable[Mappin
 
 MOST_COMPACTIONS = 3  # of one request; each costs a call of the provider's count
 _CERTAIN = 2  # times the capacity: a view that large is not counted before it is compacted; no count is off by that
+_MOST_TOKENS = 2**63 - 1  # that loops name, as they do for no limit
 _LEAST_STEP = 200  # counted tokens between two counts of which a ratio is read
 
 
@@ -85,7 +86,9 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
         return Count(fields, None, None, None)
     estimated, limit = decision.get("estimated_input_tokens"), decision.get("input_limit_tokens")
     if not _is_count(estimated) or not _is_count(limit):
-        raise TypeError(f"{name}: estimated_input_tokens and input_limit_tokens must be whole numbers of at least 0")
+        raise TypeError(
+            f"{name}: estimated_input_tokens and input_limit_tokens must be whole numbers from 0 to 2**63 - 1"
+        )
     measurement = _mapping(decision.get("measurement")) or {}
     tokens = measurement.get("input_tokens")
     is_exact = measurement.get("kind") == "provider_count" and _is_count(tokens)
@@ -216,6 +219,8 @@ class MeasuredRequest:
         self._messages = self._messages_of(staged.sent)
         self.count_calls += 1
         attempt = count_of(await self._count_view(self._messages))
+        if attempt.tokens is not None and attempt.tokens < MIN_RATIO * staged.sent.counted:
+            attempt = replace(attempt, tokens=None)  # not of this view, or of a part of it
         if attempt.size is not None and staged.sent.counted:
             self._counted.append((staged.sent.counted, attempt.size))
         return attempt
@@ -321,7 +326,7 @@ def _mapping(value: object) -> Mapping[str, Any] | None:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
 
 
 def _too_long(text: str) -> Exception:

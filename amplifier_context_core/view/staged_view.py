@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..compaction.checkpoint import Checkpoint
 from ..events import PRE_COMPACT, emit, inside_handler
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
@@ -22,13 +23,34 @@ from .view import View
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a compaction for a budget is made from; if it is another one now, the compaction is out of date.
+
+    Attributes:
+        view: that serves the budget; None if there is none.
+        checkpoint: of that view. A command that changes what a view shows of it replaces it.
+        pins: seqs pinned by command.
+    """
+
+    view: View | None
+    checkpoint: Checkpoint | None
+    pins: frozenset[int]
+
+    @classmethod
+    def of(cls, compactor: Compactor, budget: int) -> Basis:
+        """Return what the session has for a budget now."""
+        view = compactor.cache.by_budget.get(budget)
+        return cls(view, view.checkpoint if view else None, frozenset(compactor.pins))
+
+
+@dataclass(frozen=True, slots=True)
 class StagedView:
     """What a request would be sent.
 
     Attributes:
         selection: the view before any compaction, and the state of the history that it shows.
         sent: what the request is sent.
-        serving: the view that served the budget when this was staged; None if there was none.
+        basis: what the session had for the budget when this was staged.
         original: the view that the selected one is a copy of; None if it is no copy.
         result: of the compaction that was made for it; None without one.
         postponed: the compaction that a handler postponed; None without one.
@@ -36,7 +58,7 @@ class StagedView:
 
     selection: Selection
     sent: SentView
-    serving: View | None
+    basis: Basis
     original: View | None = None
     result: CompactionResult | None = None
     postponed: CompactionJob | None = None
@@ -129,7 +151,7 @@ class Staging:
             if not compactor.shows_current_history(selection) or not agree():
                 return None
             budget = staged.sent.limits.budget
-            is_superseded = compactor.cache.by_budget.get(budget) is not staged.serving
+            is_superseded = Basis.of(compactor, budget) != staged.basis
             if not is_superseded:
                 if staged.original is not None and staged.original.budget == budget:
                     compactor.cache.replace(staged.original, staged.sent.view)
@@ -155,7 +177,7 @@ class Staging:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache
         selection = await cache.select(limits, self._system_tokens, self._counter, self._prefix)
-        serving = cache.by_budget.get(limits.budget)
+        basis = Basis.of(self._compactor, limits.budget)
         original: View | None = None
         missing = [seq for seq in self._required if not selection.view.shows(seq)]
         if missing:
@@ -163,7 +185,7 @@ class Staging:
             selection = await cache.showing(selection, missing, self._counter, self._prefix)
             selection = cache.judged(selection, limits, self._system_tokens)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
-        return StagedView(selection, sent, serving, original)
+        return StagedView(selection, sent, basis, original)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         await view.bind(self._prefix)  # another request may have bound it to its own prefix

@@ -235,6 +235,7 @@ async def test_a_count_that_raises_is_passed_on_and_changes_nothing(failure: Bas
         ({"dispatch": 1, "budget_decision": 7}, "budget_decision"),
         ({"dispatch": 1, "budget_decision": {"input_limit_tokens": 1}}, "estimated_input_tokens"),
         ({"dispatch": 1, "budget_decision": {"estimated_input_tokens": 1, "input_limit_tokens": True}}, "input_limit"),
+        ({"dispatch": 1, "budget_decision": {"estimated_input_tokens": 10**400, "input_limit_tokens": 9}}, "estimated"),
     ],
 )
 async def test_an_answer_of_another_form_names_the_field(answer: Any, field: str) -> None:
@@ -257,6 +258,19 @@ async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: 
 
     result = await manager.measured_request_view(provider=None, count_view=count)
     assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+async def test_a_count_far_below_the_view_is_no_measurement(tokens: int) -> None:
+    manager = await feed(new_manager(**settings()), work(60))
+
+    class Low(Counting):
+        def tokens(self, view: Sequence[Message]) -> int:
+            return tokens
+
+    result = await measure(manager, Low())
+    assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
+    assert size(result["base_view"]) <= BUDGET
 
 
 # --- a shorter answer -------------------------------------------------------------------------------------------------
@@ -453,6 +467,45 @@ async def test_a_compaction_that_came_between_is_kept() -> None:
     assert await result["transaction"].commit() is True
     assert (await manager.explain())["compactions"] == 1
     assert text(await ask(manager, None)) == text(view)
+
+
+async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
+    manager, result, _ = await pending()
+    pinned = manager.snapshot()[5]
+    await manager.pin(pinned.mark)
+    assert await result["transaction"].commit() is True
+    await ask(manager, None)
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    assert sent.view.shows(pinned.seq)
+    assert (await manager.explain())["compactions"] == 1, "that of the request behind the commit"
+
+
+@pytest.mark.parametrize("number", [4, 60])
+async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its_commit(number: int) -> None:
+    first = await feed(new_manager(**settings()), work(number))
+    await ask(first, BUDGET)
+    await first.close()
+    manager = ContextManager(first.config, session_id=first.session_id, store=first.store)
+    await manager.ready()
+    before = await state_of(manager)
+    (await measure(manager, Counting()))["transaction"].rollback()
+    assert await state_of(manager) == before
+    await manager.close()
+
+
+async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
+    first = await feed(new_manager(**settings()), work(4))
+    await ask(first, BUDGET)
+    saved = await state_of(first)
+    await first.close()
+    manager = first
+    for _ in range(2):
+        manager = ContextManager(first.config, session_id=first.session_id, store=first.store)
+        await manager.pin("m1")
+        await manager.pin("m1", pinned=False)
+        await manager.close()
+    assert await state_of(manager) == saved
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
