@@ -12,7 +12,7 @@ from amplifier_context_core.compaction import tuning
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.lab.frontier import POINTS, SHOWN, main, points
 
-from .support import scale
+from .scripted import scale
 
 
 async def test_the_constants_of_a_point_hold_while_it_is_open() -> None:

@@ -6,7 +6,7 @@ import random
 
 from amplifier_context_testing.lab.roots import below_roots
 
-from .support import chapter, says, user
+from .scripted import chapter, says, user
 from .test_recall import seen
 
 
