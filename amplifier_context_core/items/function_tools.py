@@ -6,7 +6,6 @@ id) or into the queue (without one) before the call ends, so the next call finds
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
 from .injection import active, injected, requested
@@ -109,7 +109,7 @@ class FunctionTool:
             return parts[0] if len(parts) == 1 else parts
         if inspect.iscoroutinefunction(self._function):
             return await _routed(await self._function(**given))
-        return await _routed(await asyncio.to_thread(self._function, **given))
+        return await _routed(await in_thread(self._function, **given))
 
 
 async def _routed(result: Any) -> Any:

@@ -268,7 +268,7 @@ class Renderer:
             self.is_provisional = self.is_provisional or has_bounds(self.counter)
             message, changed = table.message, True
         known = table.tokens if table else None
-        apart = self._offloaded(message, entry, call, short_forms, text_of(result.content), known)
+        apart = self._offloaded(message, entry, call, short_forms, result.content, known)
         if apart is not None:
             fixes.append(f"{entry.mark}: an output too large for the view is described")
             return apart
@@ -296,7 +296,7 @@ class Renderer:
         entry: Entry,
         call: Call,
         short_forms: ResultSummaries,
-        original: str,
+        original: object,
         tokens: int | None,
     ) -> RenderedMessage | None:
         """Return a tool output above the limit of the view as its short form or a description; None if it is within.
@@ -306,7 +306,7 @@ class Renderer:
             entry: that holds it.
             call: that it answers.
             short_forms: one that a caller registered is shown in place of the output; one of the tool describes it.
-            original: the output as it was stored.
+            original: the content of the output as it was stored.
             tokens: of the message, if they are known.
         """
         text = text_of(cast(object, message["content"]))
@@ -317,7 +317,7 @@ class Renderer:
             room = max(200, int(len(text) * min(1.0, self.output_limit / tokens)))
             return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
         room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
-        shown = offloaded(text, room, entry.mark, short_forms.of(entry, call.id) or describe(original))
+        shown = offloaded(text, room, entry.mark, short_forms.of(entry, call.id) or describe(text_of(original)))
         return self._rendered({**message, "content": shown}, entry, True)
 
     def _clipped(

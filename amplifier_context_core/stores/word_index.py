@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import operator
 import re
-import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..transcript.ranking import CANDIDATES, UNSPACED, Query, Term, frequent, look_up, rank, telling, weight
 from ..transcript.search import ScanIndex, searchable_text
 from ..transcript.transcript import Entry
+
+if TYPE_CHECKING:
+    import sqlite3
 
 COLUMNS = "text, tokenize = 'porter unicode61 remove_diacritics 2'"
 _CHARACTER = re.compile(f"[{UNSPACED}]")
@@ -99,6 +102,8 @@ class WordIndex:
             self._close()
             known = []
         if self._db is None:
+            import sqlite3  # a session that is never searched does not load it
+
             self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             if not has_fts5(self._db):
                 self._close()

@@ -93,7 +93,7 @@ async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = Fal
         list(dict.fromkeys([*probe.invalid, *reported])),
         await probe.check_history(),
         explained.get("history_tokens") or approx_tokens(history),
-        [(row["mark"], row["tokens_before"], row["tokens_after"]) for row in rounds if "is clipped" in row["rule"]],
+        [(row["mark"], row["tokens_before"], row["tokens_after"]) for row in rounds if _is_cut(row["rule"])],
         sum("as a table" in row["rule"] for row in rounds),
         await _recall_example(probe.view, coordinator, explained),
         explained.get("summary"),
@@ -233,3 +233,8 @@ def _chapter_lines(view: Sequence[Message]) -> dict[str, str]:
                 if found := re.match(r"(m\d+) ", line):
                     lines[found[1]] = line
     return lines
+
+
+def _is_cut(rule: str) -> bool:
+    """True if `explain` says that a large output of a round is not shown whole."""
+    return "is clipped" in rule or "is described" in rule

@@ -120,7 +120,7 @@ async def test_the_text_of_a_message_of_many_results_is_read_once(monkeypatch: p
     round_ = paired(parallel(MANY, "one message"))
     read = 0
     rendered(round_)
-    assert read <= 3 * MANY * len("found " * 20)
+    assert read <= 3 * MANY * (len("found " * 20) + 1)
 
 
 async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:

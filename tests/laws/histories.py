@@ -10,6 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from amplifier_context_core.rendering.thinking import without_thinking
+
 Message = dict[str, Any]
 Step = list[Message]
 
@@ -245,6 +247,11 @@ def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 1
         st.lists(steps, max_size=3),
         st.lists(steps, max_size=max_steps),
     )
+
+
+def thoughtless(view: list[Message]) -> list[Message]:
+    """A view without thinking: whether that is shown depends on the request that it answered (docs/thinking.md)."""
+    return [kept for message in view if (kept := without_thinking(message)) is not None]
 
 
 def flat(steps: list[Step]) -> list[Message]:

@@ -13,7 +13,7 @@ from amplifier_context_core import ContextManager, Plugins, load_config, open_st
 from amplifier_context_core.rendering.provider_limits import safe_call_id
 from amplifier_context_testing import check_request
 
-from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results
+from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results, thoughtless
 
 ANY_IDS = st.one_of(st.text(min_size=1, max_size=60), st.sampled_from([*UNSAFE_IDS, "call_1", "x" * 41])).filter(
     lambda text: text.strip() != ""
@@ -84,7 +84,7 @@ def test_ids_do_not_change_as_the_history_grows(messages: list[Message], cut: in
             before = view
         other = manager(session="another")
         await other.set_messages(messages[:cut])
-        assert await added(other, messages[cut:]) == before
+        assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
 
     asyncio.run(law())
 

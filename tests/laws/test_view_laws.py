@@ -17,7 +17,7 @@ from amplifier_context_core import ContextManager, PinRefused, Plugins, count_to
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 
-from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds
+from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
 
 NOW = "2026-01-01T00:00:00.000+00:00"
 T = TypeVar("T")
@@ -267,7 +267,7 @@ def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], 
 
 @given(conversations())
 def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None:
-    """Without a compaction a view is a function of the history, however it was read before."""
+    """Without a compaction a view is a function of the history, however it was read before, but for thinking."""
 
     async def law() -> None:
         asked, silent = new_manager(), new_manager()
@@ -275,7 +275,7 @@ def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None
             await add(asked, step)
             await add(silent, step)
             await ask(asked, UNLIMITED)
-        assert await ask(asked, UNLIMITED) == await ask(silent, UNLIMITED)
+        assert thoughtless(await ask(asked, UNLIMITED)) == thoughtless(await ask(silent, UNLIMITED))
 
     run(law())
 

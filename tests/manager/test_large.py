@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -143,7 +144,8 @@ async def test_many_giant_outputs_in_one_round_fit_together() -> None:
     for number, made in enumerate(ids):
         talk.result(made, f"{number} " * 50_000)
     view = await ask(await feed(new_manager(), talk.messages), 8_000)
-    assert [m["content"].split()[0] for m in view if m["role"] == "tool"] == [str(number) for number in range(10)]
+    shown = [m["content"] for m in view if m["role"] == "tool"]
+    assert [re.findall(r"^\d", text, re.MULTILINE)[0] for text in shown] == [str(number) for number in range(10)]
 
 
 async def test_many_giant_outputs_of_a_round_still_open_fit_together() -> None:
