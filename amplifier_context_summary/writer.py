@@ -22,8 +22,9 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.messages.usage import Usage
-from amplifier_context_core.rendering.renderer import RenderedMessage, is_left_out
+from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.rendering.rounds import rounds_of
+from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.meter import Key

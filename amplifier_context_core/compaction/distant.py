@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
-from ..rendering.renderer import Renderer, is_left_out
+from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
+from ..rendering.sendable import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from .checkpoint import Segment, segment_of
 from .digest import chapter_of, digest_round

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated, Any, cast
 
-import orjson
 from pydantic import Field
 
 from ..messages.parsing import (
@@ -35,10 +34,8 @@ from ..messages.parsing import (
     blocks_of,
     calls_of,
     json_text,
-    metadata_of,
     text_of,
 )
-from ..messages.reminders import REFERENCE_ONLY
 from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
@@ -46,9 +43,10 @@ from ..transcript.transcript import Entry
 from .json_tables import MAX_CHARS, json_as_table
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .offload import describe, offloaded
-from .provider_limits import safe_call_id, safe_speaker_name, safe_tool_name
+from .provider_limits import safe_call_id, safe_tool_name
 from .quoting import quoted, single_line, without_surrogates
 from .rounds import Results, Round
+from .sendable import is_left_out, scrub, sendable, without_response_id
 from .summaries import ResultSummaries, Summaries
 from .thinking import only_thinking, thinking_in_place
 from .truncate import clip_text
@@ -60,15 +58,11 @@ EMPTY_MESSAGE = "(empty message)"
 OPENING: Message = {"role": "user", "content": "(The conversation begins with the following.)"}
 NOTE_METADATA = {"source": "context-compaction"}  # marks text that no human wrote (docs/kernel.md)
 
-INSTRUCTION = "amplifier:instruction"  # docs/kernel.md: rows of newer hosts; providers refuse retired ones
 _RENAMED = "an id or a name that a provider refuses is sent in another form"
 _OFFLOADED = 4  # the description of an output, with head and tail, has a quarter of its limit
 _TABLE = 4  # an output above a quarter of its limit is large enough for a table
-_RETIRED = frozenset({"retired", "anchor_pruned"})
 _TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers do not take function
-_NOT_SENT = frozenset({"timestamp", "amplifier_public_message", "amplifier_public_copy_source"})
 _UNKNOWN = Response()
-RESPONSE_ID = "openai:response_id"  # docs/kernel.md: makes the server continue from the response that it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,28 +448,6 @@ def results_order(found: tuple[Entry, Result] | None) -> int:
     return found[0].seq if found else 1 << 62
 
 
-def sendable(message: Message) -> Message:
-    """Return a shallow copy without keys that are for the history only (timestamps, originals of hosts)."""
-    sent = {key: value for key, value in message.items() if key != "timestamp"}
-    metadata = sent.get("metadata")
-    if isinstance(metadata, dict):
-        kept = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key not in _NOT_SENT}
-        if kept:
-            sent["metadata"] = kept
-        else:
-            del sent["metadata"]
-    elif "metadata" in sent:
-        del sent["metadata"]
-    for key in ("name", "tool_call_id"):
-        if key in sent and not isinstance(sent[key], str):
-            del sent[key]
-    if "name" in sent:
-        name = sent.pop("name")
-        if name.strip():
-            sent["name"] = safe_tool_name(name) if sent["role"] == "tool" else safe_speaker_name(name)
-    return sent
-
-
 def _is_refused(call: Call) -> bool:
     return call.id != safe_call_id(call.id) or (call.name != "" and call.name != safe_tool_name(call.name))
 
@@ -489,50 +461,8 @@ def _names(entry: Entry, index: int, call_id: str) -> Iterator[str]:
         yield safe_call_id(f"{other}_{number}")
 
 
-def is_left_out(message: Message) -> bool:
-    """True for rows that are never sent: retired instructions, reference-only originals (docs/kernel.md)."""
-    metadata = metadata_of(message)
-    if not metadata:
-        return False
-    instruction = metadata.get(INSTRUCTION)
-    retired = isinstance(instruction, dict) and (
-        cast("dict[str, Any]", instruction).get("disposition") in _RETIRED
-        or cast("dict[str, Any]", instruction).get("retired") is True
-    )
-    return retired or metadata.get(REFERENCE_ONLY) is True
-
-
 def short_result(message: Message, entry: Entry, call_id: str, max_chars: int, short_forms: ResultSummaries) -> Message:
     """Return a tool result in about `max_chars` characters: its summary if it has one, else head and tail."""
     summary = short_forms.of(entry, call_id)
     text = clip_text(summary if summary is not None else text_of(message["content"]), max_chars, entry.mark)
     return {**message, "content": text if text.strip() else NO_OUTPUT}
-
-
-def without_response_id(message: Message) -> Message:
-    """Return the message without the id of a response that the server holds, because the view differs from it."""
-    metadata = metadata_of(message)
-    if RESPONSE_ID not in metadata:
-        return message
-    kept = {key: value for key, value in metadata.items() if key != RESPONSE_ID}
-    rest = {key: value for key, value in message.items() if key != "metadata"}
-    return {**rest, "metadata": kept} if kept else rest
-
-
-def scrub(message: Message) -> Message:
-    """Return the message without lone surrogates, which no provider takes; the same object if it has none."""
-    try:
-        orjson.dumps(message)
-        return message
-    except (orjson.JSONEncodeError, UnicodeError, ValueError):
-        return cast(Message, _scrubbed(message))
-
-
-def _scrubbed(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_surrogates(value)
-    if isinstance(value, dict):
-        return {_scrubbed(key): _scrubbed(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_scrubbed(item) for item in cast("list[Any]", value)]
-    return value

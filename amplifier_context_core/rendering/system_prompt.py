@@ -8,8 +8,9 @@ from ..errors import ContextError
 from ..messages.parsing import SYSTEM_ROLES, metadata_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..transcript.transcript import Snapshot
-from .renderer import RenderedMessage, Renderer, scrub
+from .renderer import RenderedMessage, Renderer
 from .rounds import Round
+from .sendable import scrub
 
 PromptFactory = Callable[[], Awaitable[str]]
 

@@ -21,7 +21,7 @@ from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, are_large
-from ..rendering.renderer import is_left_out
+from ..rendering.sendable import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from . import shared_cache
 from .cold_cache import Pause, pause_of

@@ -23,13 +23,10 @@ from amplifier_context_core.rendering.renderer import (
     OPENING,
     RenderedRound,
     Renderer,
-    is_left_out,
-    scrub,
-    sendable,
     short_result,
-    without_response_id,
 )
 from amplifier_context_core.rendering.rounds import rounds_of
+from amplifier_context_core.rendering.sendable import is_left_out, scrub, sendable, without_response_id
 from amplifier_context_core.rendering.summaries import ResultSummaries, Summaries
 from amplifier_context_core.rendering.thinking import without_thinking
 from amplifier_context_core.transcript.transcript import Transcript

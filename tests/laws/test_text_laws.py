@@ -15,7 +15,7 @@ from amplifier_context_core.compaction.digest import TAG, single_line
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, parse_message, text_of
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
-from amplifier_context_core.rendering.renderer import scrub
+from amplifier_context_core.rendering.sendable import scrub
 from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_testing import WordCounter
 
