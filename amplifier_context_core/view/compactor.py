@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..compaction.checkpoint import Checkpoint, Draft, Segment
+from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import protected_tokens
 from ..compaction.recalled import newest_recalled
@@ -27,8 +27,6 @@ from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_
 from ..futures import in_thread_if
 from ..history.history import History
 from ..locks import CrossLoopLock
-from ..messages import count_cache
-from ..messages.hashing import chain_hash, content_hash
 from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Observers
@@ -39,6 +37,7 @@ from .cache import Selection, ViewCache
 from .compaction_job import CompactionJob, CompactionResult, compaction_result
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
+from .new_checkpoint import new_checkpoint
 from .prefix import RequestPrefix, tools_of
 from .prefix_break import PrefixBreak
 from .sent_view import SentView, shared_prefix_tokens
@@ -49,8 +48,6 @@ from .trigger import TokenLimits, back_off, token_limits
 from .view import View
 
 log = logging.getLogger(__name__)
-
-_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 
 
 class Compactor:
@@ -401,7 +398,7 @@ class Compactor:
         is_asked = bool(self.focus or job.focus or job.required)
         of_session = self.pins or self.short_forms or interrupted or is_asked or ladder.draft.has_texts
         from_content = not of_session
-        checkpoint = await self._checkpoint(job, ladder, covered, history, from_content=from_content)
+        checkpoint = await new_checkpoint(job, ladder, covered, self._history.last_seq, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
         await new.bind(job.prefix)
@@ -453,32 +450,6 @@ class Compactor:
         lasting = job.system_tokens + job.view.lasting_tokens
         job.view.backoff = back_off(lasting, job.view.compactable_count, job.limits, infeasible=False)
         return self.cache.kept(job.limits.budget, job.selection)
-
-    async def _checkpoint(
-        self, job: CompactionJob, ladder: LadderResult, covered: int, history: Snapshot, *, from_content: bool
-    ) -> Checkpoint:
-        """Return the checkpoint of a compaction."""
-        base = job.view.checkpoint
-        name = repr(job.counter)
-        digest = base.digest if base else b""
-        leading = history.leading_count
-        for index in range(leading + (base.covered if base else 0), leading + covered):
-            entry = history[index]
-            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain_hash(digest, entry.seq, content)
-            count_cache.put(name, content, entry.tokens)
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
-        return Checkpoint(
-            covered,
-            base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
-            digest,
-            ladder.draft.segments,
-            sum(segment.tokens for segment in ladder.draft.segments),
-            self._history.last_seq,
-            job.limits.budget,
-            from_content and (base is None or base.from_content),
-        )
 
     # -- handing out ------------------------------------------------------------------------------------------------
 

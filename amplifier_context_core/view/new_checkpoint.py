@@ -1,0 +1,50 @@
+"""The checkpoint that a compaction makes: the accepted draft, with a hash of the entries that it covers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..compaction.checkpoint import Checkpoint
+from ..compaction.ladder import LadderResult
+from ..futures import in_thread_if
+from ..messages import count_cache
+from ..messages.hashing import chain_hash, content_hash
+from ..messages.tokens import are_large
+from .compaction_job import CompactionJob
+
+_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
+
+
+async def new_checkpoint(
+    job: CompactionJob, ladder: LadderResult, covered: int, last_seq: int, *, from_content: bool
+) -> Checkpoint:
+    """Return the checkpoint of a compaction.
+
+    Args:
+        job: the compaction.
+        ladder: what the strategies made of the view.
+        covered: entries behind the leading ones that the checkpoint replaces.
+        last_seq: of the history.
+        from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
+    """
+    base, history = job.view.checkpoint, job.selection.history
+    name = repr(job.counter)
+    digest = base.digest if base else b""
+    leading = history.leading_count
+    for index in range(leading + (base.covered if base else 0), leading + covered):
+        entry = history[index]
+        content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+        digest = chain_hash(digest, entry.seq, content)
+        count_cache.put(name, content, entry.tokens)
+        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+            await asyncio.sleep(0)
+    return Checkpoint(
+        covered,
+        base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
+        digest,
+        ladder.draft.segments,
+        sum(segment.tokens for segment in ladder.draft.segments),
+        last_seq,
+        job.limits.budget,
+        from_content and (base is None or base.from_content),
+    )
