@@ -8,9 +8,7 @@ waits for the vocabulary.
 
 from __future__ import annotations
 
-import threading
-
-from .tokens import TokenCounter, exact_token_counter, loaded_token_counter
+from .tokens import TokenCounter, loaded_token_counter, start_loading
 
 
 class BoundingTokenCounter:
@@ -47,9 +45,9 @@ class BoundingTokenCounter:
         return self.is_loaded and bool(getattr(self._counter, "exact", False))
 
     def start_loading(self) -> None:
-        """Load the vocabulary in a thread. A process may end meanwhile."""
+        """Load the vocabulary in a thread, one for all sessions. A process may end meanwhile."""
         if not self.is_loaded:
-            threading.Thread(target=exact_token_counter, args=(self.encoding,), name="vocabulary", daemon=True).start()
+            start_loading(self.encoding)
 
     def __repr__(self) -> str:
         return f"VocabularyTokenCounter({self.encoding!r})" if self._counter is None else repr(self._counter)

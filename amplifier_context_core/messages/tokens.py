@@ -8,9 +8,11 @@ is counted: what is sent, each call once, media by size. The provider's reports 
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport] - see `_loading`
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 import warnings
@@ -133,7 +135,13 @@ def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
 
 _CORES = (HeuristicTokenCounter, VocabularyTokenCounter)
 _loaded: dict[str, TokenCounter] = {}
-_loading = threading.Lock()
+_loading = threading.RLock()
+_loader: threading.Thread | None = None
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for a vocabulary that is being loaded: its child lacks the thread, and would wait for it for ever.
+    # What the load imports must not register handlers of forks meanwhile: concurrent.futures.thread is imported above.
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
 
 
 def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
@@ -153,6 +161,16 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
 def loaded_token_counter(encoding: str = "o200k_base") -> TokenCounter | None:
     """Return what `exact_token_counter` returned for a vocabulary in this process; None if it has not loaded it."""
     return _loaded.get(encoding)
+
+
+def start_loading(encoding: str) -> None:
+    """Load a vocabulary in a daemon thread, unless one is being loaded by such a thread."""
+    global _loader
+    if _loader is None or not _loader.is_alive():
+        loader = threading.Thread(target=exact_token_counter, args=(encoding,), name="vocabulary", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread can be started: the next exact count loads it
+            loader.start()
+            _loader = loader
 
 
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:

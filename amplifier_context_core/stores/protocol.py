@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
-UNCOUNTED = -1  # `Entry.tokens` of a message that another program wrote; the session counts and rewrites it
+# `Entry.tokens` of a message that another program wrote, or that came before the vocabulary was loaded; the session
+# counts and rewrites it.
+UNCOUNTED = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -258,7 +259,7 @@ async def test_a_bound_is_not_stored_in_a_fork_of_a_deleted_session(place: Place
 
     async def lost(session_id: str, entries: Any, *, atomic: bool = True) -> None:
         if session_id == "s":
-            raise SessionLost("s", None)
+            raise SessionLost("s", "another writer")
         await append(session_id, entries, atomic=atomic)
 
     await manager.store.delete("s")
@@ -360,6 +361,77 @@ async def test_the_vocabulary_is_loaded_in_the_background_once_the_first_view_is
     while not tokens.loaded_token_counter():
         await asyncio.sleep(0.001)
     assert vocabulary.loads == 1
+
+
+@pytest.mark.stores("memory")
+async def test_many_sessions_load_the_vocabulary_in_one_thread(
+    place: Place, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundingTokenCounter, "start_loading", START_LOADING)
+    may_end, load = threading.Event(), vocabulary.load
+
+    def slowly(encoding: str) -> tokens.TokenCounter | None:
+        may_end.wait(20)
+        return load(encoding)
+
+    monkeypatch.setattr(tokens, "_from_wheel", slowly)
+    before = threading.active_count()
+    for number in range(20):
+        manager = manager_on(place.store(), f"s{number}", **EXACT)
+        await manager.add_message(user("how many?"))
+        await manager.get_messages_for_request()
+    assert threading.active_count() <= before + 1
+    may_end.set()
+
+
+@pytest.mark.stores("memory")
+async def test_a_view_is_sent_where_no_thread_can_be_started(
+    place: Place, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(BoundingTokenCounter, "start_loading", START_LOADING)
+    manager = manager_on(place.store(), **EXACT)
+    await manager.add_message(user("how many?"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert len(await manager.get_messages_for_request()) == 1
+    await manager.add_message({"role": "assistant", "content": "seventeen"})
+    assert vocabulary.loads == 1
+
+
+_FORK = """
+import asyncio, os, time
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.messages import tokens
+found, loads = tokens._from_wheel, []
+def slowly(encoding):
+    loads.append(encoding)
+    time.sleep(0.2)
+    return found(encoding)
+tokens._from_wheel = slowly
+async def main():
+    manager = ContextManager(load_config({}))
+    await manager.add_message({"role": "user", "content": "how many?"})
+    await manager.get_messages_for_request()
+asyncio.run(main())
+while not loads:
+    time.sleep(0.001)
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+async def goes_on():
+    async with asyncio.timeout(20):
+        await ContextManager(load_config({})).add_message({"role": "assistant", "content": "seventeen"})
+asyncio.run(goes_on())
+os._exit(0)
+"""
+
+
+def test_a_process_that_is_forked_while_the_vocabulary_is_loaded_can_count() -> None:
+    command = [sys.executable, "-c", _FORK]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- what the provider reports of the first view -----------------------------------------------------------------------

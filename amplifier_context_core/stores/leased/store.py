@@ -226,7 +226,8 @@ class LeasedStore(LeasedSessions):
         lease = self._leases.get(session_id)
         if lease is None or self._running_calls or self._pid != os.getpid():
             return False
-        if len(entries) > 1 or entries[0].tokens > _SMALL // 4:  # a first estimate: an image has few tokens
+        # A first estimate: an image has few tokens. The size of an uncounted message is not known.
+        if len(entries) > 1 or not 0 <= entries[0].tokens <= _SMALL // 4:
             return False
         here = asyncio.get_running_loop()
         if not self._caller_loop_lock.try_acquire():
