@@ -8,7 +8,7 @@ holds, the draft is returned as it came: the view is the digest's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
@@ -28,6 +28,7 @@ from .state import StateLine
 _TEXT_SHARE = 0.5  # of a chapter's tokens: what the state may take of it at most; the digest keeps the rest
 _TRIES = (1.0, 0.85, 0.7)  # of the room beside the text: condensing aims in characters and is measured in tokens
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
+_PERSON = "person"  # `Fact.speaker` of people's words
 _MANY = 200  # entries of a chapter from which on it is condensed in a thread
 
 
@@ -92,6 +93,8 @@ def written(
 ) -> Segment:
     """Return a chapter with these lines of the state before its entries; the same chapter if they find no room.
 
+    What the digest says of people's words comes first: the text and the other entries share the room beside it.
+
     Args:
         segment: the chapter; it does not become larger.
         lines: of the state.
@@ -103,21 +106,55 @@ def written(
     if chapter is None:
         return segment
     head = f"As of m{min(record.upto, segment.last)}, in a model's words:"
+    people, others = _parted(chapter.entries, counter)
+    free = segment.tokens - sum(entry.tokens for entry in people.values())
     for part in _SMALLER:
-        room = int(min(max_tokens, segment.tokens * _TEXT_SHARE) * part) - counter(head) - 1
+        room = int(min(max_tokens, segment.tokens * _TEXT_SHARE, free) * part) - counter(head) - 1
         chosen = _chosen(lines, counter, room)
         if not chosen:
             return segment
         text = ChapterText(segment.first, segment.last, "\n".join((head, *chosen)))
-        for entries in _entries(chapter.entries, segment.tokens - counter(text.text), counter):
-            new = with_texts(segment, (text,), entries, counter, StateInChapters.name)
+        for rest in _in_less_room(others, free - counter(text.text), counter):
+            beside = _joined(chapter.entries, people, {entry.first: entry for entry in rest}, counter)
+            new = with_texts(segment, (text,), beside, counter, StateInChapters.name)
             if new.tokens <= segment.tokens:
                 return new
     return segment
 
 
-def _entries(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> Iterator[Sequence[DigestEntry]]:
-    """Yield the entries of a chapter in less and less room (tokens), as they are first if they may fit."""
+def _parted(entries: Sequence[DigestEntry], counter: TokenCounter) -> tuple[dict[int, DigestEntry], list[DigestEntry]]:
+    """Return what entries say of people's words, by their lowest seq, and all else that they say."""
+    people: dict[int, DigestEntry] = {}
+    others: list[DigestEntry] = []
+    for entry in entries:
+        said = [fact for fact in entry.facts if fact.speaker == _PERSON]
+        rest = [fact for fact in entry.facts if fact.speaker != _PERSON]
+        if said:
+            people[entry.first] = entry.with_facts(said, counter)
+        if rest:
+            others.append(entry.with_facts(rest, counter) if said else entry)
+    return people, others
+
+
+def _joined(
+    entries: Sequence[DigestEntry],
+    people: Mapping[int, DigestEntry],
+    others: Mapping[int, DigestEntry],
+    counter: TokenCounter,
+) -> list[DigestEntry]:
+    """Return the entries of a chapter from both parts, people's words first; those of which nothing is left are out."""
+    joined: list[DigestEntry] = []
+    for entry in entries:
+        said, rest = people.get(entry.first), others.get(entry.first)
+        if said and rest:
+            joined.append(entry.with_facts((*said.facts, *rest.facts), counter))
+        elif part := said or rest:
+            joined.append(part)
+    return joined
+
+
+def _in_less_room(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> Iterator[Sequence[DigestEntry]]:
+    """Yield entries in less and less room (tokens), as they are first if they may fit, at last none."""
     size = sum(entry.tokens for entry in entries)
     if size <= room:
         yield entries
@@ -144,7 +181,7 @@ def _rules_in(draft: Draft) -> str:
     for segment in draft.segments:
         if segment.is_human:
             said.extend(single_line(text_of(shown.message.get("content"))) for shown in segment.shown)
-        for entry in segment.chapter.entries if segment.chapter else ():
+        for entry in segment.chapter.listed if segment.chapter else ():
             said.extend("".join(one.text for one in fact.sentences if one.worth >= RULE) for fact in entry.facts)
     return "\n".join(said)
 

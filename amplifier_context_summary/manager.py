@@ -26,8 +26,6 @@ from .limits import Limits, Prices
 from .records import Records
 from .writer import Moment, Writer
 
-_BEFORE = frozenset({"clip", "clear", "drop"})  # strategies that run after the state is in the chapters
-
 
 class SummaryManager(ContextManager):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
@@ -56,8 +54,7 @@ class SummaryManager(ContextManager):
         self.records = Records()
         self._chapters = StateInChapters(self.records, max_tokens=config.summary_tokens)
         steps = list(ladder) if ladder is not None else build_ladder(config, installed_plugins())
-        place = next((index for index, step in enumerate(steps) if step.name in _BEFORE), len(steps))
-        steps.insert(place, self._chapters)
+        steps.append(self._chapters)  # after all that gives way: a text takes no room from anything else
         super().__init__(config, session_id=session_id, hooks=hooks, store=store, ladder=steps)
         self._chapters.history = self.history
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)

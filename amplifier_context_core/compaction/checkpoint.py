@@ -127,7 +127,9 @@ class Chapter:
         left_out: rounds in the range that no entry describes.
         original_tokens: tokens of all its rounds in the history.
         author: ``digest`` (rules) or ``summary`` (a model).
-        texts: what the other author wrote of it, the oldest first; more than one where chapters were joined.
+        texts: what the other author wrote of it, the oldest first.
+        beside: the entries as they are shown beside the texts, in less room; None if they are shown as they are. The
+            entries themselves stay those of the digest, so a text that goes leaves nothing behind.
     """
 
     entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
@@ -135,6 +137,12 @@ class Chapter:
     left_out: int = 0
     author: str = "digest"
     texts: tuple[ChapterText, ...] = ()
+    beside: tuple[DigestEntry, ...] | None = None
+
+    @property
+    def listed(self) -> tuple[DigestEntry, ...]:
+        """Return the entries as they are shown."""
+        return self.entries if self.beside is None else self.beside
 
 
 @dataclass(frozen=True, slots=True)

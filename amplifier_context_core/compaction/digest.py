@@ -96,8 +96,12 @@ def chapter_of(
     original_tokens: int | None = None,
     span: tuple[int, int] | None = None,
     texts: Sequence[ChapterText] = (),
+    beside: Sequence[DigestEntry] | None = None,
 ) -> tuple[Chapter, RenderedMessage]:
     """Return a chapter of these entries, and the message it is shown as.
+
+    With texts it counts as no fewer tokens than without: so all that is decided by the size of a view is decided as for
+    the digest's chapters, and what one of them keeps, texts cannot take.
 
     Args:
         entries: one for each round it describes.
@@ -106,23 +110,35 @@ def chapter_of(
         original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
         span: lowest and highest seq it replaces; by default from its first entry to its last.
         texts: of another author, shown first.
+        beside: the entries as they are shown beside the texts; by default as they are.
     """
     total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
-    author = "summary" if texts else "digest"
-    message = _rendered(entries, span or (entries[0].first, entries[-1].last), left_out, author, texts)
-    chapter = Chapter(tuple(entries), total, left_out, author, tuple(texts))
-    return chapter, RenderedMessage(message, count_message_tokens(message, counter))
+    span = span or (entries[0].first, entries[-1].last)
+    plain = _rendered(entries, span, left_out, "digest", ())
+    tokens = count_message_tokens(plain, counter)
+    if not texts:
+        return Chapter(tuple(entries), total, left_out), RenderedMessage(plain, tokens)
+    chapter = Chapter(
+        tuple(entries), total, left_out, "summary", tuple(texts), None if beside is None else tuple(beside)
+    )
+    unlisted = left_out + len(entries) - len(chapter.listed)
+    message = _rendered(chapter.listed, span, unlisted, chapter.author, texts)
+    return chapter, RenderedMessage(message, max(tokens, count_message_tokens(message, counter)))
 
 
 def with_texts(
-    segment: Segment, texts: Sequence[ChapterText], entries: Sequence[DigestEntry], counter: TokenCounter, rule: str
+    segment: Segment,
+    texts: Sequence[ChapterText],
+    beside: Sequence[DigestEntry] | None,
+    counter: TokenCounter,
+    rule: str,
 ) -> Segment:
-    """Return a chapter with other texts and entries; it counts the entries that are gone as left out.
+    """Return a chapter with other texts; its entries stay.
 
     Args:
         segment: the chapter.
-        texts: of another author, shown first.
-        entries: some of its own, or the same in fewer words.
+        texts: of another author, shown first; none for the chapter as the digest wrote it.
+        beside: the entries as they are shown beside the texts: some of them, or the same in fewer words.
         counter: text to tokens.
         rule: name of the strategy.
 
@@ -133,12 +149,13 @@ def with_texts(
     if old is None:
         raise ValueError(f"{segment.mark} is no chapter")
     chapter, shown = chapter_of(
-        entries,
+        old.entries,
         counter,
-        left_out=old.left_out + len(old.entries) - len(entries),
+        left_out=old.left_out,
         original_tokens=old.original_tokens,
         span=(segment.first, segment.last),
         texts=texts,
+        beside=beside,
     )
     return replace(segment, shown=(shown,), tokens=shown.tokens, rule=rule, chapter=chapter)
 
@@ -164,6 +181,7 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
         original_tokens=tokens,
         span=(first, segment.last),
         texts=chapter.texts,
+        beside=None if chapter.beside is None else [one for one in chapter.beside if one.first != round_.first],
     )
     return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
 

@@ -149,7 +149,7 @@ def _rows(segment: Segment, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
         ]
     return [
         _row(segment, line.first, line.last, line.turn, line.original_tokens, line.tokens)
-        for line in segment.chapter.entries
+        for line in segment.chapter.listed
     ]
 
 
@@ -176,7 +176,7 @@ def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, A
     """
     shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}
     chapters = [segment for segment in segments if segment.chapter]
-    listed = sorted((line.first, line.last) for made in chapters if made.chapter for line in made.chapter.entries)
+    listed = sorted((line.first, line.last) for made in chapters if made.chapter for line in made.chapter.listed)
     spans = sorted((chapter.first, chapter.last) for chapter in chapters)
     rows: list[dict[str, Any]] = []
     state = ""

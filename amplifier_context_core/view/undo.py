@@ -64,7 +64,7 @@ async def undo_chapter(
         view.checkpoint = checkpoint  # rendered, they are larger than they are stored
     if chapter.chapter is None or not chapter.chapter.texts:
         return Undone("chapter", chapter.first, chapter.last, view.tokens)
-    plain = with_texts(chapter, (), chapter.chapter.entries, counter, "undo")
+    plain = with_texts(chapter, (), None, counter, "undo")
     segments: tuple[Segment, ...] = tuple(plain if one is chapter else one for one in checkpoint.segments)
     tokens = sum(segment.tokens for segment in segments)
     view.checkpoint = replace(checkpoint, segments=segments, tokens=tokens, from_content=False)

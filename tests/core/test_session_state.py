@@ -64,6 +64,7 @@ KEPT_CHAPTER: dict[str, Any] = {
     "left_out": 1,
     "author": "summary",
     "texts": [[2, 5, "Goal: x"]],
+    "beside": None,
 }
 KEPT_SEGMENT: dict[str, Any] = {
     "first": 2,

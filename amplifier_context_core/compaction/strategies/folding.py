@@ -27,7 +27,6 @@ _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the eve
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
 _CHARS_PER_TOKEN = 4  # of prose
-_LEAST_SHARE = 0.01  # of their characters: what condensing leaves of entries beside texts that fill the room
 
 
 class FoldRounds(Strategy):
@@ -193,10 +192,7 @@ class CondenseChapters(Strategy):
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total)))
             if total <= room:
                 break
-            texts = _text_tokens(draft, goal)
-            if texts >= total:
-                break
-            draft = await self._condense(draft, goal, max(_LEAST_SHARE, (room - texts) / (total - texts)))
+            draft = await self._condense(draft, goal, room / total)
         # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
         return draft if draft.tokens < given.tokens else given
 
@@ -215,12 +211,6 @@ class CondenseChapters(Strategy):
                 done.append(fold(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
-
-
-def _text_tokens(draft: Draft, goal: Goal) -> int:
-    """Return the tokens of what another author wrote of chapters: condensing leaves it as it is."""
-    chapters = [segment.chapter for segment in draft.segments if segment.chapter]
-    return sum(goal.counter(written.text) for chapter in chapters for written in chapter.texts)
 
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
@@ -306,7 +296,7 @@ class DropChapters(Strategy):
 
 
 def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
-    """Return the chapter that takes the place of neighbouring segments.
+    """Return the chapter that takes the place of neighbouring segments: the digest's, without texts of other authors.
 
     Args:
         segments: rounds and earlier chapters, in the order of the draft, at least one.
@@ -324,7 +314,6 @@ def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal
         left_out=sum(chapter.left_out for chapter in chapters) + described - len(entries),
         original_tokens=sum(segment.original_tokens for segment in segments),
         span=span,
-        texts=[text for chapter in chapters for text in chapter.texts],
     )
     turn = segments[0].turn
     return Segment(*span, turn, (shown,), shown.tokens, chapter.original_tokens, "folded", rule, None, chapter)

@@ -1,0 +1,115 @@
+"""People's words have their room before a model's: whatever it answers, no rule that the digest shows is missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import approx_token_counter as counter
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
+from amplifier_context_core.compaction.digest import chapter_of, with_texts
+from amplifier_context_core.compaction.speech import RULE, read
+from amplifier_context_summary.chapters import written
+from amplifier_context_summary.records import Record
+from amplifier_context_summary.state import State, StateLine
+from tests.manager.support import rounds, text
+from tests.summary.support import Provider, drive, summary_manager
+
+_WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
+words = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=12).map(" ".join)
+rules = words.map(lambda said: f"Never touch the {said} again.")
+speech = st.lists(st.one_of(rules, words.map(lambda said: f"I looked at the {said}.")), min_size=1, max_size=4)
+
+
+@st.composite
+def chapters(draw: st.DrawFn) -> Segment:
+    """A chapter of entries in which people, the agent and tools have their say."""
+    entries: list[DigestEntry] = []
+    for seq in range(2, draw(st.integers(3, 25))):
+        facts = [Fact(f"m{seq} read_file {draw(words)}", "120 lines", tuple(dict.fromkeys(draw(words).split())))]
+        if draw(st.booleans()):
+            who = draw(st.sampled_from(["person", "agent"]))
+            role = "user" if who == "person" else "assistant"
+            facts.insert(0, Fact(f"m{seq} {role}", speaker=who, sentences=read(" ".join(draw(speech)), who)))
+        entries.append(DigestEntry(seq, seq, f"a{seq}", (), 0, 400).with_facts(facts, counter))
+    chapter, shown = chapter_of(entries, counter)
+    first, last = entries[0].first, entries[-1].last
+    return Segment(first, last, f"a{first}", (shown,), shown.tokens, 400, "folded", "fold", None, chapter)
+
+
+def said_by_people(segment: Segment) -> list[str]:
+    """What the digest's entries quote of people."""
+    facts = [fact for entry in (segment.chapter.entries if segment.chapter else ()) for fact in entry.facts]
+    return [one.text.strip() for fact in facts if fact.speaker == "person" for one in fact.sentences]
+
+
+@given(
+    chapters(), st.lists(st.builds(StateLine, words, st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 900)
+)
+def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
+    chapter: Segment, lines: list[StateLine], room: int
+) -> None:
+    new = written(chapter, lines, Record(0, 9, chapter.last, "", State()), counter, room)
+    assert new.tokens == chapter.tokens
+    shown = str(new.shown[0].message["content"])
+    assert all(sentence in shown for sentence in said_by_people(chapter))
+    assert new.chapter is not None
+    assert chapter.chapter is not None
+    assert new.chapter.entries == chapter.chapter.entries
+    assert with_texts(new, (), None, counter, "").shown == chapter.shown
+
+
+_WHY = (
+    "for the release, the parser and the vendor folder are made from it by the builder of the module, and nobody can "
+    "see in a review what was changed in such a file by hand, so it is lost with the next release of the package."
+)
+# So many and so long that the chapters outgrow their share of the view, and the oldest rules must go.
+RULES = [f"Never touch the file generated_{number}.py, {_WHY}" for number in range(64)]
+SESSION: list[dict[str, Any]] = [{"role": "user", "content": "Do the work."}]
+for _number, _rule in enumerate(RULES):
+    SESSION += [*rounds(1, start=_number, output=700), {"role": "user", "content": _rule}]
+SESSION += rounds(20, start=65, output=700)
+answers = st.one_of(
+    st.just(""),
+    st.fixed_dictionaries(
+        {
+            "facts": st.lists(st.fixed_dictionaries({"text": words.map(lambda said: f"{said}, " * 12)}), max_size=25),
+            "open": st.lists(st.fixed_dictionaries({"text": words.map(lambda said: f"{said}; " * 9)}), max_size=9),
+            "rules": st.lists(st.fixed_dictionaries({"quote": st.sampled_from(RULES)}), max_size=4),
+            "next": words,
+        }
+    ).map(json.dumps),
+)
+
+
+async def shown_rules(provider: Any) -> list[set[str]]:
+    """The rules that each view of the session shows."""
+    manager = summary_manager(provider, max_summary_calls=0 if provider is None else 1_000)
+    views = await drive(manager, SESSION)
+    assert manager.compactor.compactions >= 3
+    await manager.close()
+    return [{rule for rule in RULES if rule in text(view)} for view in views]
+
+
+_digests: list[set[str]] = []
+
+
+@pytest.mark.kernel
+@given(st.lists(answers, min_size=1, max_size=4))
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+async def test_whatever_a_model_answers_every_rule_of_the_digests_views_is_in_the_views(given_: list[str]) -> None:
+    if not _digests:
+        _digests.extend(await shown_rules(None))
+        assert len(_digests[-1]) < len(RULES), "the session is too short: the digest drops no rule"
+    views = await shown_rules(Provider(lambda request, number: given_[(number - 1) % len(given_)]))
+    for digest, summary in zip(_digests, views, strict=True):
+        assert digest <= summary
+
+
+def test_what_a_person_demands_counts_as_a_rule() -> None:
+    """The laws above would hold of nothing if it did not."""
+    assert all(read(rule, "person")[0].worth >= RULE for rule in RULES)
