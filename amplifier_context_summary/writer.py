@@ -150,6 +150,7 @@ class Writer:
     _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
     _attempted: int = -1  # compactions when a model was asked last
     _fork_pays: bool = True  # until a forked call cost more than one that stands alone
+    _may_repair: bool = True  # an answer that is no good may be asked for once more
     _warned: set[str] = field(default_factory=set[str])
 
     # -- when -------------------------------------------------------------------------------------------------------
@@ -266,6 +267,7 @@ class Writer:
 
     async def _write(self, plan: Plan, moment: Moment) -> None:
         """Ask for the patches of a range, piece by piece; each that holds is kept at once."""
+        self._may_repair = True
         caller = self._caller(moment)
         if caller is None:
             self.outcome.status, self.outcome.reason = "refused", "no provider"
@@ -347,34 +349,50 @@ class Writer:
         counter: TokenCounter,
         tools: Mapping[str, Any] | None = None,
     ) -> Patch | None:
-        """Return the checked patch of one piece: one call, and one more with the reason if the answer was no good."""
+        """Return the checked patch of one piece, None if there is none.
+
+        An answer that is no good is asked for once more, with the reason, but once for each range only. Where that
+        brings nothing better, or may not be asked for, the first answer is read as plain sections.
+        """
         entries = {entry.mark: entry for entry in piece.entries}
         paths = frozenset(use.path for use in files_of(piece.rounds)) | {item.text for item in state.of("file")}
-        for last in (False, True):
+
+        def read(answer: Reply, *, plain: bool) -> Patch:
+            return checked(patch_in(answer, plain=plain), entries, state, paths)
+
+        first: Reply | None = None
+        while True:
             cost = size * prices.fresh + self.config.summary_output // 2 * prices.output
+            about = {"first": f"m{piece.first}", "last": f"m{piece.last}", "input_tokens": size, "again": bool(first)}
             refused = self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
-            if refused:
-                self.outcome.status, self.outcome.reason = "refused", refused
-                return None
-            about = {"first": f"m{piece.first}", "last": f"m{piece.last}", "input_tokens": size, "again": last}
+            wait: float | None = None
             try:
+                if refused:
+                    raise RejectedAnswer(refused, can_repair=False)
                 answer = await self._ask(caller, messages, size, prices, about, tools)
-                patch = checked(patch_in(answer, plain=last), entries, state, paths)
-            except CallFailed as problem:
-                await self._failed(about, problem.reason, problem.retry_after)
-                return None
-            except RejectedAnswer as problem:
-                if last or not problem.can_repair:
-                    await self._failed(about, problem.reason, None)
+                patch = read(answer, plain=first is not None or not self._may_repair)
+            except (CallFailed, RejectedAnswer) as problem:
+                reason = str(problem)
+                if isinstance(problem, CallFailed):
+                    wait = problem.retry_after
+                elif problem.can_repair and self._may_repair:
+                    self._may_repair = False
+                    first = answer
+                    again = REPAIR.format(reason=reason)
+                    messages = [*messages, {"role": "user", "content": again}]
+                    size += counter(again)
+                    continue
+                try:
+                    patch = read(first or Reply(""), plain=True)
+                except RejectedAnswer:
+                    if refused:
+                        self.outcome.status, self.outcome.reason = "refused", refused
+                    else:
+                        await self._failed(about, reason, wait)
                     return None
-                again = REPAIR.format(reason=problem.reason)
-                messages = [*messages, {"role": "user", "content": again}]
-                size += counter(again)
-                continue
             self.limits.succeeded()
             await self._emit(FINISHED, about | self._spent())
             return patch
-        return None
 
     async def _ask(
         self,

@@ -102,6 +102,26 @@ async def test_plain_sections_count_after_one_request_for_the_form() -> None:
     assert "could not be used" in str(writer.asked[1].messages[-1].content)
 
 
+async def test_plain_sections_count_where_the_limits_leave_no_second_call() -> None:
+    writer = Writer("sections")
+    manager = summary_manager(writer, max_summary_calls=1)
+    views = await drive(manager, SESSION)
+    assert "in a model's words" in text(views[-1])
+    assert len(writer.asked) == 1
+
+
+@pytest.mark.parametrize("kind", ["sections", "wrong", "chatting"])
+async def test_a_range_in_pieces_takes_one_call_more_than_pieces_at_most(kind: str) -> None:
+    writer = Writer(kind)
+    manager = summary_manager(writer, summary_input=500)
+    await drive(manager, SESSION[:41])
+    assert manager.compactor.compactions == 1
+    attempts = [str(request.messages[-1].content) for request in writer.asked]
+    assert sum("could not be used" in asked for asked in attempts) == 1
+    if kind == "sections":
+        assert len(attempts) > 2, "the range is not in pieces"
+
+
 async def test_one_call_is_made_for_each_compaction() -> None:
     writer = Writer("good")
     manager = summary_manager(writer)
