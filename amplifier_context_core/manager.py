@@ -29,7 +29,7 @@ from .view.measured_view import CountView, FitOutput
 from .view.meter import Units
 from .view.pins import check_pin
 from .view.trigger import recall_room
-from .view.undo import undo_chapter
+from .view.undo import UNDONE, undo_chapter
 
 log = logging.getLogger(__name__)
 
@@ -308,7 +308,8 @@ class ContextManager(SessionRequests):
             undone = await undo_chapter(view, self.history.snapshot(), seq, limit - system, counter)
         if undone is None:
             return {"undone": False, "reason": f"no chapter holds {mark}"}
-        self._extra = {}  # another module's state may be about the chapter
+        if self._extra:  # another module's state may be about the chapter: it takes out what is
+            self._extra = {**self._extra, UNDONE: min(undone.first, self._extra.get(UNDONE, undone.first))}
         await self._save()
         marks = {"first": f"m{undone.first}", "last": f"m{undone.last}"}
         return {"undone": undone.shows != "chapter", "shows": undone.shows, **marks}

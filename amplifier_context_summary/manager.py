@@ -18,6 +18,7 @@ from amplifier_context_core.view.meter import Key
 from amplifier_context_core.view.preview import ViewRequest, preview, rewrite
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
+from amplifier_context_core.view.undo import UNDONE
 
 from .call import is_asking
 from .chapters import StateInChapters
@@ -214,3 +215,6 @@ class SummaryManager(ContextManager):
     def _restore_extra(self, extra: dict[str, Any]) -> None:
         if MODULE in extra and not self.records.restore(extra[MODULE], self.history):
             self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")
+        undone = extra.get(UNDONE)
+        if isinstance(undone, int):
+            self.records.drop_newest(self.history, undone)

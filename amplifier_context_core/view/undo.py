@@ -15,6 +15,9 @@ from ..rendering.rounds import rounds_of
 from ..transcript.transcript import Snapshot
 from .view import View
 
+UNDONE = "undone"
+"""Key beside the states of modules in a saved session: lowest seq of what was taken back while they were not there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Undone:

@@ -155,6 +155,22 @@ async def test_after_a_failure_no_call_is_made_until_the_back_off_is_over() -> N
     assert manager.limits.waits(now[0]) == pytest.approx(60)
 
 
+async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() -> None:
+    writer = Writer("error:ProviderUnavailableError")
+    manager = summary_manager(writer)
+    now = [0.0]
+    manager.writer.clock = lambda: now[0]
+    await drive(manager, SESSION[:41])
+    assert len(writer.asked) == 1
+    for end, asked, reason in ((51, 1, "back-off after a failure"), (61, 2, "ProviderUnavailableError")):
+        for message in SESSION[end - 10 : end]:
+            await manager.add_message(message)
+        await manager.compact()
+        assert len(writer.asked) == asked
+        assert (await manager.explain())["summary"]["reason"] == reason
+        now[0] += 31
+
+
 async def test_a_model_is_not_asked_for_more_than_its_share() -> None:
     writer = Writer("good")
     manager = summary_manager(writer, summary_spend=0.0)

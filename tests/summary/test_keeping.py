@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.stores import open_store
 from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.support import bare, digest, rounds, text, work
 from tests.places import Place, parameters
@@ -199,6 +202,41 @@ async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_
     assert report["last"] in text(view)
     assert WORDS not in text(view[-3:])
     assert (await manager.undo("m1"))["undone"] is False
+
+
+async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place: Place) -> None:
+    """As `amplifier-context undo` does, which has no model."""
+    manager = await kept(place, Provider(good))
+    reached = [record.upto for record in manager.records.valid(manager.history)]
+    await manager.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    report = await other.undo()
+    assert report["undone"]
+    await other.close()
+    again = summary_manager(None, store=place.store())
+    await again.get_messages()
+    held = [record.upto for record in again.records.valid(again.history)]
+    assert held == [upto for upto in reached if upto < int(report["first"][1:])]
+    assert 0 < len(held) < len(reached)
+    await again.close()
+
+
+async def test_a_process_killed_while_a_model_is_asked_loses_nothing_and_asks_once_more_at_most(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.summary.asking", url, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    added = int(await asyncio.wait_for(child.stdout.readline(), 60))
+    child.kill()
+    await child.wait()
+    provider = Provider(good)
+    again = summary_manager(provider, store=open_store(url))
+    assert [message["content"] for message in await again.get_messages()] == [one["content"] for one in SESSION[:added]]
+    await again.get_messages_for_request(BUDGET)
+    await settle(again)
+    assert len(provider.requests) <= 1
+    await again.close()
 
 
 async def test_undo_without_a_chapter_says_so() -> None:
