@@ -366,6 +366,7 @@ class Writer:
             about = {"first": f"m{piece.first}", "last": f"m{piece.last}", "input_tokens": size, "again": bool(first)}
             refused = self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
             wait: float | None = None
+            answer: Reply | None = None
             try:
                 if refused:
                     raise RejectedAnswer(refused, can_repair=False)

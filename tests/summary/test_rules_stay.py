@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.digest import chapter_of, with_texts
-from amplifier_context_core.compaction.speech import RULE, read
+from amplifier_context_core.compaction.speech import RULE, Speaker, read
 from amplifier_context_summary.chapters import written
 from amplifier_context_summary.records import Record
 from amplifier_context_summary.state import State, StateLine
@@ -23,6 +23,7 @@ _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "n
 words = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=12).map(" ".join)
 rules = words.map(lambda said: f"Never touch the {said} again.")
 speech = st.lists(st.one_of(rules, words.map(lambda said: f"I looked at the {said}.")), min_size=1, max_size=4)
+_speakers: st.SearchStrategy[Speaker] = st.sampled_from(("person", "agent"))
 
 
 @st.composite
@@ -32,7 +33,7 @@ def chapters(draw: st.DrawFn) -> Segment:
     for seq in range(2, draw(st.integers(3, 25))):
         facts = [Fact(f"m{seq} read_file {draw(words)}", "120 lines", tuple(dict.fromkeys(draw(words).split())))]
         if draw(st.booleans()):
-            who = draw(st.sampled_from(["person", "agent"]))
+            who = draw(_speakers)
             role = "user" if who == "person" else "assistant"
             facts.insert(0, Fact(f"m{seq} {role}", speaker=who, sentences=read(" ".join(draw(speech)), who)))
         entries.append(DigestEntry(seq, seq, f"a{seq}", (), 0, 400).with_facts(facts, counter))
@@ -69,10 +70,15 @@ _WHY = (
 )
 # So many and so long that the chapters outgrow their share of the view, and the oldest rules must go.
 RULES = [f"Never touch the file generated_{number}.py, {_WHY}" for number in range(64)]
-SESSION: list[dict[str, Any]] = [{"role": "user", "content": "Do the work."}]
-for _number, _rule in enumerate(RULES):
-    SESSION += [*rounds(1, start=_number, output=700), {"role": "user", "content": _rule}]
-SESSION += rounds(20, start=65, output=700)
+SESSION: list[dict[str, Any]] = [
+    {"role": "user", "content": "Do the work."},
+    *(
+        message
+        for number, rule in enumerate(RULES)
+        for message in (*rounds(1, start=number, output=700), {"role": "user", "content": rule})
+    ),
+    *rounds(20, start=65, output=700),
+]
 answers = st.one_of(
     st.just(""),
     st.fixed_dictionaries(
