@@ -98,10 +98,11 @@ class CacheHealth:
         units = sent.limits.units
         system = sum(shown.tokens for shown in sent.system)
         self._count += 1
+        tokens = measured(usage)
         made = CachedRequest(
             self._count,
-            measured(usage),
-            usage.cache_read_tokens,
+            tokens,
+            min(usage.cache_read_tokens, tokens),  # some providers leave what was read out of the input
             usage.cache_write_tokens,
             units.part(sent.reusable_tokens),
             sent.prefix_break,

@@ -167,3 +167,13 @@ async def test_a_cleared_session_begins_again() -> None:
     assert (await loop.health())["advice"]
     await loop.manager.clear()
     assert (await loop.health()) == (await new_manager().cache_health())
+
+
+async def test_no_more_is_read_than_was_sent_whatever_a_provider_reports() -> None:
+    manager = await feed(new_manager(), work(3))
+    await manager.get_messages_for_request(BUDGET)
+    manager.on_response(Response("m", "p", Usage(400, 10, 9_000), "stop", None))
+    await feed(manager, [{"role": "assistant", "content": "Yes."}])
+    health = await manager.cache_health()
+    assert (health["tokens"], health["read"]) == (400, 400)
+    assert health["line"].startswith("100% of 400 tokens")
