@@ -162,7 +162,7 @@ class Segment:
         chapter: what it says, for a chapter; None for a round.
         protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
             ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``,
-            ``newest state``, ``asked for``.
+            ``newest state``, ``asked for``, ``native context`` (a provider's own compaction).
     """
 
     first: int

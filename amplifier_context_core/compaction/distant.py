@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
-from ..messages.parsing import text_of
+from ..messages.parsing import metadata_of, text_of
+from ..messages.reminders import is_native_context
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
@@ -93,7 +94,8 @@ class _Survey:
         self.last.append(round_.last)
         self.tokens.append(round_.tokens)
         pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
-        if pinned or round_.holds_loaded_tools or (round_.is_human and not self.people):
+        stays = pinned or round_.holds_loaded_tools or is_native_context(metadata_of(round_.head.message))
+        if stays or (round_.is_human and not self.people):
             self.kept[number] = round_
         if round_.is_human:
             self.people.append((number, round_))
@@ -104,7 +106,8 @@ async def fold_distant(
 ) -> list[Segment]:
     """Return the entries from `body` to `end` as chapters around the rounds that must stay.
 
-    The first and the newest round of a person stay, pinned rounds, and rounds that carry loaded tools.
+    The first and the newest round of a person stay, pinned rounds, and rounds that carry loaded tools or a provider's
+    own compaction.
 
     Args:
         history: all of it.

@@ -1,9 +1,9 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
-The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state, the newest notice of
-each hook and of each source of reminders, the newest version of each state (todo list, plan, approval). If together
-they leave no room to work in, the largest are clipped head and tail, the pins last, so that the request still fits and
-compactions do not follow one another on every request.
+The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state or a provider's own
+compaction, the newest notice of each hook and of each source of reminders, the newest version of each state (todo list,
+plan, approval). If together they leave no room to work in, the largest are clipped head and tail, the pins last, so
+that the request still fits and compactions do not follow one another on every request.
 
 Pure: no I/O, no clock.
 """

@@ -18,7 +18,7 @@ _INPUT = "amplifier_input"  # docs/kernel.md: where an input came from
 _OPENING = "<system-reminder"  # of one reminder, and of an envelope of many (`<system-reminders>`)
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
 _SOURCE = re.compile(r"""<system-reminder\s[^>]{0,900}?source=["']([^"'>]{1,200})["']""")
-_NATIVE = frozenset({"anthropic:compaction", "openai:compaction"})
+NATIVE = {"anthropic:compaction": "anthropic", "openai:compaction": "openai"}  # docs/kernel.md: key, and vendor
 _UNNAMED = frozenset({"", "unknown"})  # what the kernel calls a hook that gives no name
 
 
@@ -26,7 +26,7 @@ def is_injected(metadata: Mapping[str, Any]) -> bool:
     """True if the metadata of a message says that no person wrote it."""
     if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
         return True
-    if metadata.get(REFERENCE_ONLY) is True:
+    if metadata.get(REFERENCE_ONLY) is True or is_native_context(metadata):
         return True
     stated = metadata.get(_INPUT)
     return isinstance(stated, dict) and cast("dict[str, Any]", stated).get("kind") == "service"
@@ -34,7 +34,7 @@ def is_injected(metadata: Mapping[str, Any]) -> bool:
 
 def is_native_context(metadata: Mapping[str, Any]) -> bool:
     """True for a message that carries a provider's own compaction of the conversation before it (docs/kernel.md)."""
-    return not _NATIVE.isdisjoint(metadata)
+    return not NATIVE.keys().isdisjoint(metadata)
 
 
 def says_more_than_reminders(text: str) -> bool:
@@ -55,6 +55,8 @@ def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[
         metadata: of the message.
         text: of the message.
     """
+    if is_native_context(metadata):
+        return frozenset()
     name = metadata.get("hook_name")
     if role in ("system", "developer", "user") and isinstance(name, str) and name not in _UNNAMED:
         return frozenset((f"hook {name}",)) if role != "user" or is_injected(metadata) else frozenset()

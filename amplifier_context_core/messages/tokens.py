@@ -21,6 +21,7 @@ from typing import Any, Protocol, cast
 
 from ..failures import Report, failure
 from ..futures import in_thread, in_thread_if
+from .carriers import carried_items, is_carrier
 from .media import MEDIA_BLOCKS, media_tokens
 from .parsing import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
 
@@ -246,6 +247,10 @@ def count_message_tokens(
     """
     content = message.get("content")
     total = per_message_overhead
+    metadata = message.get("metadata")
+    carried = carried_items(message) if metadata and is_carrier(message) else []
+    if carried:  # its content is a label that is not sent
+        return total + sum(_count_texts(item, counter) for item in carried)
     if isinstance(content, str):
         total += counter(content) if content else 0
     elif content is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from ..messages.carriers import is_carrier
 from ..messages.parsing import THINKING_BLOCKS, Message, metadata_of
 
 _MERGED = frozenset({"user", "assistant"})
@@ -13,12 +14,14 @@ _MERGED = frozenset({"user", "assistant"})
 def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
     """Merge consecutive user messages, and assistant messages up to one with calls; leave others as they are.
 
+    A message that carries a provider's own compaction is left as it is.
+
     Contents are joined in order. Other keys are taken from the first message, metadata where all messages agree.
     """
     merged: list[Message] = []
     for message in messages:
         last = merged[-1] if merged else None
-        if last is not None and message["role"] == last["role"] and _joins(last):
+        if last is not None and message["role"] == last["role"] and _joins(last) and not is_carrier(message):
             merged[-1] = _merged(last, message)
         else:
             merged.append(message)
@@ -26,7 +29,7 @@ def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
 
 
 def _joins(message: Message) -> bool:
-    return message["role"] in _MERGED and not message.get("tool_calls")
+    return message["role"] in _MERGED and not message.get("tool_calls") and not is_carrier(message)
 
 
 def _merged(first: Message, second: Message) -> Message:

@@ -288,7 +288,7 @@ class ViewCache:
         threshold = self._threshold(view, limits, system_tokens)
         if not self._is_cold(pause, view, limits):
             return threshold
-        return cold_threshold(threshold, system_tokens + (view.checkpoint.tokens if view.checkpoint else 0))
+        return cold_threshold(threshold, system_tokens + view.checkpoint_tokens)
 
     def _is_cold(self, pause: Pause, view: View, limits: TokenLimits) -> bool:
         """True if the provider forgot what it cached of a view, and no compaction has used this pause yet."""

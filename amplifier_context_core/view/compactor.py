@@ -385,6 +385,7 @@ class Compactor:
         started = time.monotonic()
         view, limits, counter = job.view, job.limits, job.counter
         history, interrupted = job.selection.history, job.selection.interrupted
+        await view.bind(job.prefix)  # another request may have bound it to its own prefix
         draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
@@ -396,9 +397,10 @@ class Compactor:
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
         is_asked = bool(self.focus or job.focus or job.required)
-        of_session = self.pins or self.short_forms or interrupted or is_asked or ladder.draft.has_texts
+        segments = view.whole(ladder.draft.segments)
+        of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         from_content = not of_session
-        checkpoint = await new_checkpoint(job, ladder, covered, self._history.last_seq, from_content=from_content)
+        checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=from_content)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
         await new.bind(job.prefix)

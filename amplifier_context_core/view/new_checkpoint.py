@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..compaction.checkpoint import Checkpoint
-from ..compaction.ladder import LadderResult
+from ..compaction.checkpoint import Checkpoint, Segment
 from ..futures import in_thread_if
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
@@ -16,13 +15,13 @@ _YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 
 
 async def new_checkpoint(
-    job: CompactionJob, ladder: LadderResult, covered: int, last_seq: int, *, from_content: bool
+    job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int, *, from_content: bool
 ) -> Checkpoint:
     """Return the checkpoint of a compaction.
 
     Args:
         job: the compaction.
-        ladder: what the strategies made of the view.
+        segments: that it shows: what the strategies made of the view.
         covered: entries behind the leading ones that the checkpoint replaces.
         last_seq: of the history.
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
@@ -42,8 +41,8 @@ async def new_checkpoint(
         covered,
         base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
         digest,
-        ladder.draft.segments,
-        sum(segment.tokens for segment in ladder.draft.segments),
+        segments,
+        sum(segment.tokens for segment in segments),
         last_seq,
         job.limits.budget,
         from_content and (base is None or base.from_content),

@@ -8,7 +8,7 @@ Not locked: the `Compactor` lets one task in at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -26,6 +26,7 @@ from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Render
 from ..rendering.rounds import Round, RoundList
 from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
+from .carried import Carried
 from .prefix import PrefixBinding, RequestPrefix
 from .trigger import CompactionBackoff, Growth
 
@@ -80,6 +81,7 @@ class View:
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._binding = PrefixBinding(counter)
+        self._carried = Carried(counter)
         self._reset()
 
     def _reset(self) -> None:
@@ -107,7 +109,8 @@ class View:
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
         self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
-        self._left_out = 0  # tokens of bound thinking that is not sent
+        self._left_out = 0  # tokens of bound thinking, and of what carriers stand for, that is not sent
+        self._unsent = 0  # tokens of the checkpoint that a carrier stands for
         self._recalled = RecalledSize()  # since the checkpoint
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -193,18 +196,27 @@ class View:
             rewritten += segment.tokens
             if segment.chapter:
                 break
-        size = self.checkpoint.tokens - self._recalled_before.tokens
+        size = self.checkpoint_tokens - self._recalled_before.tokens
+        rewritten = min(rewritten, size) if self._unsent else rewritten
         return Growth(size, rewritten, max(1, self._tokens - self._recalled.tokens), self._responses)
 
+    @property
+    def checkpoint_tokens(self) -> int:
+        """Tokens of the checkpoint that requests are sent; 0 without one."""
+        return self.checkpoint.tokens - self._unsent if self.checkpoint else 0
+
     async def bind(self, prefix: RequestPrefix) -> None:
-        """Leave out the thinking that is not valid any more in a request that begins like this."""
+        """Leave out what carriers stand for, and the thinking that is not valid any more, in a request to a model."""
         messages = self._shown_messages()
-        self._sent = await self._binding.sent(messages, prefix)
+        sent = await self._binding.sent(self._carried.bind(messages, *prefix.key), prefix)
+        before = list(self.checkpoint.shown) if self.checkpoint else []
+        self._unsent = sum(one.tokens for one in before) - sum(one.tokens for one in self._carried.as_sent(before))
+        self._sent = sent
         self._left_out = sum(shown.tokens for shown in messages) - sum(shown.tokens for shown in self._sent)
 
     async def sent(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
         """Return messages of the view, some of them perhaps clipped, as they are sent in a request."""
-        return await self._binding.sent(messages, prefix)
+        return await self._binding.sent(self._carried.sent(messages, *prefix.key), prefix)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
         """Return the hash of a request that sent these messages of the view."""
@@ -238,6 +250,7 @@ class View:
         """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
 
         An open round is not part of a checkpoint: its missing results have stand-ins, and a checkpoint would keep them.
+        What the carrier that is sent stands for is no part of the draft; `whole` adds it again.
 
         Args:
             system_tokens: of the system prompt.
@@ -249,14 +262,26 @@ class View:
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
         fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        segments = [self._without_bound(segment) for segment in (*(await self._rerendered(old)), *fresh)]
+        before, segments = self._carried.parted((*(await self._rerendered(old)), *fresh))
+        segments = [self._without_bound(segment) for segment in segments]
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         beside = max(0, capacity - rule_tokens(segments, self._counter))
         waiting = min(sum(segment.tokens for segment in later), beside // 2)
         shown = [message for segment in (*old, *fresh) for message in segment.shown]
-        cost = sum(message.tokens for message in self._binding.as_sent(shown))
-        return Draft(tuple(segments), system_tokens + opening + waiting), later, cost
+        fixed = sum(message.tokens for message in self._as_sent(m for one in before for m in one.shown))
+        cost = sum(message.tokens for message in self._as_sent(shown)) - fixed
+        return Draft(tuple(segments), system_tokens + opening + waiting + fixed), later, cost
+
+    def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
+        """Return the segments of a checkpoint from what a compaction made of the draft."""
+        old = self.checkpoint.segments if self.checkpoint else self._distant
+        fresh = [_segment(round_, rendered) for round_, rendered in self._shown[: self._closed_prefix()]]
+        originals = [*old, *(segment for segment in fresh if segment.shown)]
+        return tuple(self._carried.whole(self._carried.parted(originals)[0], originals, made))
+
+    def _as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
+        return self._binding.as_sent(self._carried.as_sent(messages))
 
     def _without_bound(self, segment: Segment) -> Segment:
         shown = self._binding.without_bound(segment.shown)
@@ -286,7 +311,7 @@ class View:
         head = list(self.checkpoint.shown) if self.checkpoint else []
         head.extend(message for segment in self._distant for message in segment.shown)
         head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
-        head = self._binding.as_sent(head)
+        head = self._as_sent(head)
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
         rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
@@ -303,11 +328,11 @@ class View:
         return fitted, before + rest.tokens
 
     def mentions(self, seq: int) -> bool:
-        """True if the view shows this entry, clipped or as it was stored."""
-        return any(message.seq == seq for message in self.view())
+        """True if the view shows this entry, clipped or as it was stored, or a carrier that stands for it."""
+        return any(message.seq == seq for message in self._shown_messages())
 
     def shows(self, seq: int) -> bool:
-        """True if the view shows this entry as it was stored."""
+        """True if the view shows this entry as it was stored, or a carrier that stands for it."""
         for segment in self.checkpoint.segments if self.checkpoint else ():
             if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
                 return False

@@ -133,7 +133,8 @@ async def test_a_rich_result_that_is_folded_leaves_its_text_and_no_data() -> Non
 @pytest.mark.parametrize("key", ["anthropic:compaction", "openai:compaction"])
 async def test_a_providers_own_compaction_stays_first_and_unchanged(key: str) -> None:
     manager = new_manager(min_savings=0)
-    state = {"version": 1, "model": "m", "block": {"type": "compaction", "content": "long " * 300, "signature": "s"}}
+    block = {"type": "compaction", "content": "long " * 300, "signature": "s", "encrypted_content": "s"}
+    state = {"version": 1, "model": "m", "block": block} if "anthropic" in key else {"version": 1, "output": [block]}
     marks = {"ephemeral": True, "persisted": True, "source": "context-managed", key: state}
     carrier = {"role": "user", "content": "Native compacted conversation. " * 60, "metadata": marks}
     await manager.add_message(carrier)

@@ -1,0 +1,196 @@
+"""Law of carriers: the newest one that the model reads is first and as it was stored; nothing it stands for is beside.
+
+A model that reads none gets the originals, and no carrier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import check_request
+
+Message = dict[str, Any]
+
+MODELS = {
+    "anthropic": ("anthropic", "claude-opus-5"),
+    "other anthropic": ("anthropic", "claude-opus-4-8"),
+    "openai": ("openai", "gpt-5.6"),
+    "gemini": ("gemini", "gemini-2.5-pro"),
+}
+SOAKING = settings().max_examples > 1_000  # see conftest.py
+LABEL = "Native compacted conversation (originals remain in the transcript)."
+STEPS = st.one_of(
+    st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
+    st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
+    st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
+    st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
+    st.tuples(st.sampled_from(["resume", "compact", "hook", "pin", "late", "explain"]), st.integers(1, 30), st.just(0)),
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of warnings of full budgets are of no interest here."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Session:
+    """A loop whose provider sometimes compacts; each request is judged."""
+
+    def __init__(self, budget: int) -> None:
+        self.store = MemoryStore()
+        self.budget = budget
+        self.model = "anthropic"
+        self.count = 0
+        self.carriers: list[tuple[int, str, Message]] = []  # number of the last message before it, model, message
+        self.late: list[str] = []  # calls whose results come later
+        self.manager = self._opened()
+
+    def _opened(self) -> ContextManager:
+        settings = load_config({"token_counter": "heuristic", "max_tokens": self.budget})
+        return ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
+
+    async def run(self, steps: list[tuple[str, Any, int]]) -> None:
+        """Carry out a session to its end."""
+        shared_cache.clear()
+        for name, first, second in [*steps, ("turn", 1, 3), ("resume", 1, 0), ("turn", 0, 3)]:
+            await getattr(self, f"_{name}")(first, second)
+        await self.manager.close()
+
+    def _text(self, size: int) -> str:
+        self.count += 1
+        return f"item {self.count};" + " word" * size
+
+    async def _turn(self, rounds: int, size: int) -> None:
+        await self.manager.add_message({"role": "user", "content": self._text(size)})
+        for number in range(rounds + 1):
+            await self._requested()
+            message: Message = {"role": "assistant", "content": self._text(size)}
+            if number < rounds:
+                call = f"c-{self.count}"
+                message["tool_calls"] = [{"id": call, "tool": "read", "arguments": {}}]
+                await self.manager.add_message(message)
+                await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(size * 3)})
+            else:
+                await self.manager.add_message(message)
+
+    async def _late(self, first: int, second: int) -> None:
+        """A call whose result comes after what follows."""
+        if self.late:
+            call = self.late.pop()
+            await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(first)})
+            return
+        message: Message = {"role": "assistant", "content": self._text(first)}
+        self.late.append(f"c-{self.count}")
+        message["tool_calls"] = [{"id": self.late[-1], "tool": "read", "arguments": {}}]
+        await self.manager.add_message(message)
+
+    async def _carrier(self, model: str, size: int) -> None:
+        provider, name = MODELS[model]
+        text = f"compaction {len(self.carriers)};" + " word" * size
+        block = {"type": "compaction", "content": text, "signature": "c2ln"}
+        state: dict[str, Any] = {"version": 1, "model": name, "block": block}
+        if provider == "openai":
+            state = {"version": 1, "model": name, "output": [{"type": "compaction", "encrypted_content": text}]}
+        marks = {"ephemeral": True, "persisted": True, "source": "context-managed", f"{provider}:compaction": state}
+        message = {"role": "user", "content": LABEL, "metadata": marks}
+        await self.manager.add_message(message)
+        self.carriers.append((self.count, model, message))
+
+    async def _model(self, model: str, second: int) -> None:
+        self.model = model
+
+    async def _hook(self, first: int, second: int) -> None:
+        await self.manager.add_message(
+            {"role": "system", "content": f"Notice {first}.", "metadata": {"source": "hook"}}
+        )
+
+    async def _pin(self, first: int, second: int) -> None:
+        await self.manager.load()
+        entry = self.manager.snapshot().find(first)
+        if entry is not None and entry.role == "user":
+            await self.manager.pin(entry.mark)
+
+    async def _compact(self, first: int, second: int) -> None:
+        await self.manager.compact()
+
+    async def _explain(self, first: int, second: int) -> None:
+        await self.manager.explain()
+
+    async def _resume(self, first: int, second: int) -> None:
+        await self.manager.close()
+        self.manager = self._opened()
+
+    async def _requested(self) -> None:
+        provider, model = MODELS[self.model]
+        view = await self.manager.get_messages_for_request(None, SimpleNamespace(name=provider, default_model=model))
+        assert not check_request(view)
+        await self.manager.load()
+        people = [entry.message["content"].split()[1] for entry in self.manager.snapshot() if entry.human]
+        assert any(f"item {people[-1]}" in str(message["content"]) for message in view) or self._is_carried(people[-1])
+        conversation = [message for message in view if message["role"] != "system"]
+        shown = [message for message in view if any(":compaction" in key for key in message.get("metadata", ()))]
+        readable = [(count, message) for count, who, message in self.carriers if who == self.model]
+        if not readable:
+            assert not shown
+            assert not self.carriers or self.carriers[0][0] == 0 or all(m["content"] != LABEL for m in view)
+            return
+        before, carrier = readable[-1]
+        assert shown == [carrier]
+        assert conversation[0] == carrier
+        assert all("compaction " not in str(message["content"]) for message in conversation[1:])
+        key = next(key for key in carrier["metadata"] if ":compaction" in key)
+        state = carrier["metadata"][key]
+        (seq,) = [one.seq for one in self.manager.snapshot() if one.message.get("metadata", {}).get(key) == state]
+        assert all(first > seq for message in conversation for first in _chapter(message))
+        self._nothing_beside(conversation[1:], before)
+
+    def _is_carried(self, number: str) -> bool:
+        """True if the newest carrier that the model reads came after this message."""
+        return any(who == self.model and count >= int(number.strip(";")) for count, who, _ in self.carriers)
+
+    def _nothing_beside(self, messages: list[Message], before: int) -> None:
+        """Messages from before the carrier are there only as calls whose results came after it."""
+        answered: dict[str, list[int]] = {}
+        for message in messages:
+            if message["role"] == "tool":
+                answered.setdefault(message["tool_call_id"], []).extend(_numbers(message))
+        for message in messages:
+            numbers = _numbers(message)
+            if "chapter" in message.get("metadata", {}) or not numbers or max(numbers) > before:
+                continue
+            calls = [call["id"] for call in message.get("tool_calls", ())]
+            assert any(number > before for call in calls for number in answered.get(call, ())), message
+
+
+def _numbers(message: Message) -> list[int]:
+    text = message["content"] if isinstance(message["content"], str) else ""
+    return [int(text.split("item ")[1].split(";")[0])] if text.startswith("item ") else []
+
+
+def _chapter(message: Message) -> list[int]:
+    """The first mark that a chapter covers; none for another message."""
+    if "chapter" not in message.get("metadata", {}):
+        return []
+    return [int(message["content"].split("[m")[1].split(" ")[0])]
+
+
+@given(st.integers(500, 5_000), st.lists(STEPS, max_size=16))
+@settings(max_examples=5_000 if SOAKING else 60)
+def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_it(
+    budget: int, steps: list[tuple[str, Any, int]]
+) -> None:
+    asyncio.run(Session(budget).run(steps))
