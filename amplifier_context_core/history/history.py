@@ -27,6 +27,7 @@ from ..transcript.alignment import Alignment
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
 from ..transcript.provenance import response_of
 from ..transcript.recalled import copies_of
+from ..transcript.redaction import without_prefixes
 from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .redactions import Redactions, redactions_of
@@ -369,7 +370,10 @@ class History:
             copies = copies_of(sorted(everything, key=lambda entry: entry.seq), known)
             known |= {entry.seq: entry for entry in everything if entry.seq in copies}
             left = await self.redactions.redact(known.values(), counter, trace=trace)
-            problem = await self._stored.rewrite(left)
+            rest = [entry for entry in everything if entry.seq not in known]
+            left, later = without_prefixes(left, min(known, default=0)), without_prefixes(rest, min(known, default=0))
+            changed = [new for new, old in zip(later, rest, strict=True) if new is not old]
+            problem = await self._stored.rewrite([*left, *changed])
             self.redactions.note(redactions_of([*everything, *left]))
             self.redactions.unfinished = frozenset(known) if problem else frozenset()
             return left, problem

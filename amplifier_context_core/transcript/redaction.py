@@ -9,7 +9,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -42,6 +42,19 @@ def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
         tokens=count_message_tokens(message, counter),
         response=replace(entry.response, error=None) if entry.response else None,
     )
+
+
+def without_prefixes(entries: Sequence[Entry], seq: int) -> list[Entry]:
+    """Return the entries, those behind `seq` without the hash of their request, from which its text could be guessed.
+
+    Thinking that is bound to such a request is not valid any more.
+    """
+    return [
+        entry._replace(response=replace(entry.response, prefix=None))
+        if entry.seq > seq and entry.response is not None and entry.response.prefix is not None
+        else entry
+        for entry in entries
+    ]
 
 
 def is_redacted(message: Message) -> bool:

@@ -182,6 +182,24 @@ async def test_an_erased_message_is_an_edit() -> None:
     assert await seen(session) == names(1)
 
 
+@pytest.mark.parametrize("trace", [True, False])
+async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool) -> None:
+    store = MemoryStore()
+    session = manager(store)
+    await talk(session, range(1, 5))
+    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2, 4, 6, 8]
+    await session.forget(["m3"], trace=trace)
+    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2]
+    await talk(session, range(5, 6))
+    assert await seen(session) == names(1, 5)
+    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2, 10]
+
+
+async def prefixes(store: MemoryStore) -> list[tuple[int, str | None]]:
+    """The hash of the request that each stored entry answers, by seq."""
+    return [(entry.seq, entry.response.prefix if entry.response else None) for entry in await store.read("s")]
+
+
 async def test_a_result_that_comes_late_spares_the_thinking_before_its_call() -> None:
     session = manager()
     await talk(session, range(1, 3))
