@@ -1,0 +1,88 @@
+"""A provider's own compaction in the views of a session whose models change."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from amplifier_context_core import ContextManager
+
+from .support import new_manager
+
+Message = dict[str, Any]
+
+READER = SimpleNamespace(name="anthropic", default_model="claude-opus-5")
+OTHER = SimpleNamespace(name="openai", default_model="gpt-5.6")
+BUDGET = 3_000
+
+
+def carrier() -> Message:
+    block = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
+    state = {"version": 1, "model": "claude-opus-5", "block": block}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed", "anthropic:compaction": state}
+    return {"role": "user", "content": "Native compacted conversation.", "metadata": marks}
+
+
+async def read(manager: ContextManager, numbers: range, provider: Any) -> list[Message]:
+    """Rounds of a loop, and the request after them."""
+    for number in numbers:
+        call = {"id": f"c-{number}", "tool": "read", "arguments": {"path": f"src/a{number}.py"}}
+        await manager.add_message({"role": "assistant", "content": f"Step {number}.", "tool_calls": [call]})
+        output = f"def f{number}(): ...\n" * 20
+        await manager.add_message({"role": "tool", "tool_call_id": f"c-{number}", "content": output})
+        await manager.get_messages_for_request(BUDGET, provider)
+    return await manager.get_messages_for_request(BUDGET, provider)
+
+
+async def test_a_compaction_for_the_model_that_reads_it_loses_nothing_of_what_another_model_needs() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    await read(manager, range(10), READER)
+    await manager.add_message(carrier())
+    compactions = manager.compactor.compactions
+    view = await read(manager, range(10, 60), READER)
+    assert manager.compactor.compactions > compactions
+    assert view[0] == carrier()
+    assert "Fix the loader." not in str(view)
+    other = await manager.get_messages_for_request(BUDGET, OTHER)
+    assert other[0]["content"] == "Fix the loader."
+    assert "Native compacted conversation." not in str(other)
+    again = await manager.get_messages_for_request(BUDGET, READER)
+    assert again[0] == carrier()
+    assert "Fix the loader." not in str(again)
+
+
+async def test_a_compaction_for_another_model_folds_nothing_across_it() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    await read(manager, range(30), OTHER)
+    await manager.add_message(carrier())
+    view = await read(manager, range(30, 60), OTHER)
+    assert "Native compacted conversation." not in str(view)
+    again = await manager.get_messages_for_request(BUDGET, READER)
+    assert again[0] == carrier()
+    chapters = [message["content"].split("[m")[1].split(" ")[0] for message in again if "[m" in str(message["content"])]
+    assert all(int(first) > 62 for first in chapters)
+    assert "src/a35.py" in str(again)
+
+
+async def test_a_result_that_comes_after_it_is_sent_with_its_call_behind_it() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    call = {"id": "late", "tool": "read", "arguments": {}}
+    await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
+    await manager.add_message(carrier())
+    await manager.add_message({"role": "tool", "tool_call_id": "late", "content": "the file"})
+    view = await manager.get_messages_for_request(BUDGET, READER)
+    assert view[0] == carrier()
+    assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
+
+
+async def test_without_originals_another_model_gets_the_words_in_it() -> None:
+    manager = new_manager()
+    await manager.add_message(carrier())
+    await manager.add_message({"role": "user", "content": "Go on."})
+    view = await manager.get_messages_for_request(BUDGET, OTHER)
+    assert "We read ten files." in view[0]["content"]
+    assert "anthropic:compaction" not in view[0]["metadata"]
+    assert (await manager.get_messages_for_request(BUDGET, READER))[0] == carrier()
