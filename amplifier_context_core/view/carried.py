@@ -44,6 +44,9 @@ class Carried:
 
     def bind(self, messages: Sequence[RenderedMessage], provider: str, model: str) -> list[RenderedMessage]:
         """Return the messages of a view as a request to a model shows them, and note what was changed."""
+        if not any(is_carrier(shown.message) for shown in messages):
+            self._seq, self._left_out, self._instead = 0, {}, {}
+            return list(messages)
         kept, self._seq = self._placed(messages, provider, model)
         sent = {id(shown) for shown in kept}
         self._instead = {id(one): self._texts[one.seq] for one in messages if self._is_text_of(one, sent)}
