@@ -8,16 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from amplifier_context_core.transcript.ranking import beginning
+
 _QUERY = re.compile(r'"([^"]+)"|(\S+)')
 _PUNCTUATION = ".,;:!?()[]{}'\"`"
 _BEFORE = 120  # characters before the first match that an excerpt of a long line shows
+_MAX_WORDS = 48  # of a query
 MAX_EXCERPT = 300  # characters of one line
 
 
 def words_of(query: str) -> list[str]:
-    """Return the quoted phrases and the words of a query, in lower case and each once."""
-    parts = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(query))
-    return list(dict.fromkeys(part.lower() for part in parts if part.strip()))
+    """Return the first quoted phrases and words of a query, in lower case and each once."""
+    parts = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
+    return list(dict.fromkeys(part.lower() for part in parts if part.strip()))[:_MAX_WORDS]
 
 
 def excerpts(lines: Sequence[str], words: Sequence[str], most: int) -> list[tuple[int, str]]:

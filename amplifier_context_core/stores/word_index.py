@@ -110,10 +110,13 @@ class WordIndex:
                 return None
             self._db.execute(f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS}, content = '')")
         rows = ((key, indexed_text(searchable_text(entries[key]))) for key in range(len(known), len(entries)))
-        self._entries = []  # filled again if adding the rows fails
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO search(rowid, text) VALUES (?, ?)", rows)
-        self._db.execute("COMMIT")
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO search(rowid, text) VALUES (?, ?)", rows)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._close()  # the next search fills a new one
+            raise
         self._entries = entries
         return self._db
 

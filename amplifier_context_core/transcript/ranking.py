@@ -36,7 +36,9 @@ _EXACT, _WHOLE, _PHRASE = 0.05, 1.0, 1.0
 _LONGEST_PHRASE = 4  # characters without spaces that are taken as one word; of longer runs each pair is one
 _FEW, _MANY = 200, 500  # texts: bounds of `frequent`, which is a twentieth of all between them
 _FREQUENT = 0.3  # weight of a frequent term
+_MAX_QUERY = 4_000  # characters of a query that are read
 _MAX_TERMS = 48  # terms of a query that are looked for
+_MAX_LOOK_UPS = 192  # terms that are looked for in all, with those that replace others
 _RUN = re.compile(f"[{UNSPACED}]+")
 _TOKEN = re.compile(r"[^\W_]+(?:[./:@#_-]+[^\W_]+)*")
 _ENDINGS = re.compile("(?:n['\u2019]t|['\u2019](?:s|m|re|ve|ll|d))(?![^\\W_])")
@@ -103,7 +105,7 @@ class Query:
     """
 
     def __init__(self, text: str) -> None:
-        folded = fold(text)
+        folded = fold(beginning(text))
         self.whole = " ".join(folded.split())
         self.phrases = tuple(" ".join(phrase.split()) for phrase in _QUOTED.findall(folded))
         terms: dict[str, Term] = {}
@@ -118,12 +120,22 @@ class Query:
         return bool(self.terms)
 
 
+def beginning(query: str) -> str:
+    """Return what is read of a query: all of a usual one, of a long one the first words."""
+    if len(query) <= _MAX_QUERY:
+        return query
+    words = query[: _MAX_QUERY + 1].rsplit(maxsplit=1)
+    return words[0][:_MAX_QUERY]
+
+
 def look_up(query: Query, find: Callable[[Term], Sequence[K]]) -> dict[Term, Sequence[K]]:
     """Return what `find` finds for each term of a query, or for what it is replaced with if nothing has it."""
     found: dict[Term, Sequence[K]] = {}
+    left = _MAX_LOOK_UPS
     for term in query.terms:
         for terms in term.choices:
-            hits = {one: keys for one in terms if (keys := find(one))}
+            hits = {one: keys for one in terms[:left] if (keys := find(one))}
+            left -= len(terms[:left])
             if hits:
                 found.update(hits)
                 break
