@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from amplifier_context_core.errors import ContextError, PinRefused
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
-from amplifier_context_core.rendering.quoting import single_line
+from amplifier_context_core.rendering.quoting import NOTE, single_line
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 
 from .recall_excerpts import excerpts, words_of
@@ -127,6 +127,8 @@ class ContextRecallTool:
         try:
             if self._capability("context.recall") is None:
                 raise RecallRefused(NOT_OURS)
+            if not isinstance(input, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a model wrote it
+                raise RecallRefused(f"the arguments must be an object with `operation`, not {type(input).__name__}")
             operation = str(input.get("operation") or "read")
             if operation not in self._operations:
                 raise RecallRefused(f"operation must be one of {', '.join(self._operations)}, not {operation[:40]!r}")
@@ -204,8 +206,7 @@ class ContextRecallTool:
                 f"{single_line(id)[:60]!r} is neither a mark such as m12 nor an id of the pool; `list` names both"
             )
         content = item.content
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1, default=str)
-        return Source("pool item", single_line(f"{id}: {item.description}")[:200], lines_of(text))
+        return Source("pool item", single_line(f"{id}: {item.description}")[:200], lines_of(_text_of_payload(content)))
 
     # -- search -------------------------------------------------------------------------------------------------------
 
@@ -281,6 +282,8 @@ class ContextRecallTool:
             return f"[{left:,} more lines: go on with offset {offset + shown + 1}]" if left else ""
 
         offset = _whole(given, "offset", 1) - 1
+        if offset >= text_lines(sources):
+            raise RecallRefused(f"the list has {text_lines(sources):,} lines; there is no line {offset + 1:,}")
         return await self._page(sources, _LISTED, behind, "", offset, _whole(given, "limit", 0) or None)
 
     async def _pin(self, given: Mapping[str, Any]) -> str:
@@ -376,5 +379,16 @@ def _is_recall(message: Message, tool: str) -> bool:
     calls = [call.name for call in calls_of(message)]
     if RECALL_TOOL in (tool, message.get("name")) or (calls and set(calls) == {RECALL_TOOL}):
         return True
-    head = text_of(message.get("content"))[:200]
-    return any(label in head for label in (_READ, _FOUND, _LISTED))  # a loop may store results without a name
+    if not any(True for _ in results_of(message)):
+        return False
+    # A loop may store results without a name.
+    return text_of(message.get("content")).startswith(tuple(f"<{NOTE}>\n[{what};" for what in (_READ, _FOUND, _LISTED)))
+
+
+def _text_of_payload(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    try:
+        return json.dumps(content, ensure_ascii=False, indent=1, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON has not, or an object that holds itself
+        return str(content)

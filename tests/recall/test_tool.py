@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from amplifier_context_core import ContextManager, approx_token_counter
@@ -9,6 +11,7 @@ from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool
 from amplifier_context_core.rendering.recalled import ONE_LINE
 from amplifier_context_recall import ContextRecallTool, mount
+from amplifier_context_recall.recall_excerpts import words_of
 from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
 from tests.manager.support import ask, feed, new_manager, rounds, work
 from tests.recall.support import recall_round, recalled, refused, tool_of
@@ -279,3 +282,35 @@ async def test_forget_reaches_copies_and_copies_of_copies() -> None:
     left = str(await manager.get_messages())
     assert "hunter2" not in left
     assert "[m2, user]" in left
+
+
+async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
+    said = {"role": "user", "content": "What was found in this conversation about herons?"}
+    manager = await feed(new_manager(), [said])
+    assert "[m1," in await recalled(tool_of(manager), "search", query="herons")
+
+
+async def test_a_line_behind_the_end_of_a_list_is_named_as_such() -> None:
+    manager = await feed(new_manager(), work(2))
+    assert "there is no line 100" in await refused(tool_of(manager), "list", offset=100)
+
+
+@pytest.mark.parametrize("content", [{("a", 1): 2}, {1: {2, 3}}, object(), b"\xff"])
+async def test_an_item_of_any_payload_can_be_read(content: object) -> None:
+    manager = await feed(new_manager(), work(1))
+    await manager.pool.add(ContextItem(content, "odd", "odd"))
+    assert "[pool item, odd: odd]" in await recalled(tool_of(manager), "read", mark="odd")
+
+
+@pytest.mark.parametrize("given", [None, [], "read", 7])
+async def test_arguments_that_are_no_object_are_a_result_too(given: Any) -> None:
+    result = await tool_of(new_manager()).execute(given)
+    assert not result.success
+    assert "operation" in str(result.output)
+
+
+async def test_a_query_of_any_length_is_searched_by_its_first_words() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "a heron " * 2_000}])
+    found = await recalled(tool_of(manager), "search", query="heron " + " ".join(map(str, range(100_000))), mark="m1")
+    assert "heron" in found
+    assert len(words_of(" ".join(map(str, range(100_000))))) <= 50
