@@ -14,14 +14,15 @@ from typing import Any
 from .errors import ConfigError, PinRefused
 from .futures import in_thread
 from .items import ContextPool, ContextQueue
-from .messages.parsing import copy_message
+from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response, usage_of
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
+from .session.items import is_list, line_of, listed_line, lists_any
 from .session.requests import SessionRequests
 from .stores import Searchable
 from .transcript.redaction import forms_of, holds
-from .transcript.transcript import CopyingSnapshot, Snapshot, seq_of, seqs_of
+from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
@@ -54,6 +55,8 @@ class ContextManager(SessionRequests):
         if bound is None or not self._may_be_counted_later(message):
             bound = None
             await self.last_sent_counted()
+        if not self.items.is_saved:  # a message may say what became of them: they must outlive this process with it
+            await self._save()
         response: Response | None = None
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
@@ -357,14 +360,23 @@ class ContextManager(SessionRequests):
         return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
+        await self.history.load()
+        chosen = (entry for entry in self.history.snapshot() if entry.seq in seqs)
+        results = {result_text(result.content) for entry in chosen for result in results_of(entry.message)}
+        items = self.items.concerned(forms, results)
+        lines = {*map(line_of, items), *map(listed_line, results)}
+
+        def is_erased(entry: Entry) -> bool:
+            if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
+                return True
+            return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
+
         try:
-            left, problem = await self.history.redact(
-                lambda entry: entry.seq in seqs or (bool(forms) and holds(entry.message, forms)), trace=trace
-            )
+            left, problem = await self.history.redact(is_erased, trace=trace)
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
             self.compactor.focus = None
-            self.items.forget(forms)
+            self.items.forget(items, forms)
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
         self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
         shared_cache.clear()

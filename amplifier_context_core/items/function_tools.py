@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import active, injected, requested
+from .injection import active, injected, offering, requested
 from .item import ContextItem
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class FunctionTool:
             return ToolResult(success=False, output=f"{self.name}: {where}: {first['msg']}")
         given = {key: getattr(checked, key) for key in checked.model_fields_set} | explicit
         given |= injected(self._function, (), given)
-        result = await self._call(given)
+        with offering(*active()):  # a session that the function runs offers its own items, to the end of the call
+            result = await self._call(given)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 
     async def _call(self, given: Mapping[str, Any]) -> Any:

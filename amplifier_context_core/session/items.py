@@ -7,7 +7,8 @@ view stays, and of several lists a compaction keeps the newest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import operator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import orjson
@@ -15,8 +16,9 @@ import orjson
 from ..config import Config
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.injection import activate
-from ..messages.parsing import Message
+from ..messages.parsing import Message, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
+from ..transcript.redaction import forms_of
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ _NOTICE = {"source": "hook", "hook_name": "context-items"}  # docs/kernel.md: su
 _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
+_TELLING = 8  # characters; a shorter content in a longer result may be there by chance
 
 
 class SessionItems:
@@ -47,6 +50,7 @@ class SessionItems:
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
         self._listed = ""  # what the last list showed
         self._is_open = False  # what is saved later is of these very items
+        self._saved: list[ContextItem[Any]] = []  # the items of the last save
 
     def activate(self) -> None:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
@@ -67,6 +71,7 @@ class SessionItems:
 
     def saved(self) -> dict[str, Any] | None:
         """Return what a resumed session needs; None while there never was an item."""
+        self._saved = self._all
         if not (self.pool or self.queue or self._listed):
             return None
         return {
@@ -74,6 +79,12 @@ class SessionItems:
             "queue": [_saved(item) for item in self.queue],
             "listed": self._listed,
         }
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the items are those of the last save."""
+        now = self._all
+        return len(now) == len(self._saved) and all(map(operator.is_, now, self._saved))
 
     def restore(self, saved: dict[str, Any] | None) -> None:
         """Take up what was saved, into the pool and the queue that are there. No hook runs.
@@ -93,11 +104,21 @@ class SessionItems:
         self._listed = saved["listed"]
         self._is_open = True
 
-    def forget(self, forms: Collection[str]) -> None:
-        """Drop the items that hold one of these texts."""
-        self.pool.replace_items([item for item in self.pool.items if not _holds(item, forms)])
-        self.queue.items = [item for item in self.queue.items if not _holds(item, forms)]
-        self._listed = "" if any(form in self._listed for form in forms) else self._listed
+    def concerned(self, forms: Collection[str], results: Collection[str]) -> list[ContextItem[Any]]:
+        """Return the items to forget.
+
+        Args:
+            forms: texts; items that hold one are among them.
+            results: of tools, which are erased; items that one of them was, or names, are among them.
+        """
+        return [item for item in self._all if _holds(item, forms) or any(_is_in(item, text) for text in results)]
+
+    def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
+        """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
+        self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
+        self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
+        if lists_any(self._listed, map(line_of, items)) or any(form in self._listed for form in forms):
+            self._listed = ""
 
     def clear(self) -> None:
         """Drop all items. No hook runs."""
@@ -105,13 +126,16 @@ class SessionItems:
         self.queue.items = []
         self._listed = ""
 
+    @property
+    def _all(self) -> list[ContextItem[Any]]:
+        return [*self.pool.items, *self.queue.items]
+
     def _list(self, room: int) -> str:
-        lines = ["pool, by id:", *(f"- [{item.id}] {item.description}" for item in self.pool.items)]
-        lines = lines if self.pool else []
+        lines = ["pool, by id:", *map(line_of, self.pool.items)] if self.pool else []
         if self.queue:
-            lines += ["queue, newest last:", *(f"- {item.description or item.content}" for item in self.queue.items)]
+            lines += ["queue, newest last:", *map(line_of, self.queue.items)]
         shown: list[str] = []
-        for line in map(_short, lines):
+        for line in lines:
             room -= len(line) + 1
             if room < 0:
                 shown.append(f"[{len(lines) - len(shown):,} more lines]")
@@ -120,9 +144,37 @@ class SessionItems:
         return "\n".join(shown)
 
 
-def _short(line: str) -> str:
-    flat = single_line(line)
+def is_list(message: Message) -> bool:
+    """True for a message that lists items."""
+    return metadata_of(message).get("hook_name") == _NOTICE["hook_name"]
+
+
+def line_of(item: ContextItem[Any]) -> str:
+    """Return the line of an item in a list."""
+    if item.id is not None:
+        return listed_line(f"[{item.id}] {item.description}")
+    return listed_line(str(item.description or item.content))
+
+
+def listed_line(text: str) -> str:
+    """Return a text as a line of a list."""
+    flat = single_line(f"- {text}")
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
+
+
+def lists_any(text: str, lines: Iterable[str]) -> bool:
+    """True if a list shows one of these lines."""
+    return not set(text.split("\n")).isdisjoint(lines)
+
+
+def _is_in(item: ContextItem[Any], result: str) -> bool:
+    """True if a tool's result is this item, or says that it was kept."""
+    if item.id is not None:
+        return f"[{item.id}] {item.description}" in result
+    content = str(item.content)
+    if len(content) < _TELLING:
+        return content == result
+    return any(form in result for form in forms_of(content))
 
 
 def _saved(item: ContextItem[Any]) -> dict[str, Any]:

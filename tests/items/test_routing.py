@@ -268,3 +268,67 @@ async def test_a_tool_of_ones_own_routes_its_item_itself() -> None:
     await ask(manager)
     assert await route_item(ContextItem("b", "a report", "r")) == "Kept in the pool: [r] a report"
     assert "r" in [item.id for item in manager.pool]
+
+
+async def test_a_session_inside_a_tool_leaves_the_next_tool_its_own_items() -> None:
+    async def delegate(task: str) -> str:
+        """Work in a session of its own, in this very task."""
+        child = await feed(new_manager(session_id="child"), [PROMPT])
+        await ask(child)
+        await run(fetch, doc="inner")
+        return f"{task}: {len(child.pool)}"
+
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    assert await run(delegate, task="t") == "t: 1"
+    await run(fetch, doc="outer")
+    assert [item.id for item in manager.pool] == ["outer"]
+
+
+async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store) -> None:
+    manager = await feed(opened(store), [PROMPT])
+    await ask(manager)
+    call = {"id": "c", "tool": "fetch", "arguments": {"doc": "q3"}}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    output = await run(fetch, doc="q3")
+    await run(note, text="a note")
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    copied = MemoryStore()  # what a process finds that comes after a crash
+    await copied.append("s", await store.read("s", 0, 100))
+    data = await store.load_checkpoint("s")
+    assert data
+    await copied.save_checkpoint("s", (await store.extent("s")).length, data)
+    again = opened(copied)
+    await again.ready()
+    assert ([item.id for item in again.pool], again.queue.history()) == (["q3"], "a note")
+    await manager.close()
+
+
+async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_that_show_it(store: Store) -> None:
+    manager = await feed(opened(store), [PROMPT])
+    await ask(manager)
+    call = {"id": "c", "tool": "note", "arguments": {}}
+    secret = "the code of the safe is 4711"
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    await run(note, text="harmless")
+    output = await run(note, text=secret)
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    assert secret in (await ask(manager))[-1]["content"]
+    await manager.forget(["m3"])
+    assert manager.queue.history() == "harmless"
+    assert "4711" not in str(await manager.get_messages())
+    assert "4711" not in str(await ask(manager))
+    assert "harmless" in str(await ask(manager))
+    await manager.close()
+
+
+async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too(store: Store) -> None:
+    manager = await feed(opened(store), [PROMPT])
+    await ask(manager)
+    secret = "4711 " * 100
+    await run(note, text=f"begin {secret}")
+    assert "4711" in (await ask(manager))[-1]["content"]
+    await manager.forget(containing=secret.strip())
+    assert "4711" not in str(await manager.get_messages())
+    assert "4711" not in str(await ask(manager))
+    await manager.close()
