@@ -84,6 +84,9 @@ NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are
 )
 @click.option("--halves", is_flag=True, help="With --markdown, also print the figures of each half of the sessions.")
 @click.option("--misses", is_flag=True, help="Also write the missed names and sentences to the file of --json.")
+@click.option(
+    "--reach", is_flag=True, help="Also measure what one search of the recall tool brings of what is lacking."
+)
 @click.option("--memory", is_flag=True, help="Also measure the memory of a session: the largest is replayed once more.")
 @click.option(
     "--json",
@@ -109,6 +112,7 @@ def replay(
     pauses: bool,
     halves: bool,
     misses: bool,
+    reach: bool,
     memory: bool,
     json_file: Path | None,
     markdown: bool,
@@ -135,7 +139,7 @@ def replay(
     if not sessions:
         raise click.ClickException("no session is left to replay: look at DATA, --store, --min-messages and --part")
     sizes = [Size(budget=budget, fraction=share, whole=whole) for share in (fractions if budget is None else (1.0,))]
-    extras = Extras(planted=planted, pauses=PAUSES if pauses else None, memory=memory, misses=misses)
+    extras = Extras(planted=planted, pauses=PAUSES if pauses else None, memory=memory, misses=misses, reach=reach)
     try:
         report = _measured(sessions, managers, sizes, extras, skipped, file)
     except (Unavailable, ValueError) as problem:

@@ -39,6 +39,8 @@ class Figures:
         words: plain words sought and found.
         far_words: plain words last used far back.
         probes: reuse probes.
+        reach: identifiers that the view lacks, and those of them that one search of the recall tool brings.
+        oracle: the same with the identifier as the query.
         last: sentences in the last view of each session.
         all: sentences in each view, of the sentences written before it.
         evidence: questions with the evidence in the final view.
@@ -71,6 +73,8 @@ class Figures:
     words: Share = NOTHING
     far_words: Share = NOTHING
     probes: Share = NOTHING
+    reach: Share = NOTHING
+    oracle: Share = NOTHING
     last: Kept = NONE_KEPT
     all: Kept = NONE_KEPT
     evidence: Share = NOTHING

@@ -20,6 +20,7 @@ from .judge import FullJudge, Judge, Misses, PlantedJudge
 from .managers import Manager
 from .planted import plant
 from .questions import in_search, in_view
+from .reach import Reach
 from .sessions import Part, Session, folded
 from .shares import Share
 from .timing import peak_memory
@@ -43,12 +44,14 @@ class Extras:
         pauses: a seed for pauses between messages; without one no time is known.
         memory: measure memory too, on the largest session, in a replay of its own.
         misses: keep what was missed.
+        reach: measure what one search of the recall tool brings of what a view lacks.
     """
 
     planted: int = 0
     pauses: str | None = None
     memory: bool = False
     misses: bool = False
+    reach: bool = False
 
 
 @dataclass(slots=True)
@@ -180,7 +183,8 @@ async def measure(
             report.rows.append(row)
             for course in fitting:
                 with _notices(row, course.session):
-                    found = [await _run(course, manager, FullJudge(course, scale, row.misses), scale, progress)]
+                    judge = FullJudge(course, scale, row.misses)
+                    found = [await _run(course, manager, judge, scale, progress, reach=extras.reach)]
                     if (rules := with_rules.get(course.session.id)) is not None:
                         found.append(await _run(rules, manager, PlantedJudge(rules, scale), scale, progress))
                 row.by_session[course.session.id] = Figures.sum(found)
@@ -212,20 +216,29 @@ def _notices(row: Row, session: Session) -> Generator[None]:
 
 
 async def _run(
-    course: Course, manager: Manager, judge: Judge, scale: TokenScale, progress: OnProgress | None
+    course: Course,
+    manager: Manager,
+    judge: Judge,
+    scale: TokenScale,
+    progress: OnProgress | None,
+    *,
+    reach: bool = False,
 ) -> Figures:
     """One session through one manager."""
     session, messages = course.session, course.recording.messages
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
     timed = _Timed(opened.context)
+    reached = Reach(course, opened.context, scale) if reach else None
     requests = 0
 
-    def on_request(index: int, view: list[Message]) -> None:
+    async def on_request(index: int, view: list[Message]) -> None:
         nonlocal requests
         if index < len(messages):  # after the last message there is no recorded answer to judge by
             requests += 1
             judge.take(index, view)
+            if reached is not None:
+                await reached.take(index, view, judge.figures)
             if progress is not None:
                 progress(manager, session, requests)
 

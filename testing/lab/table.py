@@ -53,6 +53,8 @@ CELLS: Mapping[str, Cell] = {
     "evidence": lambda f: _share(f.evidence.value),
     "answers": lambda f: _share(f.answers.value),
     "search": lambda f: _share(f.search.value),
+    "reach": lambda f: _share(f.reach.value),
+    "oracle": lambda f: _share(f.oracle.value),
     "MB": lambda f: f"{f.memory / 1e6:.1f}",
 }
 ALWAYS = tuple(CELLS)[: tuple(CELLS).index("evidence")]
@@ -64,6 +66,7 @@ def columns(report: Report) -> list[str]:
     shown = {
         "planted": report.extras.planted > 0,
         **dict.fromkeys(("evidence", "answers", "search"), any(one.evidence.sought for one in figures)),
+        **dict.fromkeys(("reach", "oracle"), report.extras.reach),
         "MB": any(one.memory for one in figures),
     }
     return [head for head in CELLS if shown.get(head, True)]

@@ -229,7 +229,10 @@ async def test_a_report_is_json_and_a_table() -> None:
     assert row["last_view"]["planted"]["sought"] == 2
     assert row["caches"]["openai"]["ratio"] > 0
     heads = markdown(report).splitlines()[0].strip("| ").split(" | ")
-    assert heads == ["manager", *[head for head in CELLS if head not in ("evidence", "answers", "search")]]
+    assert heads == [
+        "manager",
+        *[head for head in CELLS if head not in ("evidence", "answers", "search", "reach", "oracle")],
+    ]
     assert len(rows(report)) == 2  # headings and one manager
     assert "rules 0 and 2 planted" in title(report)
 
