@@ -136,6 +136,7 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
     from ..config import load_config
     from ..manager import ContextManager
     from ..stores import MemoryStore, read_in_batches
+    from ..view.cache import settings_in
     from ..view.session_state import load
 
     memory = MemoryStore()
@@ -144,17 +145,19 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
         async for entries in read_in_batches(store, session_id, 0):
             await memory.append(session_id, entries)
         data = await store.load_checkpoint(session_id)
-    last = 0
+    last, settings = 0, dict[str, Any]()
     if data:
         await memory.save_checkpoint(session_id, length, data)
         try:
             state = load(data)
         except ValueError:
             state = None  # the view is made from the history
-        last = max((served for served, _ in state.by_budget), default=0) if state else 0
-    wanted = budget or last
-    config = load_config({"max_tokens": wanted} if wanted else {})
-    return ContextManager(config, session_id=session_id, store=memory)
+        if state:
+            served = [*(one for one, _ in state.by_budget), *(one.served_budget for one in state.uncompacted_views)]
+            last, settings = max(served, default=0), settings_in(state.compatibility_key)
+    if wanted := budget or last:
+        settings["max_tokens"] = wanted
+    return ContextManager(load_config(settings), session_id=session_id, store=memory)
 
 
 def _words(message: dict[str, Any]) -> str:

@@ -10,8 +10,11 @@ Not locked: the `Compactor` lets one task in at a time.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
@@ -52,6 +55,18 @@ _ADDED = {
     "offload_above",
     "state_tools",
 }  # settings that stored sessions may not know: at their default they are no part of the key
+
+
+def settings_in(key: str) -> dict[str, Any]:
+    """Return the settings that a compatibility key names; empty if it is none."""
+    for found in re.finditer(r" (?=\{)", key):
+        try:
+            settings: object = json.loads(key[found.end() :])
+        except ValueError:
+            continue  # a bracket in the name of a counter or of a strategy
+        if isinstance(settings, dict):
+            return cast("dict[str, Any]", settings)
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,3 +96,27 @@ def test_looking_at_a_session_changes_nothing(url: str) -> None:
     run("explain", "one", "--budget", "2000", url=url)
     run("search", "one", "line_2", url=url)
     assert asyncio.run(stored()) == before
+
+
+def test_commands_use_the_settings_of_the_session(url: str) -> None:
+    settings = {"max_tokens": 6_000, "token_counter": "heuristic", "compact_threshold": 0.7, "target_usage": 0.3}
+
+    async def made() -> tuple[str, int, object]:
+        store = open_store(url, durability="none")
+        manager = ContextManager(load_config(settings), session_id="one", store=store)
+        for message in work(30, output=1_500):
+            await feed(manager, [message])
+            if message["role"] == "tool":
+                await ask(manager)
+        await manager.close()
+        reopened = ContextManager(load_config(settings), session_id="one", store=store)
+        shown, report = json.dumps(await ask(reopened)), await reopened.explain()
+        await reopened.close()
+        return shown, report["view"]["tokens"], report["view"]["why"]
+
+    shown, tokens, threshold = asyncio.run(made())
+    lines = [json.loads(line) for line in run("view", "one", "--json", url=url).splitlines()]
+    assert json.dumps(lines) == shown
+    report = json.loads(run("explain", "one", "--json", url=url))
+    assert report["view"]["tokens"] == tokens
+    assert report["view"]["why"] == threshold
