@@ -26,6 +26,7 @@ BARS = ((100, 20), (70, 10), (0, 6))  # minimal columns of the screen, columns o
 ARGUMENT_WIDTH = 48  # columns of an argument
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _INFORMATIVE = (
+    "mark",
     "path",
     "file_path",
     "command",

@@ -8,7 +8,8 @@ Policy for provider-replay, over the tools of tool-folder:
 
 It lists folders, reads files, searches for the names it found in them, now and then two or three things at once, and
 goes back: to the names of the first files, and to files read long ago. That is what makes real sessions hard to
-compact. Each step is decided from the results in the request and from what it remembers; nothing is random, so a folder
+compact. Where the tool `context_recall` is mounted, and a record of the request names what it read, it recalls that in
+place of another reading. Each step is decided from the results in the request and from what it remembers; nothing is random, so a folder
 that does not change is always explored the same way.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 from ..checks.message_shapes import results_of, text_of
 from ..replay.answer_policies import Answer, Calling
 
+RECALL = "context_recall"
 STEPS = 60  # answers before the report, if there is enough to see
 
 _ENTRY = re.compile(r"^(dir|file)  (?:(\d+|\?)  )?(.+?)(?: \(link\))?$")
@@ -32,6 +34,8 @@ _NAME = re.compile(r"\b[A-Za-z_][A-Za-z0-9_]{5,39}\b")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist", "venv", "target", "site-packages"})
 _HUGE = 4_000_000  # bytes; larger files are read by their beginning only when nothing else is left
 _PAGE = 400  # lines of one reading
+_RECALLED = 60  # lines that are recalled of one
+_READING = re.compile(r"^m(\d+) read_file (\S+)", re.MULTILINE)  # in a record of earlier messages
 
 _SUFFIXES = """
     .c .cc .cfg .cpp .css .csv .go .h .html .ini .java .js .json .jsonl .kt .md .php .py .pyi .rb .rs .rst .sh .sql
@@ -74,6 +78,7 @@ class ExploreScript:
         listed, failed: folders listed, and calls that failed.
         seen: the files read, in order, with the names that stood out in them.
         searched: the names searched for, and the step of the last search.
+        marks: the files whose reading a record of the newest request names by its mark, if it can be recalled.
     """
 
     steps: int = STEPS
@@ -85,6 +90,7 @@ class ExploreScript:
     listed: int = 0
     failed: int = 0
     searched: dict[str, int] = field(default_factory=dict[str, int])
+    marks: dict[str, int] = field(default_factory=dict[str, int])
     pending: dict[str, Calling] = field(default_factory=dict[str, Calling])
     until: int = field(init=False)
 
@@ -165,13 +171,20 @@ class ExploreScript:
     def _read_again(self, turn: int) -> Iterator[Calling]:
         """Yield another reading of the file that was read the longest time ago."""
         old = min(self.seen, key=lambda seen: seen.read_at, default=None)
-        if old is not None and self.step - old.read_at >= 10:
+        if old is None or self.step - old.read_at < 10:
+            return
+        if old.path in self.marks:
+            old.read_at, mark = self.step, self.marks[old.path]
+            yield Calling(RECALL, {"operation": "read", "mark": f"m{mark}-m{mark + 1}", "limit": _RECALLED})
+        else:
             yield Calling("read_file", {"path": old.path, "lines": _PAGE})
 
     # --- what was learned ---------------------------------------------------------------------------------------------
 
     def _learn(self, request: Any) -> None:
-        """Read the results of the last calls that the request still contains."""
+        """Read the results of the last calls that the request still contains, and what its records name."""
+        can_recall = any(tool.name == RECALL for tool in request.tools or ())
+        self.marks = dict(_readings(request.messages)) if can_recall else {}
         found: dict[str, Any] = {}
         for message in reversed(request.messages):
             if len(found) == len(self.pending):
@@ -234,6 +247,9 @@ class ExploreScript:
 
     def _thought(self, calls: list[Calling]) -> str:
         first = calls[0]
+        if first.name == RECALL:
+            path = next(path for path, mark in self.marks.items() if first.arguments["mark"].startswith(f"m{mark}-"))
+            return f"Back to {path}: I read it long ago, and recall what I read."
         objects = [str(call.arguments.get("path", call.arguments.get("text"))) for call in calls]
         which = ", ".join(objects[:-1]) + (" and " if len(objects) > 1 else "") + objects[-1]
         if first.name == "list_folder":
@@ -258,3 +274,18 @@ class ExploreScript:
             f"most names stand out in {busiest.path}. "
             f"{len(self.files) + len(self.huge)} files and {len(self.folders)} folders are left unseen."
         )
+
+
+def _readings(messages: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    """Yield the files that records of earlier messages name, with the mark of the call if it is the call's first."""
+    marks: set[int] = set()
+    for message in messages:
+        content = message.content
+        if message.role not in ("user", "system"):
+            continue
+        text = content if isinstance(content, str) else text_of(message.model_dump()["content"])
+        for found in _READING.finditer(text):
+            mark = int(found[1])
+            if mark not in marks:
+                marks.add(mark)
+                yield found[2], mark

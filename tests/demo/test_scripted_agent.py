@@ -126,3 +126,26 @@ async def test_hidden_and_generated_folders_are_left_alone(project: Path) -> Non
 def test_steps_that_cannot_be_are_refused(steps: Any) -> None:
     with pytest.raises(ValueError, match="explore_script: steps"):
         explore_script({"steps": steps})
+
+
+async def test_it_recalls_what_a_record_names_where_the_tool_is_mounted(project: Path) -> None:
+    plan = mount_plan(
+        {"module": "context-simple", "config": {"max_tokens": 4_000, "token_counter": "heuristic"}},
+        script="amplifier_context_testing.demo.scripted_agent:explore_script",
+        window=6_000,
+        provider={"steps": 40, "check": True},
+        tools={"tool-folder": {"path": str(project)}, "tool-context-recall": {}},
+    )
+    async with session(plan) as running:
+        await running.execute("Look around.")
+        messages = await running.coordinator.get("context").get_messages()
+        assert running.coordinator.get("providers")["replay"].violations == []
+    calls = {call["id"]: call for message in messages for call in message.get("tool_calls") or ()}
+    recalls = [call for call in calls.values() if call["tool"] == "context_recall"]
+    assert recalls
+    for call in recalls:
+        first = int(call["arguments"]["mark"].split("-")[0][1:])
+        (read, *_) = messages[first - 1]["tool_calls"]
+        answer = next(message for message in messages if message.get("tool_call_id") == call["id"])
+        original = next(message for message in messages if message.get("tool_call_id") == read["id"])
+        assert original["content"].splitlines()[0] in answer["content"]
