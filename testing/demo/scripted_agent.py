@@ -8,16 +8,16 @@ Policy for provider-replay, over the tools of tool-folder:
 
 It lists folders, reads files, searches for the names it found in them, now and then two or three things at once, and
 goes back: to the names of the first files, and to files read long ago. That is what makes real sessions hard to
-compact. Where the tool `context_recall` is mounted, and a record of the request names what it read, it recalls that in
-place of another reading. Each step is decided from the results in the request and from what it remembers; nothing is random, so a folder
-that does not change is always explored the same way.
+compact. Where the tool `context_recall` is mounted and a record in the request names a reading, it recalls that
+instead of reading again. Each step is decided from the results in the request and from what it remembers; nothing is
+random, so a folder that does not change is always explored the same way.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePosixPath

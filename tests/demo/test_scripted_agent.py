@@ -130,9 +130,9 @@ def test_steps_that_cannot_be_are_refused(steps: Any) -> None:
 
 async def test_it_recalls_what_a_record_names_where_the_tool_is_mounted(project: Path) -> None:
     plan = mount_plan(
-        {"module": "context-simple", "config": {"max_tokens": 4_000, "token_counter": "heuristic"}},
+        {"module": "context-simple", "config": {"max_tokens": 8_000, "token_counter": "heuristic"}},
         script="amplifier_context_testing.demo.scripted_agent:explore_script",
-        window=6_000,
+        window=10_000,
         provider={"steps": 40, "check": True},
         tools={"tool-folder": {"path": str(project)}, "tool-context-recall": {}},
     )
