@@ -30,7 +30,7 @@ def session(sentence: str) -> Session:
 async def measured(*sessions: Session, reach: bool = True) -> Report:
     config = {"token_counter": "heuristic", "ladder": ["drop"]}
     ours = manager("context-simple", config=config)
-    return await measure(sessions, [ours], Size(budget=2_000), extras=Extras(reach=reach))
+    return await measure(sessions, [ours], Size(budget=6_000), extras=Extras(reach=reach))
 
 
 async def test_a_search_by_the_newest_sentence_reaches_what_it_speaks_of() -> None:
