@@ -15,7 +15,7 @@ from typing import Any
 from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_core.manager import ContextManager
 
-from ..checks.message_shapes import Message, as_mapping, results_of, text_of
+from ..checks.message_shapes import Message, as_mapping, blocks_of, results_of, text_of
 from .course import Course
 from .figures import Figures
 from .managers import mount_of
@@ -104,9 +104,9 @@ def newest_sentence(messages: Sequence[Message]) -> str:
 
 def _own_text(message: Message) -> str:
     content = message.get("content")
-    if isinstance(content, list):
-        return "\n".join(text_of([block]) for block in content if block.get("type") == "text")
-    return "" if any(True for _ in results_of(message)) else text_of(content)
+    if isinstance(content, str):
+        return "" if any(True for _ in results_of(message)) else content
+    return "\n".join(text_of([block]) for block in blocks_of(message) if block.get("type") == "text")
 
 
 def _is_hooks(message: Message) -> bool:
