@@ -106,7 +106,7 @@ def _own_text(message: Message) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return "" if any(True for _ in results_of(message)) else content
-    return "\n".join(text_of([block]) for _, block in blocks_of(message) if block.get("type") == "text")
+    return "\n".join(text_of([block]) for _, block in blocks_of(content) if block.get("type") == "text")
 
 
 def _is_hooks(message: Message) -> bool:

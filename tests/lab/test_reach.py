@@ -61,3 +61,5 @@ def test_the_query_is_of_a_person_or_the_agent_and_never_an_output() -> None:
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "An output."}]}
     assert newest_sentence([said, output, hook, result]) == "Then that!"
     assert newest_sentence([output]) == ""
+    blocks = {"role": "assistant", "content": [{"type": "text", "text": "Here. And there."}, {"type": "tool_call"}]}
+    assert newest_sentence([said, blocks]) == "And there."
