@@ -125,8 +125,9 @@ def assert_cache_reads_as_the_lab_predicts(api: str, run: Run) -> None:
     for mine, theirs in zip(wire, lab, strict=True):
         read = max(0, mine.read - tools)
         assert read == pytest.approx(theirs.read, abs=0.03 * mine.tokens)
-        assert (read > 100) == (theirs.read > 100)
-        hits += read > 100
+        hit = read > mine.tokens / 10  # the same system prompt is read by every request
+        assert hit == (theirs.read > mine.tokens / 10)
+        hits += hit
     assert (
         0.6 * len(wire) < hits < len(wire)
     )  # most requests are served from the cache; after a compaction they are not
@@ -173,7 +174,7 @@ async def test_summaries_over_the_wire_are_accepted_and_leave_the_meter_alone(ap
     assert run.recorder.count("context:summary_failed") == 0
     newest = [one for one in service.exchanges if one not in summaries][-1]
     assert correction.last[1] == newest.bill.tokens
-    assert view["view"]["tokens"] == pytest.approx(newest.bill.tokens, rel=0.01)
+    assert view["view"]["tokens"] == pytest.approx(newest.bill.tokens, rel=0.03)
 
 
 def str_of(body: dict[str, Any]) -> str:
