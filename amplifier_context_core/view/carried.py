@@ -1,12 +1,12 @@
-"""The place of carriers in a request: what a provider's own compaction stands for is not sent beside it.
+"""The place of carriers in a request: what a provider's own compaction replaces is not sent beside it.
 
 A view holds the originals and the carriers (`messages/carriers.py`). What a request shows of them depends on its model:
 
 - The newest carrier that the model reads comes first, after instructions. Nothing before it is sent, and no other one.
 - A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
 
-A round with a message from after the carrier (a late result) is no part of what the carrier stands for: it follows it.
-A strategy gets neither what a carrier stands for nor the carriers that are not sent. They stay in the checkpoint, for
+A round with a message from after the carrier (a late result) is no part of what the carrier replaces: it follows it.
+A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
 requests to other models.
 
 Pure: no I/O, no clock.

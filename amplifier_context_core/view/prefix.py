@@ -175,14 +175,14 @@ def stripped(shown: RenderedMessage, counter: TokenCounter) -> RenderedMessage |
 
 
 def _described(name: str, tool: object) -> bytes:
-    """Return what a request states of a tool. What the tool does not tell, or fails to tell, counts as nothing."""
-    told: list[object] = [name]
+    """Return what a request states of a tool. An attribute that is missing, or fails to be read, counts as None."""
+    parts: list[object] = [name]
     for attribute in ("description", "input_schema"):
         try:
-            told.append(json.dumps(getattr(tool, attribute, None), default=repr))
+            parts.append(json.dumps(getattr(tool, attribute, None), default=repr))
         except Exception:  # noqa: BLE001 - a fault of a tool must not end the request
-            told.append(None)
-    return json.dumps(told).encode()
+            parts.append(None)
+    return json.dumps(parts).encode()
 
 
 def tools_of(mounted: object) -> Tools:

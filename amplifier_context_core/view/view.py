@@ -109,8 +109,8 @@ class View:
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
         self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
-        self._left_out = 0  # tokens of bound thinking, and of what carriers stand for, that is not sent
-        self._unsent = 0  # tokens of the checkpoint that a carrier stands for
+        self._left_out = 0  # tokens of bound thinking, and of what carriers replace, that is not sent
+        self._unsent = 0  # tokens of the checkpoint that a carrier replaces
         self._recalled = RecalledSize()  # since the checkpoint
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -206,7 +206,7 @@ class View:
         return self.checkpoint.tokens - self._unsent if self.checkpoint else 0
 
     async def bind(self, prefix: RequestPrefix) -> None:
-        """Leave out what carriers stand for, and the thinking that is not valid any more, in a request to a model."""
+        """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
         messages = self._shown_messages()
         sent = await self._binding.sent(self._carried.bind(messages, *prefix.key), prefix)
         before = list(self.checkpoint.shown) if self.checkpoint else []
@@ -250,7 +250,7 @@ class View:
         """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
 
         An open round is not part of a checkpoint: its missing results have stand-ins, and a checkpoint would keep them.
-        What the carrier that is sent stands for is no part of the draft; `whole` adds it again.
+        What the carrier that is sent replaces is no part of the draft; `whole` adds it again.
 
         Args:
             system_tokens: of the system prompt.
@@ -328,11 +328,11 @@ class View:
         return fitted, before + rest.tokens
 
     def mentions(self, seq: int) -> bool:
-        """True if the view shows this entry, clipped or as it was stored, or a carrier that stands for it."""
+        """True if the view shows this entry, clipped or as it was stored, or a carrier that replaces it."""
         return any(message.seq == seq for message in self._shown_messages())
 
     def shows(self, seq: int) -> bool:
-        """True if the view shows this entry as it was stored, or a carrier that stands for it."""
+        """True if the view shows this entry as it was stored, or a carrier that replaces it."""
         for segment in self.checkpoint.segments if self.checkpoint else ():
             if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
                 return False
