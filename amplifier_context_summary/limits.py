@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from amplifier_context_core.messages.usage import Usage
+from amplifier_context_core.view.budget import price_in
 
 WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
 _FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one
@@ -47,17 +47,12 @@ class Prices:
         return price + usage.output_tokens * self.output if with_output else price
 
 
-def prices_of(pricing: Any) -> Prices:
+def prices_of(pricing: object) -> Prices:
     """Return the prices in a kernel's `Pricing`; relative ones if there is none that makes sense."""
-
-    def rate(name: str) -> float | None:
-        value = getattr(pricing, name, None)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
-
-    fresh, output = rate("input_per_million"), rate("output_per_million")
+    fresh, output = price_in(pricing, "input"), price_in(pricing, "output")
     if not fresh or output is None:
         return Prices()
-    read, write = rate("cache_read_per_million"), rate("cache_write_per_million")
+    read, write = price_in(pricing, "cache_read"), price_in(pricing, "cache_write")
     return Prices(
         fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output, known=True
     )

@@ -128,18 +128,24 @@ def prices_of(provider: object) -> Prices | None:
     Without a price for reads the kernel knows of no cache.
     """
     pricing = _field(_model_info(provider), "pricing")
-
-    def rate(name: str) -> float | None:
-        value = _field(pricing, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return None
-        return float(value) if 0 <= value <= _LARGEST_PRICE else None  # not true of NaN either
-
-    plain, read, write = (rate(f"{kind}_per_million") for kind in ("input", "cache_read", "cache_write"))
+    plain, read, write = (price_in(pricing, kind) for kind in ("input", "cache_read", "cache_write"))
     if not plain or read is None:
         return None
     prices = Prices(read / plain, (plain if write is None else write) / plain)
     return prices if _MIN_READ_PRICE <= prices.read <= 1 <= prices.write <= _MAX_WRITE_PRICE else None
+
+
+def price_in(pricing: object, kind: str) -> float | None:
+    """Return a price of a million tokens from the kernel's `Pricing`; None where it names none that makes sense.
+
+    Args:
+        pricing: an object or a mapping.
+        kind: `input`, `output`, `cache_read` or `cache_write`.
+    """
+    value = _field(pricing, f"{kind}_per_million")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 <= value <= _LARGEST_PRICE else None  # not true of NaN either
 
 
 def _claimed(provider: object) -> tuple[int, int] | None:
