@@ -19,7 +19,8 @@ from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
-from ..messages.parsing import SYSTEM_ROLES
+from ..messages.carriers import is_carrier
+from ..messages.parsing import SYSTEM_ROLES, is_signed
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
@@ -111,6 +112,7 @@ class View:
         self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
         self._left_out = 0  # tokens of bound thinking, and of what carriers replace, that is not sent
         self._unsent = 0  # tokens of the checkpoint that a carrier replaces
+        self._alike: list[RenderedMessage] = []  # messages of the last list that every request shows as they are
         self._recalled = RecalledSize()  # since the checkpoint
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -208,6 +210,10 @@ class View:
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
         messages = self._shown_messages()
+        if self._all_alike(messages):
+            await self._binding.sent(self._carried.bind((), *prefix.key), prefix)  # nothing is left out
+            self._sent, self._unsent, self._left_out = messages, 0, 0
+            return
         sent = await self._binding.sent(self._carried.bind(messages, *prefix.key), prefix)
         before = list(self.checkpoint.shown) if self.checkpoint else []
         self._unsent = sum(one.tokens for one in before) - sum(one.tokens for one in self._carried.as_sent(before))
@@ -216,6 +222,8 @@ class View:
 
     async def sent(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
         """Return messages of the view, some of them perhaps clipped, as they are sent in a request."""
+        if self._all_alike(messages):
+            return list(messages)
         return await self._binding.sent(self._carried.sent(messages, *prefix.key), prefix)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
@@ -225,6 +233,18 @@ class View:
     def view(self) -> list[RenderedMessage]:
         """Return the messages of the view without the system prompt."""
         return self._shown_messages() if self._sent is None else list(self._sent)
+
+    def _all_alike(self, messages: Sequence[RenderedMessage]) -> bool:
+        """True if every request shows these messages as they are: no carrier and no signed thinking is among them.
+
+        Of a list that only grew since the last call, only the new messages are read.
+        """
+        known = self._alike
+        start = len(known) if list(messages[: len(known)]) == known else 0
+        if any(is_carrier(one.message) or is_signed(one.message) for one in messages[start:]):
+            return False
+        self._alike = list(messages)
+        return True
 
     def _shown_messages(self) -> list[RenderedMessage]:
         """Return the messages of the view with thinking that is bound to another prefix."""
