@@ -47,13 +47,14 @@ class FoldRounds(Strategy):
         self.line_share = line_share
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        names = _ShownNames()
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Rounds(goal))
+            draft = await self._fold(draft, goal, _Rounds(goal), names)
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Humans(goal, draft))
+            draft = await self._fold(draft, goal, _Humans(goal, draft), names)
         return draft
 
-    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
+    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans, names: _ShownNames) -> Draft:
         done: list[Segment] = []
         run: list[Segment] = []  # what one chapter will replace
         tokens = draft.tokens
@@ -63,7 +64,7 @@ class FoldRounds(Strategy):
             if seen % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             if tokens > goal.target and choice.takes(segment):
-                known = _names_shown(draft.segments) if known is None else known
+                known = names.of(draft.segments) if known is None else known
                 run.append(segment)
                 freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
@@ -162,10 +163,22 @@ def _is_chapter(segment: Segment) -> bool:
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
-def _names_shown(segments: Sequence[Segment]) -> set[str]:
-    """Return the identifiers in chapters and in people's messages: a new chapter need not repeat them."""
-    texts = [text for segment in segments for text in _texts_shown(segment)]
-    return {name for text in texts for name in identifiers(text)}
+class _ShownNames:
+    """Identifiers in chapters and people's messages, which a new chapter need not repeat; each segment is read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, tuple[Segment, list[str]]] = {}  # by identity of the segment, which is held with them
+
+    def of(self, segments: Sequence[Segment]) -> set[str]:
+        """Return the names in all of these segments."""
+        return {name for segment in segments for name in self._names(segment)}
+
+    def _names(self, segment: Segment) -> list[str]:
+        if id(segment) not in self._read:
+            # One text, so that a name that many entries repeat is looked at once.
+            text = "\n".join(_texts_shown(segment))
+            self._read[id(segment)] = (segment, identifiers(text, limit=len(text)) if text else [])
+        return self._read[id(segment)][1]
 
 
 def _texts_shown(segment: Segment) -> Iterator[str]:
