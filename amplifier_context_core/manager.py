@@ -310,7 +310,7 @@ class ContextManager(SessionRequests):
             limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
             undone = await undo_chapter(view, self.history.snapshot(), seq, limit - system, counter)
         if undone is None:
-            return {"undone": False, "reason": f"no chapter holds {mark}"}
+            return {"undone": False, "reason": f"no chapter holds {mark}" if mark else "nothing is folded"}
         if self._extra:  # another module's state may be about the chapter: it takes out what is
             self._extra = {**self._extra, UNDONE: min(undone.first, self._extra.get(UNDONE, undone.first))}
         await self._save()
