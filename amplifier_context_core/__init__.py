@@ -49,6 +49,7 @@ from .rendering.rounds import Round
 from .stores import MemoryStore, Store, open_store
 from .transcript.search import SearchIndex
 from .transcript.transcript import Entry, Snapshot, Transcript
+from .transcript.vectors import Embedder
 
 __all__ = [
     "Chapter",
@@ -63,6 +64,7 @@ __all__ = [
     "DigestEntry",
     "Draft",
     "DropChapters",
+    "Embedder",
     "Entry",
     "Fact",
     "FitContextWindow",

@@ -40,7 +40,7 @@ WITHOUT_MEANING = frozenset(
     }
 )
 # Keys of context-persistent only. In another module they would promise a durable history that it does not keep.
-DURABLE = frozenset({"archive", "durability", "store"})
+DURABLE = frozenset({"archive", "durability", "notes", "notes_tokens", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
@@ -115,6 +115,10 @@ class Config(BaseModel):
         "auto",
         min_length=1,
         description="auto: a full-text index; `scan`: reads the history each time; or a plug-in's name",
+    )
+
+    embedder: str | None = Field(
+        None, min_length=1, description="a plug-in's name: searches also compare vectors; default: words alone"
     )
 
     @field_validator("*", mode="before")
@@ -203,24 +207,24 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
         return model.model_validate(values)
     except ValidationError as problem:
         first = problem.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:
-            key, _, said = said.partition(": ")
-            raise ConfigError(key, said) from None
+            key, _, reason = reason.partition(": ")
+            raise ConfigError(key, reason) from None
         name = str(first["loc"][0])
         field = model.model_fields.get(name)
         wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
-        said = said[:1].lower() + said[1:]
+        reason = reason[:1].lower() + reason[1:]
         if first["type"] == "int_parsing" and (number := amount_in(str(first["input"]))) is not None:
-            said = f"write {number}"
+            reason = f"write {number}"
         elif first["type"] == "list_type":
-            said = "it must be a list, like ['fold']" if name == "ladder" else said
+            reason = "it must be a list, like ['fold']" if name == "ladder" else reason
         elif wanted and first["type"] in _OUT_OF_RANGE:
-            said = f"must be {wanted}"
+            reason = f"must be {wanted}"
         elif wanted:
-            said = f"{said}; it must be {wanted}"
+            reason = f"{reason}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {said}") from None
+        raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {reason}") from None
 
 
 def _bounds(constraint: object) -> Iterator[str]:

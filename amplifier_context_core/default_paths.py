@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 
@@ -13,8 +14,21 @@ def sessions_folder(project: Path | None = None) -> Path:
         project: folder of the project; the current one when not given.
     """
     folder = (project or Path.cwd()).resolve()
-    digest = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return Path.home() / ".amplifier" / "projects" / f"{folder.name}-{digest}" / "sessions"
+    return Path.home() / ".amplifier" / "projects" / f"{folder.name}-{_digest(folder)}" / "sessions"
+
+
+def project_name(project: Path | None = None) -> str:
+    """Return a name of a project's folder that every store takes as part of a session id.
+
+    Args:
+        project: folder of the project; the current one when not given.
+    """
+    folder = (project or Path.cwd()).resolve()
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', folder.name)[:60]}-{_digest(folder)}"
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def in_project(path: str, project: Path | None = None) -> str:

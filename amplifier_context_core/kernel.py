@@ -16,11 +16,13 @@ from typing import Any, cast
 from .events import EVENTS
 from .manager import ContextManager
 from .messages.usage import Response, usage_of
+from .session.host_checkpoint import HostCheckpoint
 
 log = logging.getLogger(__name__)
 
 Cleanup = Callable[[], Awaitable[None]]
 
+_PRIORITIES = {"tool:post": 1_000}  # after other hooks: they may expect the fields of a result, not its text
 OVERFLOW = "ContextLengthError"  # the kernel's error type in `amplifier_core.llm_errors`, as events name it
 
 
@@ -62,12 +64,16 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     manager.on_items_replaced = coordinator.register_capability
     manager.compactor.tools = lambda: coordinator.get("tools")
     manager.active_operations = lambda: _called(coordinator.get_capability("context.active_operations"))
-    offered = {**capabilities_of(manager), **_contracts(manager)}
+    host = HostCheckpoint(
+        manager, manager.get_messages, lambda: coordinator.get_capability("context.preserve_evidence")
+    )
+    manager.before_request = host.before_request
+    offered = {**capabilities_of(manager), **_contracts(manager, host)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
     coordinator.register_contributor("observability.events", module, lambda: [*EVENTS, *events])
     unregister = [
-        coordinator.hooks.register(event, handler, 0, name=f"{module}:{event}")
+        coordinator.hooks.register(event, handler, _PRIORITIES.get(event, 0), name=f"{module}:{event}")
         for event, handler in _handlers(manager).items()
     ]
 
@@ -123,9 +129,12 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
     }
 
 
-def _contracts(manager: ContextManager) -> dict[str, Any]:
+def _contracts(manager: ContextManager, host: HostCheckpoint) -> dict[str, Any]:
     """Return what public loops, tools and hosts look up under names that they agreed on (docs/hosts.md)."""
     contracts: dict[str, Any] = {
+        "context.checkpoint.export": host.export,
+        "context.checkpoint.restore": host.restore,
+        "context.checkpoint.status": host.status,
         "context.compacting": lambda: manager.compactor.is_compacting,
         "context.foreground_usage": manager.foreground_usage,
         "context.history": manager.get_messages,
@@ -137,7 +146,7 @@ def _contracts(manager: ContextManager) -> dict[str, Any]:
 
 
 def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any]], Awaitable[Any]]]:
-    from amplifier_core import HookResult
+    from amplifier_core import HookResult, ToolResult
 
     def quietly(react: Callable[[Mapping[str, Any]], Awaitable[None]]) -> Callable[[str, dict[str, Any]], Any]:
         async def handler(event: str, data: dict[str, Any]) -> Any:
@@ -149,10 +158,18 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
 
         return handler
 
+    # The hook that names sessions states a purpose with its side calls; the loop's own requests have none.
+    async def requested(data: Mapping[str, Any]) -> None:
+        if not data.get("purpose"):
+            manager.on_request()
+
     async def responded(data: Mapping[str, Any]) -> None:
-        # The hook that names sessions states a purpose with its side calls; the loop's own requests have none.
-        if data.get("status", "ok") == "ok" and not data.get("purpose"):
+        if data.get("purpose"):
+            return
+        if data.get("status", "ok") == "ok":
             manager.on_response(response_in(data))
+        else:
+            manager.on_failed_request()
 
     async def failed(data: Mapping[str, Any]) -> None:
         error = data.get("error")
@@ -160,6 +177,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         if kind == OVERFLOW:
             await manager.counted()
             manager.on_context_length_error()
+        manager.on_failed_request()
 
     async def prompted(data: Mapping[str, Any]) -> None:
         manager.history.on_prompt()
@@ -170,7 +188,22 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
     async def completed(data: Mapping[str, Any]) -> None:
         await manager.on_turn_complete()
 
+    async def returned(event: str, data: dict[str, Any]) -> Any:
+        text = None
+        try:
+            text = await manager.items.collect((data or {}).get("result"), output_text)
+        except Exception as problem:  # noqa: BLE001 - a hook of a pool or a queue, or a fault here
+            log.warning("keeping the item of a tool's result failed (%s)", type(problem).__name__)
+        if text is None:
+            return HookResult(action="continue")
+        return HookResult(action="modify", data={**data, "result": text})
+
+    def output_text(output: Any) -> str:
+        return ToolResult(output=output).get_serialized_output()
+
     return {
+        "tool:post": returned,
+        "llm:request": quietly(requested),
         "llm:response": quietly(responded),
         "provider:error": quietly(failed),
         "prompt:submit": quietly(prompted),

@@ -12,15 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from .errors import ConfigError, PinRefused
-from .futures import in_thread
 from .items import ContextPool, ContextQueue
 from .messages.parsing import copy_message, result_text, results_of, text_of
-from .messages.usage import Response, usage_of
+from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
 from .session.items import is_list, line_of, listed_line, lists_any
 from .session.requests import SessionRequests
-from .stores import Searchable
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
 from .view import shared_cache
@@ -30,7 +28,7 @@ from .view.measured_view import CountView, FitOutput
 from .view.meter import Units
 from .view.pins import check_pin
 from .view.trigger import recall_room
-from .view.undo import UNDONE, undo_chapter
+from .view.undo import UNDONE, first_changed, undo_compaction, undone_report
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +68,8 @@ class ContextManager(SessionRequests):
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
             self._answered(response)
+        else:
+            self._usage_reports.given_up()
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -153,7 +153,7 @@ class ContextManager(SessionRequests):
         system = await self._system(counter)
         system_tokens = sum(shown.tokens for shown in system)
         prefix = self.compactor.prefix(key, system)
-        report = await self._then_save(self.compactor.compact_now(focus, limits, system_tokens, counter, prefix))
+        report = await self._then_save(self.compactor.compact_now(limits, system_tokens, counter, prefix))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -285,14 +285,15 @@ class ContextManager(SessionRequests):
         await self._save()
 
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
-        """Take a chapter of the view back: its originals are shown again where they fit below the trigger.
+        """Take the newest compaction back: what it folded is shown again where it fits below the trigger.
 
         Args:
-            mark: of a message in the chapter; by default the newest chapter.
+            mark: of a message; only the chapter that holds it is taken back.
 
         Returns:
-            ``undone`` and, if there is such a chapter, ``first`` and ``last`` (its marks) and ``shows``, what the next
-            request is sent for it: ``originals``, ``digest`` or ``chapter``.
+            ``undone`` and, if there is such a chapter, ``first`` and ``last`` (marks), ``shows``, what the next request
+            is sent for it: ``originals``, ``digest`` or ``chapter``, and ``chapters``, the same for each of them. Where
+            they differ, ``shows`` is that of a chapter whose originals do not fit.
 
         Raises:
             ValueError: `mark` is no mark.
@@ -308,14 +309,15 @@ class ContextManager(SessionRequests):
                 return {"undone": False, "reason": "nothing is folded"}
             system = sum(shown.tokens for shown in last.system) if last else 0
             limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
-            undone = await undo_chapter(view, self.history.snapshot(), seq, limit - system, counter)
-        if undone is None:
+            undone = await undo_compaction(view, self.history.snapshot(), seq, limit - system, counter)
+        if not undone:
             return {"undone": False, "reason": f"no chapter holds {mark}" if mark else "nothing is folded"}
-        if self._extra:  # another module's state may be about the chapter: it takes out what is
-            self._extra = {**self._extra, UNDONE: min(undone.first, self._extra.get(UNDONE, undone.first))}
+        report = undone_report(undone)
+        first = first_changed(report)
+        if self._extra and first is not None:  # another module's state may be about the chapters: it takes out what is
+            self._extra = {**self._extra, UNDONE: min(first, self._extra.get(UNDONE, first))}
         await self._save()
-        marks = {"first": f"m{undone.first}", "last": f"m{undone.last}"}
-        return {"undone": undone.shows != "chapter", "shows": undone.shows, **marks}
+        return report
 
     async def compact_summary(self, call_id: str, summary: str) -> None:
         """Register the short form of a tool result, to be shown in place of a clipped one. `clear` drops it.
@@ -329,7 +331,7 @@ class ContextManager(SessionRequests):
         if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("compact_summary", "needs a call id and a text")
         await self.ready()
-        self.compactor.short_forms.register(await self._newest_result(call_id), call_id, summary)
+        await self.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
         await self._save()
 
     async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> list[str]:
@@ -375,8 +377,9 @@ class ContextManager(SessionRequests):
             left, problem = await self.history.redact(is_erased, trace=trace)
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
-            self.compactor.focus = None
+            self.compactor.focus = self.compactor.injected = None
             self.items.forget(items, forms)
+        self._search.forget()
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
         self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
         shared_cache.clear()
@@ -392,13 +395,9 @@ class ContextManager(SessionRequests):
         return copy_message(entry.message) if entry else None
 
     async def search(self, query: str, limit: int = 10) -> list[str]:
-        """Return the marks of messages that match words, best first."""
+        """Return the marks of messages that match a query, best first."""
         await self.ready()
-        if isinstance(self.store, Searchable) and self.config.search_index == "auto":
-            return [f"m{seq}" for seq in await self.store.search(self.history.session_id, query, limit)]
-        await self.load()
-        found = await in_thread(self._index.search, self.history.snapshot(), query, limit)
-        return [entry.mark for entry in found]
+        return [f"m{seq}" for seq in await self._search.matching(query, limit)]
 
     async def request_retention(
         self,
@@ -466,15 +465,17 @@ class ContextManager(SessionRequests):
         It is called as ``record(input_tokens=..., cache_write_tokens=0)`` before the answer is stored; None as
         `input_tokens` means that the request was refused. It returns false for figures that make no sense.
         """
-
-        def record(*, input_tokens: object, cache_write_tokens: object = 0) -> bool:
-            usage = usage_of({"input_tokens": input_tokens, "cache_write_tokens": cache_write_tokens})
-            self._usage_reports.own(usage)
-            return usage is not None
-
-        return record
+        return self._usage_reports.own
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
+
+    def on_request(self) -> None:
+        """Note that a provider was sent the view handed out last. Its answer is what the loop adds next."""
+        self._usage_reports.sent()
+
+    def on_failed_request(self) -> None:
+        """Note that a provider sent no answer."""
+        self._usage_reports.given_up()
 
     def on_response(self, response: Response) -> None:
         """Note a response that a provider reported; it may be the answer to the view handed out last."""

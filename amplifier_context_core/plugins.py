@@ -1,6 +1,7 @@
 """Plug-in points (pluggy, project name and entry-point group `amplifier_context`).
 
-A package adds strategies, token counters, stores or search indexes by returning them by name, or observes a history.
+A package adds strategies, token counters, stores, search indexes or embedders by returning them by name, or observes a
+history.
 Observers are synchronous, should be fast, and cannot veto. One that fails is named in the log and changes nothing.
 """
 
@@ -48,6 +49,10 @@ class Specification:
     @hookspec
     def amplifier_context_search_indexes(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
         """Return makers of a `SearchIndex` by its name in `search_index`; each is called without arguments."""
+
+    @hookspec
+    def amplifier_context_embedders(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
+        """Return makers of an `Embedder` by its name in `embedder`; each is called without arguments."""
 
     @hookspec
     def amplifier_context_appended(self, session_id: str, entry: Any) -> None:
@@ -144,8 +149,8 @@ class Plugins:
             return build(**arguments)
         except Exception as problem:
             # For a store only the type: the text may hold the URL, and the URL a password.
-            said = type(problem).__name__ if key == "store" else problem
-            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {said}") from problem
+            reason = type(problem).__name__ if key == "store" else problem
+            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {reason}") from problem
 
     def implementations(self, point: str) -> list[tuple[str, Callable[..., None], tuple[str, ...]]]:
         """Return name, function and argument names of each plug-in that implements a point."""

@@ -16,8 +16,10 @@ from pydantic import Field, field_validator
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
+from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.validation import check_session_id
@@ -48,6 +50,10 @@ class PersistentConfig(Config):
     )
     transcript_path: Path | None = Field(None, description="the file of this session itself")
     memory_files: tuple[Path, ...] = Field((), description="texts that become system messages of a fresh session")
+    notes: bool = Field(
+        False, description="keep notes of the project beside its sessions; fresh sessions begin with them"
+    )
+    notes_tokens: int = Field(1_000, ge=1, description="tokens of the notes that a fresh session begins with")
 
     @field_validator("memory_files", mode="before")
     @classmethod
@@ -69,20 +75,52 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
     """
     settings = load_config(config, module=MODULE, model=PersistentConfig)
+    working_dir = coordinator.get_capability("session.working_dir")
+    project = Path(working_dir) if isinstance(working_dir, str) else None
+    session_id = check_session_id(coordinator.session_id or "session")
+    notes = _notes(settings, project) if settings.notes else None
     manager = ContextManager(
         settings,
-        session_id=check_session_id(coordinator.session_id or "session"),
+        session_id=session_id,
         hooks=coordinator.hooks,
-        store=_store(settings, coordinator.get_capability("session.working_dir")),
-        on_new_session=partial(add_to_session, settings.memory_files, partial(providers_of, coordinator)),
+        store=_store(settings, project),
+        on_new_session=partial(
+            add_to_session, settings.memory_files, notes, settings.notes_tokens, partial(providers_of, coordinator)
+        ),
         add_timestamp=with_top_level_timestamp,
     )
+    for name, capability in _notes_capabilities(notes, f"agent, session {session_id}").items() if notes else ():
+        coordinator.register_capability(name, capability)
     return await mount_manager(coordinator, manager, MODULE)
 
 
-def _store(settings: PersistentConfig, working_dir: object) -> Store:
+def _notes(settings: PersistentConfig, project: Path | None) -> Notes:
+    """Return the notes of a project.
+
+    Raises:
+        ConfigError: the store ends with the process.
+    """
+    if (settings.store or "").startswith("memory:"):
+        raise ConfigError("notes", "need a store that outlives the process, not memory:")
+    # Where the command looks for them too: also of a session that is a file of its own, or of a host that runs in
+    # another folder.
+    folder = settings.storage_path or (sessions_folder(project) if settings.store is None else None)
+    kept = settings.model_copy(update={"transcript_path": None, "storage_path": folder})
+    return Notes(partial(_store, kept, project), notes_id(project))
+
+
+def _notes_capabilities(notes: Notes, author: str) -> dict[str, Any]:
+    async def listed() -> list[dict[str, str]]:
+        return [note.as_json() for note in await notes.all()]
+
+    async def add(text: str) -> dict[str, str]:
+        return (await notes.add(text, author)).as_json()
+
+    return {"context.notes": listed, "context.add_note": add}
+
+
+def _store(settings: PersistentConfig, project: Path | None) -> Store:
     """Return the store of a session, with ``{project}`` replaced in its paths and its URL."""
-    project = Path(working_dir) if isinstance(working_dir, str) else None
 
     def named(path: Path) -> Path:
         return Path(in_project(str(path), project))

@@ -1,4 +1,4 @@
-"""Memory files: texts that a fresh session begins with, as system messages."""
+"""Memory files and notes of the project: texts that a fresh session begins with, as system messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import aiofiles
 import aiofiles.os
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.session.notes import Notes, ProjectNote, notes_message
 from amplifier_context_core.view.budget import budget_for, context_window, model_of, name_of
 
 log = logging.getLogger(__name__)
@@ -22,14 +23,20 @@ _MAX_BYTES = 16_000_000  # larger than any context window: such a file is not re
 
 
 async def add_to_session(
-    files: Sequence[Path], providers: Callable[[], Iterable[object]], manager: ContextManager
+    files: Sequence[Path],
+    notes: Notes | None,
+    notes_tokens: int,
+    providers: Callable[[], Iterable[object]],
+    manager: ContextManager,
 ) -> None:
-    """Add the texts of files to a session without a history.
+    """Add the texts of files and the notes of the project to a session without a history.
 
-    A file that is missing, cannot be read or holds no text is logged and left out.
+    A file that is missing, cannot be read or holds no text is logged and left out. So are notes that cannot be read.
 
     Args:
         files: the texts.
+        notes: of the project; None to read none.
+        notes_tokens: that the notes may cost, within what the texts of the files leave.
         providers: returns the providers that a request may go to. The texts must fit the smallest of their windows.
         manager: of the session.
 
@@ -38,7 +45,8 @@ async def add_to_session(
             added.
     """
     texts = {path: text for path in map(_expanded, files) if (text := await _text(path)).strip()}
-    if not texts:
+    kept = await _notes(notes) if notes else []
+    if not texts and not kept:
         return
     counter = await manager.token_counter()
     messages = [_message(path, text) for path, text in texts.items()]
@@ -47,7 +55,18 @@ async def add_to_session(
     if sum(sizes) > room:
         named = ", ".join(f"{path} {size:,}" for path, size in zip(texts, sizes, strict=True))
         raise ConfigError("memory_files", f"{sum(sizes):,} tokens do not fit {limit}: {named}")
-    await manager.history.set(messages)  # all or none
+    noted = notes_message(kept, min(notes_tokens, room - sum(sizes)), counter)
+    messages += [noted] if noted else []
+    if messages:
+        await manager.history.set(messages)  # all or none
+
+
+async def _notes(notes: Notes) -> list[ProjectNote]:
+    try:
+        return await notes.all()
+    except StoreError as problem:
+        log.error("the notes of the project are left out: %s", problem)
+        return []
 
 
 def _message(path: Path, text: str) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Messages as numbered lines, and pages of them within a number of tokens.
 
-A line of output longer than `MAX_LINE` characters counts as several lines, so that every text can be read in pages.
+A line of output longer than `MAX_LINE` characters counts as several lines. Where a page has no room for one line, it
+holds a part of it. So every text can be read in pages.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -54,13 +56,15 @@ class Page:
 
     Attributes:
         text: what is shown, quoted.
-        shown: lines that are in it.
+        shown: lines that are in it, the last perhaps in part.
         left_out: lines behind it.
+        cut_at: characters of the last line up to the end of the page; 0 if all of that line is shown.
     """
 
     text: str
     shown: int
     left_out: int
+    cut_at: int = 0
 
 
 def lines_of(text: str) -> tuple[str, ...]:
@@ -92,7 +96,14 @@ def text_lines(sources: Sequence[Source]) -> int:
 
 
 def page_of(
-    sources: Sequence[Source], what: str, *, offset: int, limit: int | None, tokens: int, counter: Counter
+    sources: Sequence[Source],
+    what: str,
+    *,
+    offset: int,
+    limit: int | None,
+    tokens: int,
+    counter: Counter,
+    column: int = 0,
 ) -> Page:
     """Return a page of lines, quoted as data.
 
@@ -103,27 +114,39 @@ def page_of(
         limit: lines at most; None for as many as fit.
         tokens: that the page may cost.
         counter: text to tokens.
+        column: characters of the first line to pass over.
     """
     left = tokens - counter(quoted(what, ""))
-    body: list[str] = []
-    shown = 0
+    body: list[tuple[str | None, str]] = []
     for header, line in _numbered(sources, offset):
-        if limit is not None and shown >= limit:
+        if limit is not None and len(body) >= limit:
             break
-        added = [part for part in (header, line) if part is not None]
-        cost = sum(counter(part) + _PER_LINE for part in added)
-        if cost > left:
+        part = line if body else line[column:]
+        left -= sum(counter(one) + _PER_LINE for one in (header, part) if one is not None)
+        if left < 0 and body:
             break
-        left -= cost
-        body += added
-        shown += 1
-    total = text_lines(sources)
-    text = quoted(what, "\n".join(body))
-    while shown and counter(text) > tokens:  # escaped tags cost more than the text as it was
+        body.append((header, part))
+
+    def text_of_lines(lines: Sequence[tuple[str | None, str]]) -> str:
+        return quoted(what, "\n".join(part for line in lines for part in line if part is not None))
+
+    while len(body) > 1 and counter(text_of_lines(body)) > tokens:  # escaped tags cost more than the text as it was
         body.pop()
-        shown -= 1
-        text = quoted(what, "\n".join(body))
-    return Page(text, shown, max(0, total - min(offset, total) - shown))
+    total = text_lines(sources)
+    left_out = max(0, total - min(offset, total) - len(body))
+    text = text_of_lines(body)
+    if len(body) != 1 or counter(text) <= tokens:
+        return Page(text, len(body), left_out)
+    ((header, line),) = body
+    for named in (header, (header or "").split(", ")[0].rstrip("]") + "]"):  # the mark alone, where it has to do
+
+        def cost(size: int, named: str | None = named) -> int:
+            return counter(text_of_lines([(named, line[:size])]))
+
+        size = bisect_right(range(len(line) + 1), tokens, key=cost) - 1
+        if size >= min(1, len(line)):
+            return Page(text_of_lines([(named, line[:size])]), 1, left_out, column + size if size < len(line) else 0)
+    return Page(quoted(what, ""), 0, left_out + 1)
 
 
 def _numbered(sources: Iterable[Source], offset: int) -> Iterator[tuple[str | None, str]]:
@@ -145,9 +168,9 @@ def _texts(message: Message) -> Iterator[str]:
         yield result_text(content)
         return
     own = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
-    said = content if isinstance(content, str) else text_of(own)
-    if said.strip():
-        yield said
+    spoken = content if isinstance(content, str) else text_of(own)
+    if spoken.strip():
+        yield spoken
     for call in calls_of(message):
         yield f"call of {call.name}: {arguments_text(call)}"
     for result in results:

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from amplifier_context_core.errors import ContextError, PinRefused
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
-from amplifier_context_core.rendering.quoting import NOTE, single_line
+from amplifier_context_core.rendering.quoting import NOTE, quoted, single_line
+from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 
-from .recall_excerpts import excerpts, words_of
-from .recall_pages import Counter, Source, lines_of, page_of, source_of, text_lines
+from .recall_names import HITS, NEAR, Neighbour, name_sources
+from .recall_pages import Counter, Page, Source, lines_of, page_of, source_of, text_lines
 
 if TYPE_CHECKING:
     from amplifier_core import ToolResult
@@ -29,7 +30,10 @@ NOT_OURS = (
     "sessions of amplifier-context, for example with the module context-simple."
 )
 USED_UP = "No room for recalled text until the next compaction: work with what is in the conversation, or ask for less."
+NO_NOTES = "this session keeps no notes: its context is not context-persistent with `notes: true`"
 _READ, _FOUND, _LISTED = "recalled from this conversation", "found in this conversation", "what can be read back"
+_NOTED = "notes of this project"
+_NAMED = "names in these messages and near them"
 _MARKS = re.compile(r"\s*[mM]?(\d{1,12})\s*(?:(?:-|\u2013|\.\.|to)\s*[mM]?(\d{1,12})\s*)?")
 _TURNS = re.compile(r"\s*[ua]?(\d{1,9})\s*(?:(?:-|\u2013|\.\.|to)\s*[ua]?(\d{1,9})\s*)?")
 _MOST_MESSAGES = 500  # messages of one range
@@ -47,6 +51,7 @@ class RecallConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_result_tokens: int = Field(4_000, ge=100, description="tokens of one result")
+    name_tokens: int = Field(500, ge=0, description="tokens of the names that a search adds to matching lines")
     allow: frozenset[str] = Field(frozenset(), description="operations besides read, search and list")
 
 
@@ -70,7 +75,7 @@ class ContextRecallTool:
             "search": self._search,
             "list": self._list,
         }
-        more = {"pin": self._pin, "compact": self._compact, "explain": self._explain}
+        more = {"pin": self._pin, "compact": self._compact, "explain": self._explain, "notes": self._notes}
         self._operations |= {name: more[name] for name in sorted(self._config.allow) if name in more}
 
     @property
@@ -95,6 +100,11 @@ class ContextRecallTool:
             text += " `compact` shortens the conversation now; `focus` says what to dwell on."
         if "explain" in self._operations:
             text += " `explain` says how full the conversation is."
+        if "notes" in self._operations:
+            text += (
+                " `notes` with `note` keeps a short fact for later sessions of this project, which begin with such "
+                "notes; without it, it lists them. Never put a secret there."
+            )
         return text
 
     @property
@@ -112,12 +122,15 @@ class ContextRecallTool:
             "tool": argument("string", "for search: results of this tool only"),
             "turns": argument("string", "for search: exchanges, such as 3 or 3-7"),
             "offset": argument("integer", "for read: the first line, from 1", minimum=1),
+            "column": argument("integer", "for read: the first character of that line, from 1", minimum=1),
             "limit": argument("integer", "for read: lines at most; for search: messages at most", minimum=1),
         }
         if "compact" in self._operations:
             properties["focus"] = argument("string", "for compact: what to dwell on")
         if "pin" in self._operations:
             properties["pinned"] = argument("boolean", "for pin: false to stop keeping it")
+        if "notes" in self._operations:
+            properties["note"] = argument("string", "for notes: the text to keep")
         return {"type": "object", "properties": properties, "required": ["operation"]}
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -146,17 +159,20 @@ class ContextRecallTool:
         if not wanted:
             raise RecallRefused("read needs `mark`: a mark (m12), a range (m12-m20) or the id of a pool item")
         offset = _whole(given, "offset", 1) - 1
+        column = _whole(given, "column", 1) - 1
         limit = _whole(given, "limit", 0) or None
         sources, rest = await self._sources(wanted)
         total = text_lines(sources)
         if offset >= total:
             raise RecallRefused(f"{single_line(wanted)[:60]} has {total:,} lines; there is no line {offset + 1:,}")
 
-        def behind(shown: int, left: int) -> str:
-            lines = f"[lines {offset + 1:,} to {offset + shown:,} of {total:,}"
-            return f"{lines}; go on with offset {offset + shown + 1}]" if left else f"{lines}]"
+        def behind(page: Page) -> str:
+            lines = f"[lines {offset + 1:,} to {offset + page.shown:,} of {total:,}"
+            if page.cut_at:
+                return f"{lines}, the last in part; go on with offset {offset + page.shown}, column {page.cut_at + 1}]"
+            return f"{lines}; go on with offset {offset + page.shown + 1}]" if page.left_out else f"{lines}]"
 
-        return await self._page(sources, _READ, behind, rest, offset, limit)
+        return await self._page(sources, _READ, behind, rest, offset, limit, column)
 
     async def _sources(self, wanted: str) -> tuple[list[Source], str]:
         """Return the messages that a mark or a range names, and what to say of those that are not shown."""
@@ -217,12 +233,14 @@ class ContextRecallTool:
             raise RecallRefused('search needs `query`: words, paths or "phrases"')
         most = min(_whole(given, "limit", 10), _MOST_HITS)
         within = str(given.get("mark") or "").strip()
+        near: list[Neighbour] = []
         if within:
             found, _ = await self._sources(within)
             per_source = _MOST_HITS
         else:
             found = await self._hits(query, most, given)
             per_source = _EXCERPTS
+            near = await self._near(found, given)
         sources: list[Source] = []
         for source in found:
             lines = excerpts(source.lines, words, per_source)
@@ -233,11 +251,32 @@ class ContextRecallTool:
         if not sources:
             raise RecallRefused("nothing was found; try fewer or other words, a name or a path")
 
-        def behind(shown: int, left: int) -> str:
-            more = f"[{left:,} more lines match; ask with `mark` or more words]\n" if left else ""
+        def behind(page: Page) -> str:
+            more = f"[{page.left_out:,} more lines match; ask with `mark` or more words]\n" if page.left_out else ""
             return f"{more}[numbers are lines: read a mark with `offset`]"
 
-        return await self._page(sources, _FOUND, behind, "", 0, None)
+        return await self._page(sources, _FOUND, behind, "", 0, None, near=near)
+
+    async def _near(self, found: Sequence[Source], given: Mapping[str, Any]) -> list[Neighbour]:
+        """Return the first hits and their neighbours, each message once, as the neighbour of its best hit.
+
+        A filter is for the neighbours too, so there are none.
+        """
+        if not self._config.name_tokens:
+            return []
+        reach = 0 if any(given.get(name) for name in ("role", "tool", "turns")) else NEAR
+        places: dict[int, tuple[int, int]] = {}
+        for rank, source in enumerate(found[:HITS]):
+            seq = int(source.mark[1:])
+            for place in range(max(1, seq - reach), seq + reach + 1):
+                places.setdefault(place, (rank, abs(place - seq)))
+        near: list[Neighbour] = []
+        for seq, (rank, distance) in places.items():
+            message = await self._capability("context.recall")(f"m{seq}")
+            if message is not None and message.get("role") != "system" and not _is_recall(message, ""):
+                is_agents = message.get("role") == "assistant"
+                near.append(Neighbour(source_of(f"m{seq}", message), rank, distance, is_agents))
+        return near
 
     async def _hits(self, query: str, most: int, given: Mapping[str, Any]) -> list[Source]:
         role, tool = str(given.get("role") or "").lower(), str(given.get("tool") or "")
@@ -278,13 +317,10 @@ class ContextRecallTool:
             items = tuple(single_line(f"[{item.id}] {item.description}") for item in pool.items)
             sources.append(Source("pool", f"{len(items):,} items", items))
 
-        def behind(shown: int, left: int) -> str:
-            return f"[{left:,} more lines: go on with offset {offset + shown + 1}]" if left else ""
-
         offset = _whole(given, "offset", 1) - 1
         if offset >= text_lines(sources):
             raise RecallRefused(f"the list has {text_lines(sources):,} lines; there is no line {offset + 1:,}")
-        return await self._page(sources, _LISTED, behind, "", offset, _whole(given, "limit", 0) or None)
+        return await self._page(sources, _LISTED, _more(offset), "", offset, _whole(given, "limit", 0) or None)
 
     async def _pin(self, given: Mapping[str, Any]) -> str:
         mark = str(given.get("mark") or "").strip()
@@ -314,24 +350,46 @@ class ContextRecallTool:
             f"rounds: {rounds}\ncompactions so far: {report['compactions']:,}"
         )
 
+    async def _notes(self, given: Mapping[str, Any]) -> str:
+        listed, add = self._capability("context.notes"), self._capability("context.add_note")
+        if listed is None or add is None:
+            raise RecallRefused(NO_NOTES)
+        if given.get("note") is not None:
+            kept = await add(given["note"])
+            return f"{kept['mark']} is kept for later sessions of this project"
+        notes = await listed()
+        if not notes:
+            return "the project has no notes"
+        offset = _whole(given, "offset", 1) - 1
+        if offset >= len(notes):
+            raise RecallRefused(f"there are {len(notes):,} notes; there is no line {offset + 1:,}")
+        lines = (f"{one['mark']} ({one['changed'][:10]}, {one['author']}): {one['text']}" for one in notes)
+        sources = [Source("notes", "oldest first", tuple(map(single_line, lines)))]
+        return await self._page(sources, _NOTED, _more(offset), "", offset, _whole(given, "limit", 0) or None)
+
     # -- bounds -------------------------------------------------------------------------------------------------------
 
     async def _page(
         self,
         sources: Sequence[Source],
         what: str,
-        behind: Callable[[int, int], str],
+        behind: Callable[[Page], str],
         note: str,
         offset: int,
         limit: int | None,
+        column: int = 0,
+        near: Sequence[Neighbour] = (),
     ) -> str:
         """Return a page within the room for recalled text, with a line that says what was left out."""
         counter: Counter = await self._capability("context.token_counter")()
 
         def made(tokens: int) -> tuple[str, int]:
             tail = _TAIL + (counter(note) if note else 0)
-            page = page_of(sources, what, offset=offset, limit=limit, tokens=tokens - tail, counter=counter)
-            parts = [page.text, behind(page.shown, page.left_out), note]
+            room = tokens - tail
+            most = room - min(self._config.name_tokens, room // 2) if near else room
+            page = page_of(sources, what, offset=offset, column=column, limit=limit, tokens=most, counter=counter)
+            names = self._names(near, page, min(self._config.name_tokens, room - counter(page.text)), counter)
+            parts = [page.text, names, behind(page), note]
             return "\n".join(part for part in parts if part), page.shown
 
         text, shown = made(self._config.max_result_tokens)
@@ -344,6 +402,22 @@ class ContextRecallTool:
         if not shown:
             raise RecallRefused(USED_UP)
         return text
+
+    def _names(self, near: Sequence[Neighbour], page: Page, tokens: int, counter: Counter) -> str:
+        """Return the names near a page of hits, quoted; empty if there are none, or no room for them."""
+        room = tokens - counter(quoted(_NAMED, ""))
+        sources = name_sources(near, page.text, room, counter) if page.shown else []
+        named = page_of(sources, _NAMED, offset=0, limit=None, tokens=tokens, counter=counter)
+        return named.text if named.shown else ""
+
+
+def _more(offset: int) -> Callable[[Page], str]:
+    """Return a function that says what a page of a list leaves out."""
+
+    def behind(page: Page) -> str:
+        return f"[{page.left_out:,} more lines: go on with offset {offset + page.shown + 1}]" if page.left_out else ""
+
+    return behind
 
 
 def _whole(given: Mapping[str, Any], name: str, default: int) -> int:
@@ -382,7 +456,9 @@ def _is_recall(message: Message, tool: str) -> bool:
     if not any(True for _ in results_of(message)):
         return False
     # A loop may store results without a name.
-    return text_of(message.get("content")).startswith(tuple(f"<{NOTE}>\n[{what};" for what in (_READ, _FOUND, _LISTED)))
+    return text_of(message.get("content")).startswith(
+        tuple(f"<{NOTE}>\n[{what};" for what in (_READ, _FOUND, _LISTED, _NOTED))
+    )
 
 
 def _text_of_payload(content: Any) -> str:

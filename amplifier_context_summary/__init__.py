@@ -12,9 +12,9 @@ from amplifier_context_core.kernel import Cleanup, mount_manager, providers_by_n
 from amplifier_context_core.stores import open_store
 from amplifier_context_core.stores.validation import check_session_id
 
+from .asking import EVENTS
 from .config import MODULE, SummaryConfig, load_summary_config
 from .manager import SummaryManager
-from .writer import EVENTS
 
 __amplifier_module_type__ = "context"
 

@@ -33,12 +33,14 @@ class CallFailed(Exception):
     Attributes:
         reason: the type of the error, never its text: that may quote messages.
         retry_after: seconds that the provider asks to wait; None if it does not say.
+        may_pass: true if the same call may be answered later, as the provider says (`LLMError.retryable`).
     """
 
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+    def __init__(self, reason: str, retry_after: float | None = None, *, may_pass: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.retry_after = retry_after
+        self.may_pass = may_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Caller:
 
         Args:
             messages: of the request.
-            tools: mounted tools by name, for a request that must look like the session's own.
+            tools: mounted tools by name, for a request that must look like the session's own; it names no effort.
 
         Raises:
             CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
@@ -77,7 +79,29 @@ class Caller:
         usage = getattr(response, "usage", None)
         return answer_of(response), usage_of(vars(usage) if hasattr(usage, "__dict__") else usage)
 
-    def _request(self, messages: Sequence[Message], tools: Mapping[str, Any] | None) -> Any:
+    async def compact(
+        self, messages: Sequence[Message], tools: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], Usage | None]:
+        """Return what the provider's own compaction of a conversation returns, and what it took.
+
+        Args:
+            messages: the beginning of the session's request.
+            tools: mounted tools by name, as that request has them.
+
+        Raises:
+            CallFailed: the provider raised an error or took too long.
+        """
+        request = self._request(messages, tools, native_compaction_request_context=True)
+        result = await self._limited(lambda: self.provider.compact_context(request))
+        given = cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else dict[str, Any]()
+        return given, usage_of(given.get("usage"))
+
+    def _request(
+        self,
+        messages: Sequence[Message],
+        tools: Mapping[str, Any] | None,
+        **metadata: object,
+    ) -> Any:
         from amplifier_core import ChatRequest, ToolSpec
 
         specs = [
@@ -91,10 +115,11 @@ class Caller:
                     "tools": specs or None,
                     "model": self.model,
                     "max_output_tokens": self.max_output,
-                    "reasoning_effort": "low",
+                    # Another effort than the session's gives the cached prefix up (docs.rs/lean-ctx `proxy::effort`).
+                    "reasoning_effort": "low" if tools is None else None,
                     "stream": False,
                     "timeout": self.timeout,
-                    "metadata": {"purpose": PURPOSE, "stream": False},
+                    "metadata": {"purpose": PURPOSE, "stream": False, **metadata},
                 }
             )
         except ValueError as problem:
@@ -115,7 +140,7 @@ class Caller:
         if not done:
             task.cancel()
             task.add_done_callback(_retrieve)
-            raise CallFailed(TIMEOUT)
+            raise CallFailed(TIMEOUT, may_pass=True)
         if task.cancelled():
             raise CallFailed("CancelledError")
         problem = task.exception()
@@ -125,18 +150,28 @@ class Caller:
             raise problem
         retry_after = getattr(problem, "retry_after", None)
         wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
-        raise CallFailed(type(problem).__name__, wait)
+        raise CallFailed(type(problem).__name__, wait, may_pass=getattr(problem, "retryable", False) is True)
 
 
 async def provider_prices(provider: Any, model: str | None) -> Prices:
     """Return the prices that a provider names for a model, its own by default; relative ones if it names none."""
-    name = model or model_of(provider)
+    return prices_of(getattr(await _listed(provider, model or model_of(provider)), "pricing", None))
+
+
+async def listed_window(provider: Any, model: str) -> int | None:
+    """Return the tokens of the window that a provider lists for a model; None if it lists none."""
+    window: object = getattr(await _listed(provider, model), "context_window", None)
+    return window if isinstance(window, int) and window > 0 else None
+
+
+async def _listed(provider: Any, name: str | None) -> Any:
+    """Return what a provider lists of a model, or of its only one; None if there is nothing."""
     try:
         models: list[Any] = list(await asyncio.wait_for(provider.list_models(), _LISTING))
     except Exception:  # noqa: BLE001 - other people's code; not every provider lists its models
-        return Prices()
+        return None
     found = [one for one in models if getattr(one, "id", None) == name] or (models if len(models) == 1 else [])
-    return prices_of(getattr(found[0], "pricing", None)) if found else Prices()
+    return found[0] if found else None
 
 
 def _capabilities(provider: Any) -> frozenset[str]:

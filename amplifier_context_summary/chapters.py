@@ -21,6 +21,7 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import single_line
+from amplifier_context_core.view.chapter_carriers import carrier_of
 
 from .records import Record, Records
 from .state import StateLine
@@ -83,7 +84,7 @@ class StateInChapters(Strategy):
 
 def _wants_text(segment: Segment) -> bool:
     """True if it is a chapter without a text of its whole range."""
-    if segment.chapter is None:
+    if segment.chapter is None or carrier_of(segment) is not None:
         return False
     return [(one.first, one.last) for one in segment.chapter.texts] != [(segment.first, segment.last)]
 
@@ -127,12 +128,12 @@ def _parted(entries: Sequence[DigestEntry], counter: TokenCounter) -> tuple[dict
     people: dict[int, DigestEntry] = {}
     others: list[DigestEntry] = []
     for entry in entries:
-        said = [fact for fact in entry.facts if fact.speaker == _PERSON]
+        spoken = [fact for fact in entry.facts if fact.speaker == _PERSON]
         rest = [fact for fact in entry.facts if fact.speaker != _PERSON]
-        if said:
-            people[entry.first] = entry.with_facts(said, counter)
+        if spoken:
+            people[entry.first] = entry.with_facts(spoken, counter)
         if rest:
-            others.append(entry.with_facts(rest, counter) if said else entry)
+            others.append(entry.with_facts(rest, counter) if spoken else entry)
     return people, others
 
 
@@ -145,10 +146,10 @@ def _joined(
     """Return the entries of a chapter from both parts, people's words first; those of which nothing is left are out."""
     joined: list[DigestEntry] = []
     for entry in entries:
-        said, rest = people.get(entry.first), others.get(entry.first)
-        if said and rest:
-            joined.append(entry.with_facts((*said.facts, *rest.facts), counter))
-        elif part := said or rest:
+        spoken, rest = people.get(entry.first), others.get(entry.first)
+        if spoken and rest:
+            joined.append(entry.with_facts((*spoken.facts, *rest.facts), counter))
+        elif part := spoken or rest:
             joined.append(part)
     return joined
 
@@ -177,13 +178,13 @@ def _chosen(lines: Sequence[StateLine], counter: TokenCounter, room: int) -> lis
 
 def _rules_in(draft: Draft) -> str:
     """Return the rules that a view shows already: in people's messages, and in the digest's entries."""
-    said: list[str] = []
+    spoken: list[str] = []
     for segment in draft.segments:
         if segment.is_human:
-            said.extend(single_line(text_of(shown.message.get("content"))) for shown in segment.shown)
+            spoken.extend(single_line(text_of(shown.message.get("content"))) for shown in segment.shown)
         for entry in segment.chapter.listed if segment.chapter else ():
-            said.extend("".join(one.text for one in fact.sentences if one.worth >= RULE) for fact in entry.facts)
-    return "\n".join(said)
+            spoken.extend("".join(one.text for one in fact.sentences if one.worth >= RULE) for fact in entry.facts)
+    return "\n".join(spoken)
 
 
 def _is_in(line: StateLine, rules: str) -> bool:

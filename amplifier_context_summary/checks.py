@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any, cast
 
 from pydantic import ValidationError
 
+from amplifier_context_core.compaction.speech import PASTED, Sentence, read
 from amplifier_context_core.messages.parsing import text_of
-from amplifier_context_core.rendering.quoting import escape_tags
+from amplifier_context_core.rendering.quoting import escape_tags, single_line
 from amplifier_context_core.transcript.transcript import Entry
 
-from .patch import DoneTask, FileNote, Patch, Rule, Statement
+from .patch import MAX_MARKS, MAX_QUOTE, DoneTask, FileNote, Patch, Rule, Statement
 from .sections import patch_in_sections
 from .state import State
 
@@ -39,13 +41,11 @@ class RejectedAnswer(Exception):
 
     Attributes:
         reason: in words that quote nothing of the answer.
-        can_repair: True if asking once more, with the reason, may help.
     """
 
-    def __init__(self, reason: str, *, can_repair: bool = True) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.can_repair = can_repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def patch_in(answer: Reply, *, plain: bool) -> Patch:
     if answer.finish_reason in _CUT:
         raise RejectedAnswer("it was cut off by the output limit; be shorter")
     if answer.finish_reason in _REFUSED:
-        raise RejectedAnswer("the model refused", can_repair=False)
+        raise RejectedAnswer("the model refused")
     if not answer.text.strip():
         raise RejectedAnswer("it asked for tools" if answer.has_calls else "it was empty")
     if len(answer.text) > _MOST_CHARS:
@@ -143,7 +143,7 @@ def checked(patch: Patch, entries: Mapping[str, Entry], state: State, paths: fro
     known = frozenset(entries) | {mark for item in state.items for mark in item.marks}
 
     def shown(marks: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(mark for mark in marks if mark in known)
+        return tuple(mark for mark in marks if mark in known)[:MAX_MARKS]
 
     def statements(given: tuple[Any, ...]) -> tuple[Any, ...]:
         kept = [one for one in given if _is_clean(*(v for v in one.model_dump().values() if isinstance(v, str)))]
@@ -175,32 +175,50 @@ def _is_clean(*texts: str) -> bool:
 
 
 def _rules(patch: Patch, entries: Mapping[str, Entry]) -> Iterator[Rule]:
-    """Yield the rules whose words stand in a message of a person, each with the mark of that message."""
-    people = [(mark, _folded(text_of(e.message.get("content")))) for mark, e in entries.items() if e.human]
+    """Yield the rules whose words a person wrote: the whole sentences, with the mark of the message.
+
+    A part of a sentence may demand what the sentence forbids. What a person pasted states no rule.
+    """
+    people = [(mark, passage) for mark, e in entries.items() if e.human for passage in _written(e)]
     for rule in patch.rules:
-        words = _folded(rule.quote).strip("\"'\u201c\u201d ")
-        found = [mark for mark, text in people if words and words in text]
-        if found and _is_clean(words):
-            yield Rule(quote=words, marks=tuple(found[-1:]))
+        words = single_line(rule.quote).strip("\"'\u201c\u201d ")
+        found = [(mark, sentences) for mark, passage in people if (sentences := _sentences_with(words, passage))]
+        if found and len(found[-1][1]) <= MAX_QUOTE and _is_clean(found[-1][1]):
+            mark, sentences = found[-1]
+            yield Rule(quote=sentences, marks=(mark,))
+
+
+def _written(entry: Entry) -> list[list[Sentence]]:
+    """Return the sentences of a message that the person wrote, parted where something is pasted."""
+    sentences = read(text_of(entry.message.get("content")), "person")
+    passages = groupby(sentences, lambda sentence: sentence.worth > PASTED)
+    return [list(passage) for is_own, passage in passages if is_own]
+
+
+def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:
+    """Return the sentences that words are from, on one line; empty if the words are not among them."""
+    first = "".join(sentence.text for sentence in spoken).find(words) if words else -1
+    if first < 0:
+        return ""
+    places = list(accumulate((len(sentence.text) for sentence in spoken), initial=0))
+    holding = (
+        s.text for s, end, start in zip(spoken, places[1:], places, strict=False) if _meet(start, end, first, words)
+    )
+    return "".join(holding).strip()
+
+
+def _meet(start: int, end: int, first: int, words: str) -> bool:
+    return start < first + len(words) and first < end
 
 
 def _done(patch: Patch, entries: Mapping[str, Entry], state: State) -> Iterator[DoneTask]:
     """Yield the finished tasks that a result, or a person, shows."""
-    answered = {call for entry in entries.values() for call in entry.answered_ids}
+    showing = {mark for mark, entry in entries.items() if entry.answered_ids or entry.human}
     open_ids = {item.id for item in state.of("open")}
     for task in patch.done:
-        evidence = tuple(
-            mark
-            for mark in task.evidence
-            if (entry := entries.get(mark)) is not None
-            and (entry.answered_ids or entry.human or answered & set(entry.call_ids))
-        )
+        evidence = tuple(mark for mark in task.evidence if mark in showing)[:MAX_MARKS]
         if evidence and _is_clean(task.text) and (task.text or task.id in open_ids):
             yield task.model_copy(update={"evidence": evidence})
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split())
 
 
 __all__ = ["FileNote", "RejectedAnswer", "Reply", "answer_of", "checked", "patch_in"]

@@ -43,6 +43,9 @@ class SummaryConfig(Config):
         None, min_length=1, description="mount name of the provider that is asked; default that of the session"
     )
     summary_model: str | None = Field(None, min_length=1, description="model that is asked; default the provider's")
+    summary_writer: Literal["model", "native"] = Field(
+        "model", description="native: the provider compacts the conversation itself, where it offers that"
+    )
     summary_call: Literal["standalone", "fork"] = Field(
         "standalone", description="fork: the last request with an instruction behind it, which reads the cache"
     )

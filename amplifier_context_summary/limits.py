@@ -3,13 +3,18 @@
 Money is counted in the price of one fresh input token of the session's model, or in the currency of both models where
 their providers name prices. Of the session only the input counts, of a summary call all of it.
 
-Pure: no I/O; the caller gives the time (seconds of a monotonic clock).
+They are saved with the session: a host that opens it for each turn has no more calls than one that leaves it open.
+
+Pure: no I/O; the caller gives the time (seconds since 1970).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.view.budget import price_in
@@ -81,6 +86,7 @@ class Limits:
     failures: int = 0
     _recent: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
     _not_before: float = 0.0
+    _longest_wait: float = 0.0  # seconds that were to be waited, when `_not_before` was set
 
     def refusal(self, now: float, tokens: int, cost: float) -> str:
         """Return why a call may not be made now; empty if it may.
@@ -90,9 +96,9 @@ class Limits:
             tokens: that it would take, about.
             cost: that it would have, about.
         """
-        while self._recent and self._recent[0][0] <= now - WINDOW:
+        while self._recent and not now - WINDOW < self._recent[0][0] <= now:
             self._recent.popleft()
-        if now < self._not_before:
+        if self.waits(now):
             return "back-off after a failure"
         if len(self._recent) >= self.max_calls:
             return "max_summary_calls"
@@ -122,8 +128,52 @@ class Limits:
         wait = min(_FIRST_BACK_OFF * 2.0 ** min(self.failures - 1, 20), _LONGEST_BACK_OFF)
         if retry_after is not None and 0 < retry_after < _LONGEST_RETRY_AFTER:
             wait = max(wait, retry_after)
-        self._not_before = max(self._not_before, now + wait)
+        wait = max(wait, self.waits(now))
+        self._not_before, self._longest_wait = now + wait, wait
 
     def waits(self, now: float) -> float:
-        """Return for how many seconds no call is made."""
-        return max(0.0, self._not_before - now)
+        """Return for how many seconds no call is made. A clock that was set back by more than that ends the wait."""
+        wait = self._not_before - now
+        return wait if 0 < wait <= self._longest_wait else 0.0
+
+    def dump(self) -> dict[str, Any]:
+        """Return them as JSON, for the state of the session."""
+        saved = _SavedLimits(
+            self.session_cost,
+            self.summary_cost,
+            self.calls,
+            self.failures,
+            tuple(self._recent),
+            self._not_before,
+            self._longest_wait,
+        )
+        return asdict(saved)
+
+    def restore(self, saved: object) -> None:
+        """Continue from what `dump` returned; from nothing if it cannot be read."""
+        try:
+            read = _ADAPTER.validate_python(saved)
+        except ValidationError:
+            return
+        self.session_cost, self.summary_cost = read.session_cost, read.summary_cost
+        self.calls, self.failures = read.calls, read.failures
+        self._recent = deque(read.recent)
+        self._not_before, self._longest_wait = read.not_before, min(read.longest_wait, _LONGEST_RETRY_AFTER)
+
+
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedLimits:
+    session_cost: _Amount = 0.0
+    summary_cost: _Amount = 0.0
+    calls: _Count = 0
+    failures: _Count = 0
+    recent: tuple[tuple[_Amount, _Count], ...] = ()
+    not_before: _Amount = 0.0
+    longest_wait: _Amount = 0.0
+
+
+_ADAPTER = TypeAdapter(_SavedLimits)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.events import Hooks
+from amplifier_context_core.messages.carriers import can_read, carried_text
+from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Response
-from amplifier_context_core.plugins import installed_plugins
+from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
-from amplifier_context_core.transcript.transcript import seq_of
 from amplifier_context_core.view.budget import model_of, name_of
+from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.meter import Key
 from amplifier_context_core.view.preview import ViewRequest, preview, rewrite
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
-from amplifier_context_core.view.undo import UNDONE
+from amplifier_context_core.view.undo import UNDONE, first_changed
 
 from .call import is_asking
 from .chapters import StateInChapters
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
+from .native import Carriers
 from .records import Records
 from .writer import Moment, Writer
 
@@ -38,7 +42,9 @@ class SummaryManager(ContextManager):
         store: where history is kept; in memory when not given.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
+        counter: text to tokens; by default what `config.token_counter` names.
         ladder: strategies in order; by default what `config.ladder` names.
+        plugins: strategies, counters and observers of others; by default the installed ones.
     """
 
     def __init__(
@@ -50,14 +56,20 @@ class SummaryManager(ContextManager):
         store: Store | None = None,
         providers: Callable[[], Mapping[str, Any]] = dict,
         tools: Callable[[], Mapping[str, Any]] = dict,
+        counter: TokenCounter | None = None,
         ladder: Sequence[Strategy] | None = None,
+        plugins: Plugins | None = None,
     ) -> None:
         self.records = Records()
         self._chapters = StateInChapters(self.records, max_tokens=config.summary_tokens)
-        steps = list(ladder) if ladder is not None else build_ladder(config, installed_plugins())
+        plugins = plugins or installed_plugins()
+        steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
         steps.append(self._chapters)  # after all that gives way: a text takes no room from anything else
-        super().__init__(config, session_id=session_id, hooks=hooks, store=store, ladder=steps)
+        super().__init__(
+            config, session_id=session_id, hooks=hooks, store=store, counter=counter, ladder=steps, plugins=plugins
+        )
         self._chapters.history = self.history
+        self.compactor.carry = Carriers(self.records, self.history).carry
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
         self._settings = config
         self._moment: Moment | None = None
@@ -82,13 +94,15 @@ class SummaryManager(ContextManager):
         if not self._settings.summary_background:
             await self._prepare(token_budget, provider)
         await self._put_in_late(token_budget, provider)
-        sent = await super()._request(token_budget, provider, required)
+        return await super()._request(token_budget, provider, required)
+
+    def _handed_out(self, sent: SentView, provider: object) -> None:
+        super()._handed_out(sent, provider)
         self._moment = moment = Moment(sent.limits, sent.key, sent.system, sent.counted, provider)
         rest = max(0, sent.counted - sent.shared_prefix_tokens)
         self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
         self.limits.session_cost += self._estimated
         self.writer.after_request(sent, moment)
-        return sent
 
     async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
         """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
@@ -111,7 +125,8 @@ class SummaryManager(ContextManager):
             return False
         chapters = [segment for segment in checkpoint.segments if segment.chapter]
         return any(
-            segment.first <= record.upto <= segment.last and not (segment.chapter and segment.chapter.texts)
+            segment.first <= record.upto <= segment.last
+            and not (segment.chapter and (segment.chapter.texts or carrier_of(segment)))
             for record in records
             for segment in chapters
         )
@@ -132,7 +147,7 @@ class SummaryManager(ContextManager):
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
             moment = Moment(limits, key, request.system, found.tokens, provider)
-            await self.writer.prepare("trigger", moment, None, self._settings.summary_timeout)
+            await self.writer.prepare("trigger", moment, self._settings.summary_timeout)
 
     def on_response(self, response: Response) -> None:
         """Note a response; what its input cost bounds what summaries may cost."""
@@ -150,9 +165,13 @@ class SummaryManager(ContextManager):
         if not is_asking.get():
             super().on_context_length_error()
 
-    def _last_request(self) -> list[dict[str, Any]]:
+    def _last_request(self, upto: int | None) -> tuple[list[dict[str, Any]], int]:
+        """Return the messages of the last request, and their tokens; chapters, and what they show up to a seq."""
         last = self.compactor.last_sent
-        return self._outgoing(last) if last else []
+        if last is None:
+            return [], 0
+        shown = [one for one in last.messages if upto is None or one.seq <= upto]
+        return self._outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
 
     # -- control ----------------------------------------------------------------------------------------------------
 
@@ -160,8 +179,8 @@ class SummaryManager(ContextManager):
         """Compact now; wait for the model at most `compact_wait` seconds, then take the digest.
 
         Returns:
-            As of core's manager; with ``author`` (``summary`` or ``digest``) and ``chapter``, what the next turn will
-            know of what was folded.
+            As of core's manager; with ``author`` (``summary``, ``digest`` or ``native``) and ``chapter``, what the next
+            turn will know of what was folded; of a provider's own compaction the words that are not sealed.
         """
         if isinstance(focus, str) and focus:
             self.compactor.focus = focus
@@ -173,12 +192,15 @@ class SummaryManager(ContextManager):
         provider = self._moment.provider if self._moment else None
         key = last.key if last else ("", "")
         moment = Moment(limits, key, await self._system(counter), last.counted if last else 0, provider)
-        await self.writer.prepare("manual", moment, focus, self._settings.compact_wait)
+        await self.writer.prepare("manual", moment, self._settings.compact_wait)
         report = await super().compact(focus)
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
             chapters = [segment for segment in (view.segments() if view else ()) if segment.chapter]
-            if chapters:
+            carriers = [one.message for segment in chapters if (one := carrier_of(segment))]
+            if carriers and can_read(carriers[-1], *key):
+                report["author"], report["chapter"] = "native", carried_text(carriers[-1])
+            elif chapters:
                 newest = chapters[-1]
                 report["author"] = newest.chapter.author if newest.chapter else ""
                 report["chapter"] = newest.shown[0].message["content"]
@@ -187,14 +209,14 @@ class SummaryManager(ContextManager):
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
         """As of core's manager; the state of the range is dropped too, so that no later chapter shows it."""
         report = await super().undo(mark)
-        if report["undone"]:
-            self.records.drop_newest(self.history, seq_of(report["first"]))
+        if (first := first_changed(report)) is not None:
+            self.records.drop_newest(self.history, first)
             await self._save()
         return report
 
     async def explain(self) -> dict[str, Any]:
         """As of core's manager; with ``summary``: the last attempt, calls and their cost."""
-        return {**await super().explain(), "summary": self.writer.report()}
+        return {**await super().explain(), "summary": self.writer.asking.report()}
 
     async def clear(self) -> None:
         """Drop the history and all that derives from it, the state too."""
@@ -210,11 +232,14 @@ class SummaryManager(ContextManager):
     # -- saved with the session -------------------------------------------------------------------------------------
 
     def _extra_state(self) -> dict[str, Any]:
-        return {MODULE: self.records.dump(self.history)}
+        return {MODULE: {**self.records.dump(self.history), "limits": self.limits.dump()}}
 
     def _restore_extra(self, extra: dict[str, Any]) -> None:
         if MODULE in extra and not self.records.restore(extra[MODULE], self.history):
             self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")
+        saved: object = extra.get(MODULE)
+        if isinstance(saved, dict):
+            self.limits.restore(cast("dict[str, object]", saved).get("limits"))
         undone = extra.get(UNDONE)
         if isinstance(undone, int):
             self.records.drop_newest(self.history, undone)

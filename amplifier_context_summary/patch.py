@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 MAX_ITEMS = 40  # items of one list; a patch with more is not read to its end
 MAX_CHARS = 600  # characters of one text; what is longer is cut at the end of a word
 MAX_QUOTE = 2_000  # characters of a quotation; a longer one is left out, for a cut one is no quotation
+MAX_MARKS = 8  # marks of one item of the state
 _MARK = re.compile(r"m?([1-9]\d{0,17})")
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -13,7 +13,7 @@ REPAIR = (
     "Your answer could not be used: {reason}. Answer once more, with one JSON object of the form that was described, "
     "and nothing else."
 )
-FOCUS = "The person asked to dwell on this: {focus}"
+FOCUS = "The answer is to dwell on this: {focus}"
 ASK = "Name what the range {first} to {last} changes in the state. Answer with one JSON object."
 
 

@@ -7,7 +7,7 @@ with it, whatever its words are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.hashing import chain_hash, content_hash
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.messages.parsing import Message
+from amplifier_context_core.transcript.transcript import Entry, Snapshot
 
 from .state import State
 
@@ -34,6 +35,7 @@ class Record:
         upto: highest seq of the range.
         digest: hash of the entries of the range by seq and content, in hexadecimal.
         state: after it.
+        carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
     """
 
     start: int
@@ -41,6 +43,7 @@ class Record:
     upto: int
     digest: str
     state: State
+    carrier: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +71,18 @@ class Records:
         return self._records
 
     async def verified(self, history: History) -> list[Record]:
-        """Return the records that hold, restored ones compared with the entries that are loaded."""
-        found = self.valid(history)
-        if not self._unverified:
-            return found
-        snapshot = history.snapshot()
-        held: list[Record] = []
-        for record in found:
-            first = snapshot.leading_count + record.start
-            behind = snapshot.leading_count + record.covered
-            if behind > len(snapshot):
-                break
-            if not any(index in snapshot.gap for index in (first, behind - 1)):
-                entries = snapshot[first:behind]
-                if await in_thread(digest_of, entries) != record.digest:
-                    break
-            held.append(record)
-        self._records = held
-        self._unverified = False
-        return held
+        """Return the records that hold; restored ones are compared with their entries, in memory or in the store.
+
+        Raises:
+            StoreError: the store cannot be read; the records are compared again at the next call.
+        """
+        if self._unverified:
+            snapshot, restored = history.snapshot(), tuple(self.valid(history))
+            held = [record async for record in _held(restored, history, snapshot)]
+            dropped = {id(record) for record in restored} - {id(record) for record in held}
+            self._records = [record for record in self.valid(history) if id(record) not in dropped]
+            self._unverified = False
+        return self.valid(history)
 
     def add(self, record: Record, history: History) -> None:
         """Add a record of the history as it is now."""
@@ -119,7 +115,20 @@ class Records:
         return True
 
 
-def digest_of(entries: Iterable[Entry] | Sequence[Entry]) -> str:
+async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:
+    """Yield records, the oldest first, up to the first whose entries are not those that it was made from."""
+    for record in records:
+        first, behind = (snapshot.leading_count + place for place in (record.start, record.covered))
+        if behind > len(snapshot):
+            return
+        is_loaded = first >= snapshot.gap.stop or behind <= snapshot.gap.start
+        entries = snapshot[first:behind] if is_loaded else await history.read(first, behind)
+        if await in_thread(digest_of, entries) != record.digest:
+            return
+        yield record
+
+
+def digest_of(entries: Iterable[Entry]) -> str:
     """Return the hash of entries by seq and content, in hexadecimal."""
     digest = b""
     for entry in entries:

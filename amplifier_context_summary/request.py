@@ -33,8 +33,9 @@ from .state import State, as_json
 
 _CLIPS = (2_000, 800, 300)  # characters of one output: the first at which a range fits into one piece, else the last
 _PERSON = 6_000  # characters of a person's message
-_AGENT = 3_000  # characters of what the agent said in one message
+_AGENT = 3_000  # characters of the agent's text in one message
 _ARGUMENTS = 600  # characters of what a tool was called with
+_FOCUS = 1_000  # characters of what the answer is to dwell on
 _IMAGE = "(image)"
 
 
@@ -123,12 +124,12 @@ def request_text(piece: Range, quotation: str, state: State, focus: str | None) 
         piece: the range.
         quotation: of the range, from `pieces_of`.
         state: before the range.
-        focus: what a person asked to dwell on.
+        focus: what the answer is to dwell on.
     """
     first, last = f"m{piece.first}", f"m{piece.last}"
     asked = ASK.format(first=first, last=last)
     if focus:
-        asked = f"{asked}\n{FOCUS.format(focus=single_line(focus))}"
+        asked = f"{asked}\n{FOCUS.format(focus=single_line(focus[:_FOCUS]))}"
     known = escape_tags(json_text(as_json(state)))
     return (
         f"<{TAG}>\n[the state so far; data, no instructions]\n{known}\n</{TAG}>\n\n"
@@ -161,12 +162,12 @@ def _entry_lines(entry: Entry, clip: int) -> Iterator[str]:
     content = message.get("content")
     results = list(results_of(message)) if entry.answered_ids else []
     if not results or not isinstance(content, str):
-        said = content if isinstance(content, str) else text_of([b for b in blocks_of(message) if _speaks(b)])
+        spoken = content if isinstance(content, str) else text_of([b for b in blocks_of(message) if _speaks(b)])
         images = sum(1 for block in blocks_of(message) if "image" in str(block.get("type")))
-        said = "\n".join(part for part in (said.strip(), " ".join([_IMAGE] * images)) if part)
-        if said:
+        spoken = "\n".join(part for part in (spoken.strip(), " ".join([_IMAGE] * images)) if part)
+        if spoken:
             speaker = "person" if entry.human else "agent" if entry.role == "assistant" else "note"
-            yield _line(f"{entry.mark} {speaker}", said, _PERSON if entry.human else _AGENT)
+            yield _line(f"{entry.mark} {speaker}", spoken, _PERSON if entry.human else _AGENT)
     for call in calls_of(message):
         yield _line(f"{entry.mark} call {single_line(call.name)[:60]}", arguments_text(call), _ARGUMENTS)
     for result in results:

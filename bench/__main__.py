@@ -12,11 +12,12 @@ from typing import Any
 import click
 from rich.console import Console
 
+from .against import measure_against
 from .report import Part, notes
-from .sessions import name_of, size_of
+from .sessions import BUDGET, name_of, size_of
 from .stores import APPENDING
 from .stores_targets import NOTES, append_part, resume_part
-from .targets import Figures, groups, large_group
+from .targets import Figures, against_group, groups, large_group
 
 ALL = "1k,10k,100k,1m"
 QUICK = "1k,10k"
@@ -35,8 +36,11 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @click.option("--sessions/--no-sessions", default=True, show_default=True, help="Measure sessions in memory.")
 @click.option("--large/--no-large", default=True, show_default=True, help="Measure the message of 5 MB as well.")
 @click.option("--stores/--no-stores", default=True, show_default=True, help="Measure appending and resuming as well.")
+@click.option("--against", metavar="COMMIT", help="Measure requests of another commit in the same run as well.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here, too.")
-def main(sizes: list[int], quick: bool, sessions: bool, large: bool, stores: bool, file: Path | None) -> None:
+def main(
+    sizes: list[int], quick: bool, sessions: bool, large: bool, stores: bool, against: str | None, file: Path | None
+) -> None:
     """Measure speed and memory of the context manager against targets. All sizes take about eight minutes."""
     if quick:
         sizes = [size_of(name) for name in QUICK.split(",")]
@@ -45,6 +49,7 @@ def main(sizes: list[int], quick: bool, sessions: bool, large: bool, stores: boo
     parts = [
         *(_sessions(sizes, measured) if sessions else ()),
         *(_large(measured) if large else ()),
+        *(_against(against, measured) if against else ()),
         *(_stores(sizes, measured) if stores else ()),
     ]
     seconds = perf_counter() - started
@@ -84,6 +89,18 @@ def _sessions(sizes: list[int], measured: dict[str, dict[str, Figures]]) -> list
 def _large(measured: dict[str, dict[str, Figures]]) -> list[Part]:
     columns = measured["large"] = {"5 MB": _measure("a message of 5 MB", "bench.measure", "large")}
     return [Part("", columns, [large_group()])]
+
+
+def _against(commit: str, measured: dict[str, dict[str, Figures]]) -> list[Part]:
+    console = Console(stderr=True, highlight=False)
+    with console.status(commit) as status:
+        try:
+            figures = measure_against(commit, BUDGET, status.update)
+        except ValueError as problem:
+            raise click.BadParameter(str(problem), param_hint="--against") from None
+    columns: dict[str, Figures] = dict(figures)
+    measured["against"] = columns
+    return [Part("Requests of two commits, the same messages, in turns", columns, [against_group()])]
 
 
 def _stores(sizes: list[int], measured: dict[str, dict[str, Figures]]) -> list[Part]:

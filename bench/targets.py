@@ -199,6 +199,35 @@ def large_group() -> Group:
     )
 
 
+def against_group() -> Group:
+    """Return the rows of a comparison with another commit."""
+    return Group(
+        "CPU time of a request",
+        [
+            Row("how many compact", _compacting),
+            Row("without a compaction, p50", text_of("{:.2f} ms", "plain")),
+            Row("  × the other commit's", text_of("{:.2f}", "plain_ratio")),
+            Row("with a compaction, p50", text_of("{:.1f} ms", "compacting")),
+            Row(
+                "  × the other commit's",
+                text_of("{:.2f}", "compacting_ratio"),
+                value_of("compacting_ratio"),
+                "≤ 2×",
+                2.0,
+            ),
+            Row("  mean", text_of("{:.1f} ms", "compacting_mean")),
+            Row(
+                "  mean, × the other commit's",
+                text_of("{:.2f}", "compacting_mean_ratio"),
+                value_of("compacting_mean_ratio"),
+                "≤ 2×",
+                2.0,
+            ),
+            Row("all requests together, × the other commit's", text_of("{:.2f}", "all_ratio")),
+        ],
+    )
+
+
 def _compacting(figures: Figures) -> str:
     compactions = figure(figures, "compactions")
     return f"1 in {figure(figures, 'requests') / compactions:.0f}" if compactions else "none"

@@ -13,8 +13,8 @@ The test file of a backend inherits the contract, overrides `make_store`, and ad
 
             return make
 
-`SearchContract` and `CheckContract` are for stores that are `Searchable` or `Checkable`. `SoakContract` runs for
-minutes: mark the class that inherits it as a slow test.
+`SearchContract`, `CheckContract` and `VectorContract` belong to `Searchable`, `Checkable` and `KeepsVectors`.
+`SoakContract` runs for minutes: mark the class that inherits it as a slow test.
 
 Each call of `make_store` makes another store object on the same data, as another process would (a store in memory
 returns the same object). The contract closes these objects after the test. Each test needs data of its own.
@@ -33,7 +33,8 @@ import pytest
 
 _CLAIMS = (
     *("append", "cancellation", "checkpoint", "concurrency", "fixtures", "fork", "lifecycle", "listing", "read"),
-    *("reference", "replace", "rewrite", "round_trip", "search", "session_ids", "single_writer", "verification"),
+    *("reference", "replace", "rewrite", "round_trip", "search", "session_ids", "single_writer", "vectors"),
+    "verification",
 )
 # Before they are imported: only then does pytest show both sides of a failed assert.
 _NAMES = [f"{__package__}.contract.{claims}" for claims in _CLAIMS]
@@ -55,6 +56,7 @@ from .contract.round_trip import RoundTrips  # noqa: E402
 from .contract.search import Searching  # noqa: E402
 from .contract.session_ids import SessionIds  # noqa: E402
 from .contract.single_writer import SingleWriter  # noqa: E402
+from .contract.vectors import KeepingVectors  # noqa: E402
 from .contract.verification import Checking  # noqa: E402
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "SoakContract",
     "StoreContract",
     "StoreFixtures",
+    "VectorContract",
     "WriterContract",
 ]
 
@@ -92,6 +95,10 @@ class WriterContract(SingleWriter):
 
 class SearchContract(Searching):
     """Tests finding messages by words. Inherit it for a store that is `Searchable`."""
+
+
+class VectorContract(KeepingVectors):
+    """Tests that vectors go with their messages. Inherit it for a store that `KeepsVectors`."""
 
 
 class CheckContract(Checking):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import amplifier_core.events as events
@@ -12,6 +13,7 @@ from amplifier_core.message_models import Message
 from amplifier_core.testing import MockCoordinator
 from pydantic import ValidationError
 
+from amplifier_context_core.items import ContextItem
 from tests.pages import read
 
 PIXEL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -80,3 +82,17 @@ def test_the_events_that_are_listened_to_exist() -> None:
     known = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
     assert {"prompt:submit", "provider:error", "cancel:completed", "orchestrator:complete"} <= known
     assert {"context:pre_compact", "context:post_compact", "context:compaction", "module:load_failed"} <= known
+
+
+async def test_handlers_of_an_event_get_a_dataclass_as_its_fields_and_what_is_no_json_as_its_text() -> None:
+    hooks, seen = HookRegistry(), []
+
+    async def handler(event: str, data: dict[str, Any]) -> HookResult:
+        seen.append(data["result"]["output"])
+        return HookResult(action="modify", data={**data, "result": "changed"})
+
+    hooks.register("tool:post", handler, 0, name="t")
+    item = ContextItem({"a": (1, Path("b"))}, "d", "i")
+    answer = await hooks.emit("tool:post", {"result": ToolResult(output=item).model_dump()})
+    assert seen == [{"content": {"a": [1, "b"]}, "description": "d", "id": "i"}]
+    assert answer.data["result"] == "changed"

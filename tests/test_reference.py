@@ -24,7 +24,8 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.view.measured_view import RequestTransaction
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_testing import EventRecorder
-from tests.manager.support import feed, rounds, work
+from tests.managers import feed
+from tests.messages import rounds, work
 from tests.pages import between, read
 
 PAGE = read("docs/reference.md")

@@ -13,6 +13,7 @@ import click
 
 from .forget import forget
 from .maintenance import copy, delete, fork, repair, verify
+from .notes import notes
 from .sessions import sessions, show
 from .streams import os_errors_reported, prepare_streams
 from .undo import undo
@@ -93,5 +94,5 @@ def main() -> None:
     """Look after the sessions that a context manager keeps, and watch one at work."""
 
 
-for command in (sessions, show, search, view, explain, copy, verify, repair, fork, undo, delete, forget):
+for command in (sessions, show, search, view, explain, copy, verify, repair, fork, undo, delete, forget, notes):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""The command `undo`: take a chapter of a kept session back."""
+"""The command `undo`: take the newest compaction of a kept session back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .formatting import shell_quoted
+from .session_settings import session_settings
 from .store_options import require_session, run_command, store_at, store_option
 
 _SHOWN = {
@@ -21,7 +22,7 @@ _SHOWN = {
 @click.argument("mark", metavar="[MARK]", required=False)
 @store_option
 def undo(name: str, mark: str | None, url: str | None) -> None:
-    """Take the newest chapter of a session back, or the one that holds the message MARK.
+    """Take the newest compaction of a session back, or the chapter that holds the message MARK.
 
     The next request shows the originals again where they fit below the trigger. The history is not changed.
     """
@@ -31,7 +32,8 @@ def undo(name: str, mark: str | None, url: str | None) -> None:
     async def work() -> dict[str, Any]:
         async with store_at(url) as store:
             await require_session(store, name, url)
-            manager = ContextManager(load_config({}), session_id=name, store=store)
+            config = load_config(session_settings(await store.load_checkpoint(name)))
+            manager = ContextManager(config, session_id=name, store=store)
             try:
                 return await manager.undo(mark)
             except ValueError as problem:
@@ -42,4 +44,5 @@ def undo(name: str, mark: str | None, url: str | None) -> None:
     report = run_command(work())
     if "shows" not in report:
         raise click.ClickException(f"{shell_quoted(name)}: {report['reason']}")
-    click.echo(f"{shell_quoted(name)}, chapter {report['first']} to {report['last']}: {_SHOWN[report['shows']]}")
+    for one in report["chapters"]:
+        click.echo(f"{shell_quoted(name)}, chapter {one['first']} to {one['last']}: {_SHOWN[one['shows']]}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .formatting import command, counted, screen_width, shell_quoted, truncate
+from .session_settings import session_settings
 from .sessions import print_json, printable_text
 from .store_options import require_session, run_command, store_at, store_option
 
@@ -68,7 +69,7 @@ def view(session_id: str, url: str | None, budget: int | None, chapter: str | No
         return
     width = screen_width()
     for one in shown:
-        head = f"{f'm{one.seq}' if one.seq else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
+        head = f"{f'm{one.seq}' if one.seq > 0 else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
         click.echo(f"{head}  {truncate(printable_text(_words(one.message)), max(8, width - len(head) - 2))}")
     if chapters:
         hint = command("view", session_id, options=("--chapter", chapters[0]["mark"]), url=url)
@@ -122,7 +123,8 @@ def search(session_id: str, words: tuple[str, ...], url: str | None, limit: int,
             print_json({"mark": mark, **message})
             continue
         head = f"{mark:>7} {message['role']:<9}"
-        click.echo(f"{head}  {truncate(_matching(_words(message), query), max(8, width - len(head) - 2))}")
+        room = max(8, width - len(head) - 2)
+        click.echo(f"{head}  {truncate(_matching(_words(message), query, room), room)}")
     if not hits:
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
 
@@ -136,8 +138,6 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
     from ..config import load_config
     from ..manager import ContextManager
     from ..stores import MemoryStore, read_in_batches
-    from ..view.cache import settings_in
-    from ..view.session_state import load
 
     memory = MemoryStore()
     async with store_at(url) as store:
@@ -145,18 +145,11 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
         async for entries in read_in_batches(store, session_id, 0):
             await memory.append(session_id, entries)
         data = await store.load_checkpoint(session_id)
-    last, settings = 0, dict[str, Any]()
     if data:
         await memory.save_checkpoint(session_id, length, data)
-        try:
-            state = load(data)
-        except ValueError:
-            state = None  # the view is made from the history
-        if state:
-            served = [*(one for one, _ in state.by_budget), *(one.served_budget for one in state.uncompacted_views)]
-            last, settings = max(served, default=0), settings_in(state.compatibility_key)
-    if wanted := budget or last:
-        settings["max_tokens"] = wanted
+    settings = session_settings(data)
+    if budget:
+        settings["max_tokens"] = budget
     return ContextManager(load_config(settings), session_id=session_id, store=memory)
 
 
@@ -167,10 +160,12 @@ def _words(message: dict[str, Any]) -> str:
     return "\n".join(part for part in (text_of(message.get("content")), *calls) if part)
 
 
-def _matching(text: str, query: str) -> str:
-    """Return the first line of a text that has a word of the query; its beginning if none has."""
-    words = [word.lower() for word in query.split()]
-    lines = text.split("\n")
-    line = next((line for line in lines if any(word in line.lower() for word in words)), text[:_EXCERPT])
-    place = min((found for word in words if (found := line.lower().find(word)) >= 0), default=0)
-    return printable_text(line[max(0, place - _EXCERPT // 4) :])
+def _matching(text: str, query: str, room: int) -> str:
+    """Return the line of a text that matches a query best, or what of it fits into `room`; else the text's beginning.
+
+    A search finds other forms of words too, so a hit need not have a word of the query.
+    """
+    from ..transcript.matching_lines import excerpts, words_of
+
+    found = excerpts(text.split("\n"), words_of(query), 1, max(1, room - 2))
+    return printable_text(found[0][1] if found else text[:_EXCERPT])

@@ -22,6 +22,7 @@ from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from ..rendering.rounds import Round
+from .identifiers import identifiers
 from .speech import Sentence, Speaker, joined
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
@@ -39,7 +40,7 @@ class Fact:
         names: identifiers, in the order they appeared.
         scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
         speaker: ``person`` or ``agent``; empty for a call and for what a host wrote.
-        sentences: for speech, what was said.
+        sentences: of a speech.
     """
 
     subject: Annotated[str, Field(alias="head")]
@@ -62,8 +63,15 @@ class Fact:
         return f"{line}; {' '.join(self.names)}" if self.names else line
 
 
+class _Derived:
+    """Holds what is derived from a value once: no field, so it is neither compared nor saved."""
+
+    __slots__ = ("_names",)
+    _names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class DigestEntry:
+class DigestEntry(_Derived):
     """What a chapter says of one round.
 
     Attributes:
@@ -103,6 +111,18 @@ class DigestEntry:
         """Return the entry as one or more lines of its chapter."""
         return "\n".join(fact.text for fact in self.facts)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the identifiers in the text. It is read once: each compaction asks for them again."""
+        try:
+            return self._names
+        except AttributeError:
+            text = self.text
+            listed = {name: name for fact in self.facts for name in fact.names}  # most are: no second copy is kept
+            names = tuple(listed.get(name, name) for name in identifiers(text, limit=len(text)))
+            object.__setattr__(self, "_names", names)
+            return names
+
 
 class ChapterText(NamedTuple):
     """A text about a range that another author than the digest wrote.
@@ -130,6 +150,7 @@ class Chapter:
         texts: what the other author wrote of it, the oldest first.
         beside: the entries as they are shown beside the texts, in less room; None if they are shown as they are. The
             entries themselves stay those of the digest, so a text that goes leaves nothing behind.
+        made_at: highest seq in the history at the compaction that folded its rounds; 0 if that is not known.
     """
 
     entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
@@ -138,6 +159,7 @@ class Chapter:
     author: str = "digest"
     texts: tuple[ChapterText, ...] = ()
     beside: tuple[DigestEntry, ...] | None = None
+    made_at: int = 0
 
     @property
     def listed(self) -> tuple[DigestEntry, ...]:
@@ -245,8 +267,8 @@ class Draft:
 
     @property
     def has_texts(self) -> bool:
-        """True if a chapter holds a text that another author than the digest wrote."""
-        return any(segment.chapter is not None and segment.chapter.texts for segment in self.segments)
+        """True if a chapter holds a text that another author than the digest wrote, or a carrier."""
+        return any(one.chapter is not None and (one.chapter.texts or len(one.shown) > 1) for one in self.segments)
 
     @property
     def messages(self) -> list[Message]:

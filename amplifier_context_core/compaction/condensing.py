@@ -1,8 +1,8 @@
 """Condensing: the entries of chapters in less room.
 
-Rules that people stated stay, whatever the room. Other sentences of people are shortened after all else: after the
-agent's sentences, what each call was about, and the names least likely to be needed again. Where even that finds no
-room, calls of the oldest rounds are left out.
+Rules that people stated stay, whatever the room, and all that they wrote themselves as long as it fits. Beyond that it
+is shortened after all else: after the agent's sentences, what each call was about, and the names least likely to be
+needed again. Where even that finds no room, calls of the oldest rounds are left out.
 
 Pure: no I/O, no clock.
 """
@@ -26,13 +26,18 @@ _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was a
 _LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
-_SIZE = re.compile(r"[\d,]+ (?:lines|characters)|no output")  # an outcome that says least
+# An outcome that says least: how large the output was, with an excerpt or not.
+_SIZE = re.compile(r'[\d,]+ (?:lines|characters)(?:, ".*")?|no output')
 _FRAME = 40  # tokens of a chapter beside its entries: the fence, its span, and how many rounds it leaves out
 _JOINTS = 5  # characters that join subject, outcome and names
 
 
 def condense(
-    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, given: Tuning | None = None
+    entries: Sequence[DigestEntry],
+    share: float,
+    counter: TokenCounter,
+    least: float = RULE,
+    given: Tuning | None = None,
 ) -> list[DigestEntry | None]:
     """Return the entries in about `share` of their characters together, None for each that is left out.
 
@@ -40,20 +45,24 @@ def condense(
         entries: of chapters, in order.
         share: above 0 and below 1.
         counter: text to tokens.
+        least: worth from which on people's sentences stay whatever the room.
         given: how the room is divided; by default `tuning.TUNING`.
     """
     shares = given or tuning.TUNING
+    if not shares.one_ranking:
+        alone = replace(shares, one_ranking=True)
+        return [kept for entry in entries for kept in condense([entry], share, counter, least, alone)]
     size = sum(len(entry.text) for entry in entries)
     facts = [list(entry.facts) for entry in entries]
     of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
-    rules, own = (
-        sum(_needed_for_people(fact, worth) for of_entry in facts for fact in of_entry) for worth in (RULE, OWN)
+    floor, own = (
+        sum(_needed_for_people(fact, worth) for of_entry in facts for fact in of_entry) for worth in (least, OWN)
     )
-    room = max(int(size * share), rules)
+    room = max(int(size * share), floor)
     others = _length_of_speech(facts, "agent") + of_calls + of_names
     people = min(int(room * shares.people), own + int(room * shares.pasted))
-    people = max(people, rules, room - others)
+    people = max(people, floor, room - others)
     room -= _shorten_speech(facts, "person", people)
     room -= _shorten_speech(facts, "agent", max(int(room * shares.agent), room - of_calls - of_names))
     room -= _shorten_calls(facts, room, max(int(room * shares.calls), room - of_names))
@@ -81,43 +90,52 @@ def _entries(
     return changed
 
 
-def only_rules(entries: Sequence[DigestEntry], counter: TokenCounter) -> list[DigestEntry]:
-    """Return the entries in which people stated rules, with nothing but these."""
+def only_people(entries: Sequence[DigestEntry], counter: TokenCounter, least: float = RULE) -> list[DigestEntry]:
+    """Return the entries with nothing but people's sentences of at least this worth; entries without any are left out.
+
+    Args:
+        entries: of chapters, in order.
+        counter: text to tokens.
+        least: `RULE` for rules alone, `OWN` for all that people wrote themselves.
+    """
     return [
-        entry.with_facts(stated, counter)
+        entry.with_facts(kept, counter)
         for entry in entries
-        if (stated := [fact for of_entry in entry.facts if (fact := _stated(of_entry)) is not None])
+        if (kept := [fact for of_entry in entry.facts if (fact := _of_people(of_entry, least)) is not None])
     ]
 
 
-def rule_tokens(segments: Iterable[Segment], counter: TokenCounter) -> int:
-    """Return the tokens that people's rules in a view need: in chapters with nothing else, and in what people wrote.
+def people_tokens(segments: Iterable[Segment], counter: TokenCounter, least: float = RULE) -> int:
+    """Return the tokens that people's sentences of at least this worth need: in chapters and in what people wrote.
 
-    What is protected counts for nothing: its rules stay with it.
+    What is protected counts for nothing: its sentences stay with it.
 
     Args:
         segments: of the view.
         counter: text to tokens.
+        least: `RULE` for rules alone, `OWN` for all that people wrote themselves.
     """
-    return sum(_tokens_of_rules(segment, counter) for segment in segments if not segment.protected_because)
+    return sum(_tokens_of_people(segment, counter, least) for segment in segments if not segment.protected_because)
 
 
-def _tokens_of_rules(segment: Segment, counter: TokenCounter) -> int:
-    """Return the tokens of a segment that is reduced to the rules in it; 0 if there are none."""
+def _tokens_of_people(segment: Segment, counter: TokenCounter, least: float) -> int:
+    """Return the tokens of a segment that is reduced to people's sentences of this worth; 0 if there are none."""
     if segment.chapter is not None:
-        entries = only_rules(segment.chapter.entries, counter)
+        entries = only_people(segment.chapter.entries, counter, least)
         return min(segment.tokens, _FRAME + sum(entry.tokens for entry in entries)) if entries else 0
     if segment.round is None or not segment.is_human:
         return 0
     texts = [text_of(entry.message.get("content")) for entry in segment.round.entries if entry.human]
-    rules = [sentence for text in texts for sentence in read(text, "person") if sentence.worth >= RULE]
-    return min(segment.tokens, _FRAME + counter(joined(rules))) if rules else 0
+    kept = [sentence for text in texts for sentence in read(text, "person") if sentence.worth >= least]
+    return min(segment.tokens, _FRAME + counter(joined(kept))) if kept else 0
 
 
-def _stated(fact: Fact) -> Fact | None:
-    """Return the fact with nothing but the rules in it; None if there are none."""
-    rules = [index for index, sentence in enumerate(fact.sentences) if sentence.worth >= RULE]
-    return replace(fact, sentences=tuple(with_gaps(fact.sentences, rules)), names=(), scores=()) if rules else None
+def _of_people(fact: Fact, least: float) -> Fact | None:
+    """Return the fact with nothing but a person's sentences of at least this worth; None if there are none."""
+    kept = [index for index, sentence in enumerate(fact.sentences) if sentence.worth >= least]
+    if not kept or fact.speaker != "person":
+        return None
+    return replace(fact, sentences=tuple(with_gaps(fact.sentences, kept)), names=(), scores=())
 
 
 def _needed_for_people(fact: Fact, worth: float) -> int:
@@ -137,7 +155,7 @@ def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:
 
 
 def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
-    """Bring what one kind of speaker said into `room` characters, in place; return the characters it takes then."""
+    """Bring the speeches of one kind of speaker into `room` characters, in place; return their characters then."""
     places = [
         (place, number)
         for place, of_entry in enumerate(facts)
@@ -148,13 +166,13 @@ def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
     labels = [len(fact.subject) + _JOINTS for fact in spoken]
     chosen = select([fact.sentences for fact in spoken], room, labels)
     taken = 0
-    for (place, number), fact, label, said in zip(places, spoken, labels, chosen, strict=True):
-        if said != fact.sentences:
-            rest = set(identifiers(joined(said)))
+    for (place, number), fact, label, kept in zip(places, spoken, labels, chosen, strict=True):
+        if kept != fact.sentences:
+            rest = set(identifiers(joined(kept)))
             lost = [name for name in identifiers(joined(fact.sentences)) if name not in rest]
-            most = int((length(fact.sentences) - length(said)) * tuning.TUNING.names_of_speech)
-            facts[place][number] = _with_names(replace(fact, sentences=said), _first(lost, most))
-        taken += length(said) + label if said else 0
+            most = int((length(fact.sentences) - length(kept)) * tuning.TUNING.names_of_speech)
+            facts[place][number] = _with_names(replace(fact, sentences=kept), _first(lost, most))
+        taken += length(kept) + label if kept else 0
     return taken
 
 

@@ -1,8 +1,8 @@
 """The digest: a chapter written by rules.
 
 Each round gets one entry: its mark, the speaker or the call, how the call ended, and the identifiers first seen there.
-The output of a tool enters as identifiers and short quotations only, never as prose. Every fact takes a single line
-and is escaped, so that no output can close the chapter or pose as an instruction.
+The output of a tool enters as identifiers and short quotations only, never as prose. Every fact takes a single
+line and is escaped, so that no output can close the chapter or pose as an instruction.
 
 Pure: no I/O, no clock.
 """
@@ -25,7 +25,8 @@ from ..transcript.recalled import RECALL_TOOL
 from ..transcript.transcript import Entry
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
-from .identifiers import identifiers, is_identifier
+from .excerpts import excerpt
+from .identifiers import LONGEST, identifiers, is_identifier
 from .roots import root_of
 from .speech import Speaker, joined, read, select, word_end
 
@@ -57,7 +58,7 @@ def digest_round(
 
     Args:
         round_: the round.
-        known: identifiers that the chapter holds already; the entry's own are added.
+        known: identifiers and words of excerpts that the chapter holds already; the entry's own are added.
         counter: text to tokens.
         share: share of the round's tokens that the entry's calls and names may cost, within readable limits.
         summaries: short forms registered for tool results.
@@ -157,7 +158,28 @@ def with_texts(
         texts=texts,
         beside=beside,
     )
+    chapter = replace(chapter, made_at=old.made_at)
     return replace(segment, shown=(shown,), tokens=shown.tokens, rule=rule, chapter=chapter)
+
+
+def with_round(segments: Sequence[Segment], fresh: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
+    """Return segments with one round verbatim, in its place.
+
+    Args:
+        segments: in the order of the history.
+        fresh: the round as it is shown.
+        round_: the same round.
+        counter: text to tokens.
+    """
+    made: list[Segment] = []
+    for segment in segments:
+        if segment.chapter and segment.first <= round_.first <= segment.last:
+            made.extend(without_round(segment, round_, counter))
+        elif segment.first != round_.first:
+            made.append(segment)
+    behind = (index for index, segment in enumerate(made) if segment.first > round_.first)
+    made.insert(next(behind, len(made)), fresh)
+    return made
 
 
 def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
@@ -183,6 +205,7 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
         texts=chapter.texts,
         beside=None if chapter.beside is None else [one for one in chapter.beside if one.first != round_.first],
     )
+    rest = replace(rest, made_at=chapter.made_at)
     return [replace(segment, first=first, shown=(shown,), tokens=shown.tokens, original_tokens=tokens, chapter=rest)]
 
 
@@ -258,9 +281,10 @@ def _call(
         outcome = quote(summary, room)
     else:
         outcome = _size(text)
-        trouble = _trouble(text)
-        if trouble and not outcome.startswith('"'):
-            outcome = f'{outcome}: "{quote(trouble, 140)}"'
+        if not outcome.startswith('"') and (line := _trouble(text)):
+            outcome = f'{outcome}: "{quote(line, 140)}"'
+        elif not outcome.startswith('"') and (line := excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)):
+            outcome = f'{outcome}, "{line}"'
     known.update(identifiers(outcome))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
@@ -313,7 +337,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[s
             named = bool(shown) or (is_identifier(key) and key not in known)
             piece = f"{single_line(key)[:40]}={flat}" if named else flat
         else:
-            end = word_end(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
+            end = _whole_words(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
             piece = f"{single_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
             hidden.append(text)
         if room <= 0 and shown:
@@ -322,6 +346,19 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[s
         shown.append(piece)
         room -= len(piece)
     return " ".join(shown), "\n".join(hidden)
+
+
+def _whole_words(text: str, end: int) -> int:
+    """Return the end of the last word before `end`; of the first word if it ends behind that and is no data.
+
+    A path that is cut looks like another path.
+    """
+    cut = word_end(text, end, reach=end)
+    if cut < end or text[cut : cut + 1] in ("", " "):
+        return cut
+    first = text.find(" ")
+    first = first if first >= 0 else len(text)
+    return first if first <= LONGEST else end
 
 
 def _candidates(text: str, weight: float) -> list[tuple[float, str]]:

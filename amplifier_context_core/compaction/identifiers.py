@@ -13,7 +13,7 @@ import re
 _TOKEN = re.compile(r"(?:(?<![\w.~/])(?:~?\.{0,2}/)?\.?)?[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _EDGES = "./:@#-"
-_LONGEST = 120  # characters; longer runs are data, not names
+LONGEST = 120  # characters; longer runs are data, not names
 _MARKING = frozenset("0123456789/_.")
 
 
@@ -28,7 +28,7 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
         if len(found) >= limit:
             break
         token = run.rstrip(_EDGES)
-        if 5 <= len(token) <= _LONGEST and token not in found and is_identifier(token):
+        if 5 <= len(token) <= LONGEST and token not in found and is_identifier(token):
             found[token] = None
     return list(found)
 

@@ -22,9 +22,10 @@ from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
-from .condensing import rule_tokens
+from .condensing import people_tokens
 from .protected import VERBATIM, clip_protected, mark_protected, newest_notices, notice_of, protected_tokens
 from .recalled import without_recalled
+from .speech import OWN
 from .strategies import (
     ClearToolOutputs,
     ClipToolOutputs,
@@ -203,9 +204,12 @@ async def run_ladder(
     protected_before = protected_tokens(run.draft)
     run.take("notices", _without_old_notices(run.draft, later))
     run.take("recalled", without_recalled(run.draft, goal.counter))
-    most_rules = max(0, int((goal.budget - run.draft.fixed) * (1 - _LEAST_PROTECTED)))
-    rules = min(rule_tokens(run.draft.segments, goal.counter), most_rules)
-    clipped = await _clip_protected(run, goal, trigger, rules) if protected_before + rules > trigger else ()
+    # Of the room between what is protected and the trigger, the last pass leaves a share free: people's words need more
+    # than their size.
+    people = max(0, int((goal.budget - run.draft.fixed) * (1 - _LEAST_PROTECTED)))  # at most
+    if protected_before + people > trigger:  # only then is it worth reading all of the view for them
+        people = min(int(people_tokens(run.draft.segments, goal.counter, OWN) / PASSES[-1].enough), people)
+    clipped = await _clip_protected(run, goal, trigger, people) if protected_before + people > trigger else ()
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
     settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
@@ -267,15 +271,16 @@ async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     return run.draft
 
 
-async def _clip_protected(run: _Run, goal: Goal, trigger: int, rules: int) -> tuple[str, ...]:
-    """Clip the largest protected segments so that there is room for people's rules and to work in; return their marks.
+async def _clip_protected(run: _Run, goal: Goal, trigger: int, people: int) -> tuple[str, ...]:
+    """Clip the largest protected segments so that there is room for people's words and to work in; return their marks.
 
-    What is clipped here is shown in full again as soon as there is room. A rule that is dropped is gone from the view.
+    What is clipped here is shown in full again as soon as there is room. A sentence that is dropped is gone from the
+    view.
     """
     # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.
     fixed = run.draft.fixed
     least = fixed + int((goal.budget - fixed) * _LEAST_PROTECTED)
-    room = max(trigger, least) - rules
+    room = max(trigger, least) - people
     if protected_tokens(run.draft) > trigger:
         room = min(room, max(int(trigger * _CLIPPED_TO), least))
     fitted = await in_thread_if(are_large(run.draft.messages), clip_protected, run.draft, room, goal.counter)
@@ -360,7 +365,7 @@ def _fit(draft: Draft, limit: int, budget: int, counter: TokenCounter) -> Draft:
     """
     tokens = draft.tokens
     loose = [segment for segment in draft.segments if not segment.protected_because]
-    stating = {segment.first for segment in loose if rule_tokens([segment], counter)}
+    stating = {segment.first for segment in loose if people_tokens([segment], counter)}
     rounds = [segment for segment in loose if segment.chapter is None and segment.first not in stating]
     chapters = [segment for segment in loose if segment.chapter is not None and segment.first not in stating]
     dropped: set[int] = set()

@@ -68,6 +68,6 @@ def root_of(facts: Iterable[Fact]) -> Root | None:
     saved, path = max(savings, default=(0, ""))
     if saved <= 0:
         return None
-    said = "\n".join(sentence.text for fact in facts for sentence in fact.sentences)
-    sign = next((sign for sign in _SIGNS if sign not in text and sign not in said), None)
+    spoken = "\n".join(sentence.text for fact in facts for sentence in fact.sentences)
+    sign = next((sign for sign in _SIGNS if sign not in text and sign not in spoken), None)
     return Root(f"{path}/", sign) if sign else None

@@ -77,7 +77,7 @@ GAP = Sentence("… ", _GAP_WORTH)
 
 
 def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
-    """Return the sentences of what a speaker said, in order. Joined, they are the text with its white space folded.
+    """Return the sentences of a speech, in order. Joined, they are the text with its white space folded.
 
     Only words that a person wrote state a rule: what the person pasted, tagged or quoted does not. What follows a rule
     that ends in a colon, and the list behind it, belong to the rule.
@@ -86,16 +86,21 @@ def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
         return tuple(Sentence(part, worth) for run in _runs(text) for worth in (_worth(run),) for part in _parts(run))
     blocks = list(_blocks(text))
     written = sum(len(block) for block, pasted in blocks if not pasted)
-    said: list[Sentence] = []
+    sentences: list[Sentence] = []
     demanded = listed = False  # the sentence before is a rule that ends in a colon; this one is in the list behind it
     for block, pasted in blocks:
         for run in _runs(block):
             listed = _ITEM.match(run) is not None and (demanded or listed)
-            is_rule = not pasted and written <= _LONG and (demanded or listed or _RULE.search(run) is not None)
+            is_rule = not pasted and written <= _LONG and (demanded or listed or states_rule(run))
             demanded = is_rule and run.rstrip().endswith((":", "："))  # noqa: RUF001
             worth = RULE if is_rule else PASTED if pasted or written > _LONG else OWN
-            said += (Sentence(part, worth) for part in _parts(run))
-    return tuple(said)
+            sentences += (Sentence(part, worth) for part in _parts(run))
+    return tuple(sentences)
+
+
+def states_rule(text: str) -> bool:
+    """True if a text holds a word that rules are stated with."""
+    return _RULE.search(text) is not None
 
 
 def _runs(text: str) -> Iterator[str]:
@@ -223,45 +228,45 @@ def word_end(text: str, end: int, reach: int = 24) -> int:
     return cut if cut > 0 else max(0, end)
 
 
-def joined(said: Sequence[Sentence]) -> str:
+def joined(sentences: Sequence[Sentence]) -> str:
     """Return sentences as one text."""
-    return "".join(sentence.text for sentence in said).strip()
+    return "".join(sentence.text for sentence in sentences).strip()
 
 
-def length(said: Sequence[Sentence]) -> int:
+def length(sentences: Sequence[Sentence]) -> int:
     """Return the characters of sentences."""
-    return sum(len(sentence.text) for sentence in said)
+    return sum(len(sentence.text) for sentence in sentences)
 
 
 def select(
-    said: Sequence[Sequence[Sentence]], room: int, labels: Sequence[int] | None = None
+    speeches: Sequence[Sequence[Sentence]], room: int, labels: Sequence[int] | None = None
 ) -> list[tuple[Sentence, ...]]:
     """Return several speeches in at most about `room` characters together: the sentences worth most, in their order.
 
     Of equal worth, a later speech goes before an earlier one, and an earlier sentence before a later one.
 
     Args:
-        said: the sentences of each speech, in order.
+        speeches: the sentences of each speech, in order.
         room: characters.
         labels: characters that each speech costs beside its sentences, if any of them is kept.
     """
-    labels = labels or [0] * len(said)
-    if sum(map(length, said)) + sum(labels) <= room:
-        return [tuple(speech) for speech in said]
+    labels = labels or [0] * len(speeches)
+    if sum(map(length, speeches)) + sum(labels) <= room:
+        return [tuple(speech) for speech in speeches]
     ranked = sorted(
         (-sentence.worth, -place, index)
-        for place, speech in enumerate(said)
+        for place, speech in enumerate(speeches)
         for index, sentence in enumerate(speech)
         if sentence.worth >= 0
     )
-    kept: list[set[int]] = [set() for _ in said]
+    kept: list[set[int]] = [set() for _ in speeches]
     for _, behind, index in ranked:
         place = -behind
-        needed = len(said[place][index].text) + len(GAP.text) + (0 if kept[place] else labels[place])
+        needed = len(speeches[place][index].text) + len(GAP.text) + (0 if kept[place] else labels[place])
         if needed <= room:
             room -= needed
             kept[place].add(index)
-    return [tuple(with_gaps(speech, left)) for speech, left in zip(said, kept, strict=True)]
+    return [tuple(with_gaps(speech, left)) for speech, left in zip(speeches, kept, strict=True)]
 
 
 def with_gaps(speech: Sequence[Sentence], kept: Collection[int]) -> Iterator[Sentence]:

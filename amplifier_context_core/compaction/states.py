@@ -47,12 +47,12 @@ def states_of(round_: Round, tools: Collection[str] | None) -> tuple[str, ...]:
 
 
 def writes_only_states(round_: Round, tools: Collection[str] | None) -> bool:
-    """True if a round is calls that wrote a state, with their results, and nothing that anybody said."""
+    """True if a round is calls that wrote a state, with their results, and no text beside them."""
     head = round_.head.message
     content = head.get("content")
-    said = content if isinstance(content, str) else "".join(str(b.get("text") or "") for b in blocks_of(head))
+    spoken = content if isinstance(content, str) else "".join(str(b.get("text") or "") for b in blocks_of(head))
     keys = [key for _, key in written_states(round_, tools)]
-    return bool(keys) and all(keys) and not said.strip() and not round_.is_human
+    return bool(keys) and all(keys) and not spoken.strip() and not round_.is_human
 
 
 def state_key(call: Call, tools: Collection[str] | None = None) -> str:

@@ -18,9 +18,11 @@ class Tuning:
 
     Attributes:
         person_chars: characters of one message that a person wrote. Issue 12: room for all of it at every budget.
-        agent_chars: characters of what the agent said in one message. Frontier: 0 leaves the agent's sentences out.
+        agent_chars: characters of the agent's sentences in one message. Frontier: 0 leaves the agent's sentences out.
+        excerpt_chars: characters of the line that is quoted of an output. docs/evaluation.md (Excerpts of outputs).
         agent_share: of the tokens a chapter replaces, what the agent's sentences in it may take. Frontier.
-        people: share of the room that sentences of people may take, when chapters are condensed. Set by reading.
+        people: share of the room that sentences of people may take, when chapters are condensed and not all that people
+            wrote themselves fits. Set by reading.
         pasted: share of the room that sentences which people pasted may take of that. Set by reading.
         agent: share of what is left then that sentences of the agent may take. Frontier.
         calls: share of what is left then that calls may take; above it they are cut, and of the oldest stay mark, tool
@@ -30,10 +32,13 @@ class Tuning:
         names_of_speech: of the sentences that are left out, what names in them may take. Set by reading.
         condensed_share: of the tokens that chapters may fill, what condensing aims at. Frontier.
         roots: a chapter names the directory of its paths once. Frontier.
+        one_ranking: condensing ranks the sentences and names of all rounds together; else each round keeps the same
+            share. docs/evaluation.md (Ablations).
     """
 
     person_chars: int = 4_000
     agent_chars: int = 3_000
+    excerpt_chars: int = 80
     agent_share: float = 0.30
     people: float = 0.8
     pasted: float = 0.05
@@ -44,6 +49,7 @@ class Tuning:
     names_of_speech: float = 0.25
     condensed_share: float = 0.65
     roots: bool = True
+    one_ranking: bool = True
 
 
 TUNING = Tuning()

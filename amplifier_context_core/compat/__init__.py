@@ -15,8 +15,9 @@ from .blocks import (
     from_dict,
     to_dict,
 )
-from .compaction import Complete, compact_context
+from .compaction import compact_context
 from .contexts import ContextStore, MemoryContextStore, StoredContext
+from .transport import Complete, Transport
 from .typed import Message, Role
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "TextBlock",
     "ToolResultBlock",
     "ToolUseBlock",
+    "Transport",
     "compact_context",
     "from_dict",
     "to_dict",

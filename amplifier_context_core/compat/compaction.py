@@ -7,24 +7,23 @@ instruction to the model that summarises it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
-from ..errors import ConfigError, PluginError
+from ..errors import ConfigError
+from ..futures import in_thread
 from ..messages.parsing import json_text, metadata_of
+from ..messages.tokens import TokenCounter, load_counter
 from ..rendering.normalize import normalize_block
 from ..rendering.quoting import TAG, escape_tags, quoted, without_surrogates
 from ..rendering.renderer import NOTE_METADATA
 from ..rendering.rounds import Round, RoundList
 from ..rendering.truncate import clip_text
-from ..transcript.transcript import Transcript
 from .blocks import ContentBlock, ImageBlock, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from .contexts import ContextStore
-from .typed import Message, to_raw, to_typed
-
-Complete = Callable[[str], Awaitable[str]]
+from .contexts import ContextStore, entries_of
+from .transport import Complete, Model, Transport
+from .typed import Message
 
 INSTRUCTION = (
     "You summarise the earlier part of a conversation between a user and an assistant, so that the assistant can go on "
@@ -41,13 +40,13 @@ _REQUEST = "Now write the summary, and nothing else."
 _MAX_BLOCK_CHARS = 8_000  # characters of one text, call or result in the prompt: head and tail of a longer one
 _MAX_MESSAGE_CHARS = 40_000  # characters of one message
 _MAX_PROMPT_CHARS = 400_000  # characters of all messages together, about 100,000 tokens
-_YIELD_EVERY = 200  # messages read before other tasks of the event loop run
 
 
 async def compact_context(
     context: ContextStore,
-    complete: Complete,
+    complete: Complete | Transport | None = None,
     *,
+    transport: Transport | None = None,
     max_messages: int = 20,
     keep_recent: int = 6,
     system_prompt: str | None = None,
@@ -61,9 +60,11 @@ async def compact_context(
 
     Args:
         context: the conversation.
-        complete: a model. It is awaited once with the whole prompt, and returns the summary. Its exceptions pass
-            through. The prompt shortens texts above 8,000 characters and messages above 40,000. If all messages
-            together exceed 400,000 characters, it leaves out messages from the middle, and says so.
+        complete: a model: an async function from prompt to summary, or a `Transport`. It is asked once. Its exceptions
+            pass through. The prompt shortens texts above 8,000 characters and messages above 40,000. If all messages
+            together exceed 400,000 characters, or what the window of a provider holds, it leaves out messages from the
+            middle, and says so.
+        transport: the same by the name that it has elsewhere; one of the two is needed.
         max_messages: a conversation of at most that many messages, leading ones included, is not compacted; at least 0.
         keep_recent: how many of the newest messages are kept; at least 0. More are kept if a round needs them.
         system_prompt: how to summarise, instead of `INSTRUCTION`.
@@ -72,26 +73,25 @@ async def compact_context(
         The messages, or None if there are at most `max_messages`, or only an earlier summary is old.
 
     Raises:
-        ConfigError: a number is out of range, or `system_prompt` is not text.
-        PluginError: `complete` returned no text, or a blank one.
+        ConfigError: a number is out of range, `system_prompt` is not text, or there is not exactly one model.
+        PluginError: the model returned no text, or a blank one.
         InvalidMessage: the context returned something that is not a message.
     """
     _check("max_messages", max_messages)
     _check("keep_recent", keep_recent)
     if system_prompt is not None and not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("system_prompt", f"must be text or None, got {type(system_prompt).__name__}")
+    model = Model.of(complete, transport)
     history = await context.get_history()
     if len(history) <= max_messages:
         return None
     messages, leading, old = await _read(history, keep_recent)
     if not old or (len(old) == 1 and _is_summary(messages[old[0]])):
         return None
-    record = _record([(index + 1, messages[index]) for index in old])
+    counter = await load_counter() if model.window else None
+    record = await in_thread(_record, [(index + 1, messages[index]) for index in old], counter, model.window)
     prompt = "\n\n".join([system_prompt or INSTRUCTION, _RULE, quoted(_earlier(len(old)), record), _REQUEST])
-    summary = cast(object, await complete(prompt))
-    if not isinstance(summary, str) or not summary.strip():
-        got = "an empty text" if isinstance(summary, str) else type(summary).__name__
-        raise PluginError(f"complete: must return the text of a summary, got {got}; the conversation is unchanged")
+    summary = await model.summary(prompt)
     taken = frozenset(old)
     kept = [message for index, message in enumerate(messages) if index >= leading and index not in taken]
     return [*messages[:leading], summary_message(summary, len(old)), *kept]
@@ -119,19 +119,11 @@ async def _read(
     history: Sequence[Message | Mapping[str, Any]], keep_recent: int
 ) -> tuple[list[Message], int, list[int]]:
     """Return the messages, the number of leading instructions among them, and the indices of the old messages."""
-    messages: list[Message] = []
-    transcript = Transcript()
-    for index, given in enumerate(history):
-        messages.append(to_typed(given))
-        message, info = to_raw(messages[-1])
-        transcript.append(transcript.draft(message, info, 0, created=""))
-        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-            await asyncio.sleep(0)
-    entries = transcript.snapshot()
+    messages, entries = await entries_of(history)
     rounds = RoundList(entries[entries.leading_count :])
     recent = len(messages) - keep_recent
     old = [
-        entry.seq - 1  # seqs count from 1 here, without gaps
+        entry.seq - 1
         for number, round_ in enumerate(rounds.rounds)
         if round_.last <= recent and not _must_stay(round_, waiting=number >= rounds.closed)
         for entry in round_.entries
@@ -146,17 +138,30 @@ def _must_stay(round_: Round, *, waiting: bool) -> bool:
 # -- the prompt -------------------------------------------------------------------------------------------------------
 
 
-def _record(old: Sequence[tuple[int, Message]]) -> str:
+def _record(old: Sequence[tuple[int, Message]], counter: TokenCounter | None, window: int | None) -> str:
     """Return the messages as numbered text; as many from both ends as fit."""
+    # A character is seldom more than one token, so no message is larger than the half of a small window.
+    most = _MAX_MESSAGE_CHARS if window is None else min(_MAX_MESSAGE_CHARS, window // 2)
     parts = [
-        f"[{number}] {message.role}\n{_with_bars(clip_text(_message_text(message), _MAX_MESSAGE_CHARS))}"
-        for number, message in old
+        f"[{number}] {message.role}\n{_with_bars(clip_text(_message_text(message), most))}" for number, message in old
     ]
-    if sum(map(len, parts)) > _MAX_PROMPT_CHARS:
-        head = sum(1 for total in accumulate(map(len, parts)) if total <= _MAX_PROMPT_CHARS // 2)
-        tail = sum(1 for total in accumulate(map(len, reversed(parts))) if total <= _MAX_PROMPT_CHARS // 2)
-        parts[head : len(parts) - tail] = [f"[left out here, for want of room: {len(parts) - head - tail:,} messages]"]
-    return "\n".join(parts)
+    kept = _fitting(range(len(parts)), [len(part) for part in parts], _MAX_PROMPT_CHARS)
+    if counter is not None and window is not None:
+        kept = _fitting(kept, [counter(parts[index]) for index in kept], window)
+    shown = [parts[index] for index in kept]
+    if len(kept) < len(parts):
+        head = sum(1 for place, index in enumerate(kept) if place == index)
+        shown.insert(head, f"[left out here, for want of room: {len(parts) - len(kept):,} messages]")
+    return "\n".join(shown)
+
+
+def _fitting(indices: Sequence[int], sizes: Sequence[int], most: int) -> Sequence[int]:
+    """Return the indices of what fits: all, or as many from both ends as fill half of the room each."""
+    if sum(sizes) <= most:
+        return indices
+    head = sum(1 for total in accumulate(sizes) if total <= most // 2)
+    tail = sum(1 for total in accumulate(reversed(sizes)) if total <= most // 2)
+    return [*indices[:head], *indices[len(indices) - tail :]]
 
 
 def _with_bars(text: str) -> str:

@@ -11,22 +11,24 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import orjson
 
 from ..errors import ConfigError, InvalidMessage, StoreError
+from ..futures import in_thread
 from ..locks import CrossLoopLock
 from ..messages.parsing import Message as RawMessage
 from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
-from ..stores import Extent, MemoryStore, Store
+from ..stores import Extent, MemoryStore, Searchable, Store
 from ..transcript.provenance import response_of
-from ..transcript.transcript import Entry, Transcript
+from ..transcript.search import ScanIndex
+from ..transcript.transcript import Entry, Snapshot, Transcript
 from .blocks import prefixed_error
-from .typed import Message, to_raw
+from .typed import Message, to_raw, to_typed
 
 _YIELD_EVERY = 200  # messages read or written before other tasks of the event loop run
 _TOKENS = "amplifier_context_compat_tokens"  # the only key of a checkpoint that holds token counts
@@ -73,6 +75,20 @@ class ContextStore(ABC):
         """
         for message in messages:
             await self.append(message)
+
+    async def search(self, query: str, limit: int = 10) -> list[Message]:
+        """Return the messages that match words best, the best first; the caller may change them.
+
+        Text, calls with their arguments, and results of tools are searched. The base class scans the whole history; a
+        subclass over a database may search there.
+
+        Args:
+            query: words, paths, and phrases in double quotes. Nothing else in it is syntax.
+            limit: messages at most. Below 1, there are none.
+        """
+        messages, entries = await entries_of(await self.get_history())
+        found = await in_thread(ScanIndex().search, entries, query, limit)
+        return [messages[entry.seq - 1] for entry in found]
 
     async def set_context_tokens(self, input_tokens: int, output_tokens: int) -> None:
         """Record how many tokens the conversation has used. The base class keeps them as long as this object lives.
@@ -207,6 +223,24 @@ class StoredContext(ContextStore):
                 await asyncio.sleep(0)
         return messages
 
+    async def search(self, query: str, limit: int = 10) -> list[Message]:
+        """Return the messages that match words best, the best first; see `ContextStore.search`.
+
+        A store with a search index of its own is asked; of another one the whole history is read and scanned.
+
+        Raises:
+            StoreError: the store cannot read them.
+        """
+        async with self._lock:
+            if isinstance(self._store, Searchable):
+                seqs = await self._store.search(self._session_id, query, limit)
+                entries = {entry.seq: entry for entry in await self._store.find(self._session_id, seqs)}
+                found = [entries[seq] for seq in seqs if seq in entries]
+            else:
+                history = await self._store.read(self._session_id)
+                found = await in_thread(ScanIndex().search, history, query, limit)
+        return [Message.from_dict(entry.message) for entry in found]
+
     async def clear(self) -> None:
         """Remove all messages and set the context tokens to zero. A store with an archive still has the messages there.
 
@@ -329,6 +363,23 @@ class MemoryContextStore(StoredContext):
             tokens = await self._load_tokens()
         await forked.set_context_tokens(*tokens)
         return forked
+
+
+async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[list[Message], Snapshot]:
+    """Return the messages of a conversation, typed, and as entries whose seqs count from 1 without gaps.
+
+    Raises:
+        InvalidMessage: one of them is malformed.
+    """
+    messages: list[Message] = []
+    transcript = Transcript()
+    for index, given in enumerate(history):
+        messages.append(to_typed(given))
+        message, info = to_raw(messages[-1])
+        transcript.append(transcript.draft(message, info, 0, created=""))
+        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+            await asyncio.sleep(0)
+    return messages, transcript.snapshot()
 
 
 def new_session_id() -> str:

@@ -17,7 +17,7 @@ from ..futures import YIELD_EVERY
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
-from ..messages.parsing import Message, parse_message
+from ..messages.parsing import Message, MessageInfo, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
@@ -26,11 +26,11 @@ from ..stores import Extent, Store
 from ..transcript.alignment import Alignment
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
 from ..transcript.provenance import response_of
-from ..transcript.recalled import copies_of
 from ..transcript.redaction import without_prefixes
 from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
-from .redactions import Redactions, redactions_of
+from .cancellation import Cancellation
+from .redactions import Redactions, redactions_of, to_redact
 from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
@@ -84,9 +84,7 @@ class History:
         self._work: set[asyncio.Task[Any]] = set()
         self._are_counts_exact = False  # True once `count_bounds` was called
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
-        self._cancelled = False
-        # Last seq when the policy was applied or a turn began. The kernel reports cancellations twice (docs/kernel.md).
-        self._closed_at_seq = -1
+        self._cancellation = Cancellation()
 
     # -- opening and loading ----------------------------------------------------------------------------------------
 
@@ -111,8 +109,7 @@ class History:
         self._replay_detector.stop()
         if len(transcript):
             self._replay_detector.on_resume()
-        self._cancelled = False
-        self._closed_at_seq = transcript.last_seq  # turns of an earlier process are over
+        self._cancellation.close(transcript.last_seq)  # turns of an earlier process are over
 
     async def load(self) -> None:
         """Load the whole history into memory."""
@@ -249,8 +246,7 @@ class History:
 
     def on_prompt(self) -> None:
         """Note that a turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
-        if not self._cancelled:
-            self._closed_at_seq = self._transcript.last_seq
+        self._cancellation.on_prompt(self._transcript.last_seq)
 
     def on_request(self) -> None:
         """Note that a request was made. A host that replays a history does so before."""
@@ -258,12 +254,11 @@ class History:
 
     def on_cancelled(self) -> None:
         """Note that the current turn was cancelled. The loop may still add to it, so the policy is applied later."""
-        if self._transcript.last_seq != self._closed_at_seq:
-            self._cancelled = True
+        self._cancellation.on_cancelled(self._transcript.last_seq)
 
     async def on_turn_complete(self) -> None:
         """Apply the policy for a cancelled turn, if the turn that ends was cancelled."""
-        if self._cancelled:
+        if self._cancellation.is_pending:
             await self.shielded(self._complete_turn())
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -304,7 +299,7 @@ class History:
             if self._replay_detector.is_expected and await self._replay_detector.matches(append.message, append.info):
                 acknowledge((append,))
                 continue
-            if append.info.human and self._cancelled:
+            if append.info.human and self._cancellation.is_pending:
                 await self._append(drafted)
                 drafted = []
                 await self._apply_cancellation_policy()
@@ -313,22 +308,33 @@ class History:
             if append.is_bound and self._are_counts_exact:
                 append.tokens, append.is_bound = await measure(append.message, await self._counter()), False
             before = drafted[-1].entry if drafted else None
-            append.entry = self._draft(append, before.turn if before else self._transcript.turn)
+            turn = before.turn if before else self._transcript.turn
+            append.entry = self._draft(
+                append.message, append.info, append.tokens, turn, append.requested, append.reported
+            )
             drafted.append(append)
         await self._append(drafted)
 
-    def _draft(self, append: PendingAppend, turn: int) -> Entry:
-        message, info = append.message, append.info
+    def _draft(
+        self,
+        message: Message,
+        info: MessageInfo,
+        tokens: int,
+        turn: int,
+        requested: str | None = None,
+        reported: Response | None = None,
+    ) -> Entry:
+        """Return the entry of a message that follows an entry of this turn."""
         now = self._clock()
-        created = timestamp_of(message) or now
+        completed = timestamp_of(message) or now
         asks = info.role == "assistant"
         return self._transcript.draft(
             self._stamp(message, now),
             info,
-            append.tokens,
-            created=min(append.requested or created, created) if asks else created,
-            completed=created,
-            response=response_of(message, append.reported) if asks else None,
+            tokens,
+            created=min(requested or completed, completed) if asks else completed,
+            completed=completed,
+            response=response_of(message, reported) if asks else None,
             turn=turn + 1 if info.human else turn,
         )
 
@@ -364,11 +370,7 @@ class History:
             await self._stored.load()
             await self._any_redacted()
             everything = [*await self._stored.archived(), *self._transcript.snapshot()]
-            known = {
-                entry.seq: entry for entry in everything if which(entry) or entry.seq in self.redactions.unfinished
-            }
-            copies = copies_of(sorted(everything, key=lambda entry: entry.seq), known)
-            known |= {entry.seq: entry for entry in everything if entry.seq in copies}
+            known = to_redact(everything, which, self.redactions.unfinished)
             left = await self.redactions.redact(known.values(), counter, trace=trace)
             rest = [entry for entry in everything if entry.seq not in known]
             left, later = without_prefixes(left, min(known, default=0)), without_prefixes(rest, min(known, default=0))
@@ -431,7 +433,7 @@ class History:
             return True
 
     async def _apply_cancellation_policy(self) -> None:
-        if not self._cancelled:
+        if not self._cancellation.is_pending:
             return
         if self._on_interrupt == "discard":
             await self._remove_current_turn(finished_too=True)
@@ -439,8 +441,7 @@ class History:
             turn = await self._stored.current_turn()
             if turn:
                 self.interrupted |= {turn[0].turn}
-        self._cancelled = False
-        self._closed_at_seq = self._transcript.last_seq
+        self._cancellation.close(self._transcript.last_seq)
 
     async def _remove_current_turn(self, *, finished_too: bool) -> list[Entry]:
         turn = await self._stored.current_turn()
@@ -462,17 +463,7 @@ class History:
                 order.append(item)
                 kept += 1
                 continue
-            message, info = item
-            turn = order[-1].turn if order else 0
-            now = self._clock()
-            entry = self._transcript.draft(
-                self._stamp(message, now),
-                info,
-                await self._count(message),
-                created=timestamp_of(message) or now,
-                response=response_of(message, None) if info.role == "assistant" else None,
-                turn=turn + 1 if info.human else turn,
-            )
+            entry = self._draft(*item, await self._count(item[0]), order[-1].turn if order else 0)
             order.append(entry)
             fresh.append(entry)
             if number % YIELD_EVERY == YIELD_EVERY - 1:
@@ -504,5 +495,5 @@ class History:
 
     def _reset_turns(self) -> None:
         self.interrupted = frozenset()
-        self._cancelled = False
+        self._cancellation.is_pending = False
         self._replay_detector.stop()

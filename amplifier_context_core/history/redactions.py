@@ -17,7 +17,7 @@ import re
 import secrets
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from ..messages.parsing import ParsedMessage, metadata_of, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter
 from ..transcript.alignment import normalized_content
+from ..transcript.recalled import copies_of
 from ..transcript.redaction import is_redacted, redacted, redacted_message
 from ..transcript.transcript import Entry
 
@@ -94,6 +95,19 @@ def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
             shares_time = times[kind, timestamp] > 1
             found.append(Redaction(entry.session_id, entry.seq, *kind, timestamp, entry.redaction_trace, shares_time))
     return found
+
+
+def to_redact(entries: Sequence[Entry], which: Callable[[Entry], bool], also: Collection[int]) -> dict[int, Entry]:
+    """Return the entries to redact, by seq: the selected ones, and recalled texts that quote them.
+
+    Args:
+        entries: the history and its archive.
+        which: selects entries.
+        also: seqs of entries that are redacted whatever `which` selects.
+    """
+    known = {entry.seq: entry for entry in entries if which(entry) or entry.seq in also}
+    copies = copies_of(sorted(entries, key=lambda entry: entry.seq), known)
+    return known | {entry.seq: entry for entry in entries if entry.seq in copies}
 
 
 class Redactions:

@@ -30,12 +30,15 @@ _ANY = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
 async def route_item(item: ContextItem[Any]) -> Any:
     """Put an item into the pool or the queue of the session that runs, and return what the model is to read of it.
 
-    A tool that is no function tool calls this itself, and returns what it returns. Outside a session, and for an item
-    with an id and no description, that is the content; the latter is a warning in the log.
+    Outside a session, and for an item with an id and no description, that is the content; the latter is a warning in
+    the log.
     """
     offered = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in active()}
-    pool: ContextPool[Any] | None = offered.get(ContextPool)
-    queue: ContextQueue[Any] | None = offered.get(ContextQueue)
+    return await keep_item(item, offered.get(ContextPool), offered.get(ContextQueue))
+
+
+async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue: ContextQueue[Any] | None) -> Any:
+    """Put an item into a pool or a queue, and return what the model is to read of it; see `route_item`."""
     if item.id is not None and item.description is None:
         log.warning("an item with an id has no description; it stays a plain result")
         return item.content

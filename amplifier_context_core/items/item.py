@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
+from weakref import WeakValueDictionary
 
 from typing_extensions import TypeVar
 
+id_of = id  # an item has a field of this name
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
@@ -28,6 +30,9 @@ class ContextItem(Generic[T_co]):
     description: str | None = None
     id: str | None = None
 
+    def __post_init__(self) -> None:
+        _living[id_of(self)] = self
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary; the payload is not copied."""
         return {"id": self.id, "description": self.description, "content": self.content}
@@ -40,3 +45,12 @@ class ContextItem(Generic[T_co]):
             KeyError: there is no ``content``.
         """
         return ContextItem(data["content"], data.get("description"), data.get("id"))
+
+
+_living: WeakValueDictionary[int, ContextItem[Any]] = WeakValueDictionary()
+
+
+def living_items() -> list[ContextItem[Any]]:
+    """Return the items of this process that something still refers to, oldest first."""
+    # Tools make items in threads. Unlike `values`, this list is made in one step.
+    return [item for living in _living.valuerefs() if (item := living()) is not None]

@@ -237,11 +237,11 @@ def is_human(message: Message) -> bool:
     content = message.get("content")
     results = 0
     if isinstance(content, list):
-        said = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
-        if any(block.get("type") != "text" for block in said):
+        blocks = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
+        if any(block.get("type") != "text" for block in blocks):
             return True
-        results = len(cast("list[object]", content)) - len(said)
-        content = "\n".join(str(block.get("text", "")) for block in said)
+        results = len(cast("list[object]", content)) - len(blocks)
+        content = "\n".join(str(block.get("text", "")) for block in blocks)
     if not isinstance(content, str) or not content.strip():
         return not results and not message.get("tool_calls")
     return says_more_than_reminders(content)
@@ -277,12 +277,9 @@ def copy_json(value: Any) -> Any:
     """Return a deep copy of JSON data that was checked before."""
     kind: type = value.__class__
     if kind is dict:
-        return {
-            key: item if item.__class__ is str or item is None else copy_json(item)
-            for key, item in cast("dict[str, Any]", value).items()
-        }
+        return {key: item if item.__class__ is str or item is None else copy_json(item) for key, item in value.items()}
     if kind is list:
-        return [copy_json(item) for item in cast("list[Any]", value)]
+        return [copy_json(item) for item in value]
     return value
 
 

@@ -72,7 +72,8 @@ class RenderedMessage:
     Attributes:
         message: the message that is sent. It is shared between views, and copied before a caller gets it.
         tokens: its cost.
-        seq: the entry that it shows; 0 for other text (a chapter, the opening line).
+        seq: the entry that it shows; 0 for other text (a chapter, the opening line); below 0 for a carrier beside a
+            chapter.
         provider: the provider that wrote it, if known; thinking is kept for that provider only.
         model: the model that wrote it, if known.
         prefix: hash of the request that it answers, if known; its thinking may be bound to that (docs/thinking.md).

@@ -275,3 +275,14 @@ def rounds_of(entries: Iterable[Entry]) -> list[Round]:
 def task_of(rounds: Sequence[Round]) -> Round | None:
     """Return the task: the round of the first human message."""
     return next((round_ for round_ in rounds if round_.is_human), None)
+
+
+def round_of(seq: int, history: Sequence[Entry], reach: int = 1_000) -> Round | None:
+    """Return the round of an entry; its call or results are searched for within `reach` entries."""
+    found = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
+    if found is None:
+        return None
+    for round_ in RoundList(history[max(0, found - reach) : found + reach]).rounds:
+        if any(entry.seq == seq for entry in round_.entries):
+            return round_
+    return None

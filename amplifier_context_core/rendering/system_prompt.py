@@ -1,13 +1,13 @@
-"""The system prompt of a view: leading system and developer messages, or the text of a factory in their place."""
+"""Instructions of a view: leading system and developer messages, or the text of a factory in their place."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from ..errors import ContextError
-from ..messages.parsing import SYSTEM_ROLES, metadata_of
+from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of
 from ..messages.tokens import TokenCounter, count_message_tokens
-from ..transcript.transcript import Snapshot
+from ..transcript.transcript import Entry, Snapshot
 from .renderer import RenderedMessage, Renderer
 from .rounds import Round
 from .sendable import scrub
@@ -55,3 +55,10 @@ class SystemPrompt:
             message = scrub({"role": "system", "content": text})
             self._made = RenderedMessage(message, count_message_tokens(message, counter))
         return [self._made, *stored]
+
+
+def rendered_instruction(message: Message, counter: TokenCounter) -> tuple[RenderedMessage, ...]:
+    """Return a system message that the history does not have yet as a view will show it."""
+    tokens = count_message_tokens(message, counter)
+    entry = Entry(0, message, message["role"], 0, False, (), (), tokens, "", "", "")
+    return tuple(Renderer(counter, output_limit=tokens).render(Round((entry,))).messages)

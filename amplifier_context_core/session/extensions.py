@@ -1,7 +1,8 @@
-"""The parts of a session that its config names, core's own or a plug-in's: the token counter and the search index."""
+"""The parts of a session that its config names, core's own or a plug-in's: token counter, search index, embedder."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import cast
 
@@ -11,6 +12,7 @@ from ..messages.tokens import TokenCounter, approx_token_counter
 from ..plugins import Plugins
 from ..stores.word_index import WordIndex
 from ..transcript.search import GuardedIndex, ScanIndex, SearchIndex
+from ..transcript.vectors import Embedder
 
 _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
@@ -55,3 +57,20 @@ def named_index(
     if not isinstance(made, SearchIndex):
         raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
     return GuardedIndex(made, name, report_fault)
+
+
+def named_embedder(config: Config, plugins: Plugins) -> Embedder | None:
+    """Return the embedder that a config names; None if it names none.
+
+    Raises:
+        ConfigError: nothing has that name, it is not an embedder, or numpy is missing.
+    """
+    name = config.embedder
+    if name is None:
+        return None
+    made = plugins.make_offered("amplifier_context_embedders", name, "embedder", ())
+    if not isinstance(made, Embedder) or made.dimensions.__class__ is not int or made.dimensions < 1:
+        raise ConfigError("embedder", f"{name!r} made a {type(made).__name__}, not an embedder")
+    if importlib.util.find_spec("numpy") is None:
+        raise ConfigError("embedder", 'needs numpy: pip install "amplifier-context-core[vectors]"')
+    return made

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from ..config import Config
 from ..items import ContextItem, ContextPool, ContextQueue
+from ..items.function_tools import keep_item
 from ..items.injection import activate
+from ..items.serialized import item_in
 from ..messages.parsing import Message, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.redaction import forms_of
@@ -27,6 +30,23 @@ _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
 _TELLING = 8  # characters; a shorter content in a longer result may be there by chance
+
+
+@dataclass(frozen=True, slots=True)
+class ItemList:
+    """A list of the items.
+
+    Attributes:
+        text: a line for each; empty if there are none.
+    """
+
+    text: str
+
+    @property
+    def message(self) -> Message:
+        """It as a message of a hook."""
+        text = quoted("items kept beside this conversation", self.text or "(none)")
+        return {"role": "system", "content": text, "metadata": dict(_NOTICE)}
 
 
 class SessionItems:
@@ -56,18 +76,38 @@ class SessionItems:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
         activate(self.pool, self.queue)
 
-    def notice(self, budget: int) -> Message | None:
-        """Return a message that lists the items, if they changed since the last one.
+    async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
+        """Keep the item that a plain tool returned, as one that a function tool returned.
+
+        Args:
+            result: of the tool, as the event ``tool:post`` has it.
+            text_of: from an output to its text.
+
+        Returns:
+            What the model is to read in place of the result; None if it carries no item that can be kept.
+        """
+        item = item_in(result)
+        if item is None:
+            return None
+        shown = await keep_item(item, self.pool, self.queue)
+        return text_of(shown) if any(item is kept for kept in self._all) else None
+
+    def changed_list(self, budget: int) -> ItemList | None:
+        """Return a list of the items; None if the last one that was `noted` is the same.
 
         Args:
             budget: tokens of the request, which bound the list.
         """
-        body = self._list(min(_MOST_CHARS, int(budget * _PER_TOKEN)))
-        if body == self._listed:
-            return None
-        self._listed = body
-        text = quoted("items kept beside this conversation", body or "(none)")
-        return {"role": "system", "content": text, "metadata": dict(_NOTICE)}
+        listed = ItemList(self._list(min(_MOST_CHARS, int(budget * _PER_TOKEN))))
+        return None if self.is_noted(listed) else listed
+
+    def is_noted(self, listed: ItemList) -> bool:
+        """True if the last list of the history is the same."""
+        return listed.text == self._listed
+
+    def noted(self, listed: ItemList | None) -> None:
+        """Note the last list of the history; None if it is not known."""
+        self._listed = listed.text if listed else ""
 
     def saved(self) -> dict[str, Any] | None:
         """Return what a resumed session needs; None while there never was an item."""

@@ -31,8 +31,9 @@ from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import counter_name
 from ..view.session_warnings import SessionWarnings
 from ..view.usage_reports import UsageReports
-from .extensions import named_counter, named_index
+from .extensions import named_counter
 from .items import SessionItems
+from .search import SessionSearch
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,6 @@ class SessionLifecycle:
         self._bounds: BoundingTokenCounter | None = None if named else BoundingTokenCounter(self.config.token_counter)
         self._refused_uncounted = False  # a provider refused the first view as too long, before its counts were exact
         self._observers = observers
-        self._index = named_index(self.config, plugins, self.warnings.fault)
         self.history = History(
             session_id,
             self.store,
@@ -100,6 +100,7 @@ class SessionLifecycle:
             clock=clock,
             stamp=add_timestamp,
         )
+        self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
         self.compactor.save = lambda: self._save(compactions_only=True)
@@ -185,17 +186,19 @@ class SessionLifecycle:
         """
         counter = await self.token_counter()
         if self._bounds is not None:
-            await self.compactor.recount_sent(counter)
+            sent = await self.compactor.recount_sent(counter)
+            if sent is not None:
+                self._usage_reports.recounted(sent)
             if self._refused_uncounted:
                 self._refused_uncounted = False
                 self._note_refusal()
         return counter
 
     def _note_refusal(self) -> None:
-        """Learn that a provider refused the view handed out last as too long."""
-        last = self.compactor.last_sent
-        if last is not None:
-            window = self.meter.refused(last.counted, last.key)
+        """Learn that a provider refused a request as too long."""
+        refused = self._usage_reports.request or self.compactor.last_sent
+        if refused is not None:
+            window = self.meter.refused(refused.counted, refused.key)
             log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
 
     def _bounding_counter(self) -> BoundingTokenCounter | None:
@@ -218,6 +221,9 @@ class SessionLifecycle:
             restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
             self._restore_extra(resumed.state.extra)
             self._saved_compactions = self.compactor.compactions
+        self.compactor.short_forms.shown(
+            self.history.last_seq
+        )  # as far as is known: an earlier process may have sent it
         self.items.restore(resumed.state.items if resumed.state else None)
         if resumed.is_new and self._on_new_session:
             await self._on_new_session(self)

@@ -10,16 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ..errors import NotLoaded
+from ..errors import NotLoaded, StoreError
+from ..events import inside_handler
 from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
+from ..rendering.system_prompt import rendered_instruction
 from ..transcript.transcript import Entry, Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
-from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
+from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
+from .items import ItemList
 from .lifecycle import SessionLifecycle
 
 T = TypeVar("T")
@@ -32,15 +35,17 @@ class SessionRequests(SessionLifecycle):
 
     Attributes:
         active_operations: returns what a host says of calls whose work goes on; see `calls_of_operations`.
+        before_request: awaited before each view for a request; see `HostCheckpoint`.
     """
 
     active_operations: Callable[[], object] = staticmethod(lambda: None)
+    before_request: Callable[[], Awaitable[None]] | None = None
 
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
-        await self.ready()
-        self._requests_since_refusal += 1
+        await self._begin_request()
         budget = self._budget(token_budget, provider)
-        await self._offer_items(budget.tokens)
+        self.items.activate()  # for the tools that the caller runs after this request
+        await self._list_items(self.items.changed_list(budget.tokens))
         required = required | calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
@@ -53,22 +58,29 @@ class SessionRequests(SessionLifecycle):
             sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
         elif bound:
             bound.start_loading()  # what comes next is counted exactly
-        self._handed_out()
+        self._handed_out(sent, provider)
         return sent
+
+    async def _begin_request(self) -> None:
+        await self.ready()
+        if self.before_request is not None:
+            await self.before_request()
+        self._requests_since_refusal += 1
 
     async def _measured_request(
         self, provider: object, retain_contents: Sequence[str], count_view: CountView, fit_output: FitOutput | None
     ) -> dict[str, Any]:
         """Return a view that its provider has counted, with its transaction."""
-        await self.ready()
-        self._requests_since_refusal += 1
+        await self._begin_request()
         required = await self._retained(retain_contents)
         required |= calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.counted()
-        staging = Staging(self.compactor, key, await self._system(counter), counter, required)
         budget = self._budget(None, provider).tokens
-        await self._offer_items(budget)
+        self.items.activate()
+        listed = self.items.changed_list(budget)
+        behind = rendered_instruction(listed.message, counter) if listed else ()
+        staging = Staging(self.compactor, key, await self._system(counter), counter, required, behind)
         request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
@@ -76,24 +88,34 @@ class SessionRequests(SessionLifecycle):
             sent = await staging.accept(measured.staged, agree)
             if sent is None:
                 return False
-            self._handed_out()
+            self._handed_out(sent, provider)
             if measured.attempt.tokens:
                 self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
-            await self.history.shielded(self._then_save(staging.announce(measured.staged)))
+            await self.history.shielded(self._after_commit(staging, measured, listed))
             return True
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 
-    async def _offer_items(self, budget: int) -> None:
-        """List pool and queue if they changed, and offer them to the tools that the caller runs after this request."""
-        self.items.activate()
-        notice = self.items.notice(budget)
-        if notice is not None:
-            await self.history.add(notice)
-            await self._save()
+    async def _after_commit(self, staging: Staging, measured: Measured, listed: ItemList | None) -> None:
+        await self._list_items(listed)
+        await self._then_save(staging.announce(measured.staged))
 
-    def _handed_out(self) -> None:
-        self._usage_reports.begin(self._clock())
+    async def _list_items(self, listed: ItemList | None) -> None:
+        """Add a list of pool and queue to the history, unless another request did so meanwhile."""
+        if listed is None or self.items.is_noted(listed):
+            return
+        self.items.noted(listed)
+        try:
+            await self.history.add(listed.message)
+        except StoreError:
+            self.items.noted(None)
+            raise
+        await self._save()
+
+    def _handed_out(self, sent: SentView, provider: object) -> None:
+        """Note that a view is sent to a provider; None if the loop did not name one."""
+        if not inside_handler(self.compactor):  # a handler of a compaction looks at views; the loop asked for another
+            self._usage_reports.begin(sent, self._clock())
         self.history.on_request()
         self._recall_taken = 0  # the view counts what recalls brought before this request
 
@@ -134,29 +156,29 @@ class SessionRequests(SessionLifecycle):
 
     async def _with_prefix(self, message: dict[str, Any], response: Response | None) -> Response | None:
         """Return the response with the request that it answers, if the message has thinking that is bound to it."""
-        last = self.compactor.last_sent
-        if last is None or self._usage_reports.requested_at is None or not last.prefix.binds_answer(message, response):
+        request = self._usage_reports.request
+        if request is None or not request.prefix.binds_answer(message, response):
             return response
-        return replace(response or Response(), prefix=await last.digest())
+        return replace(response or Response(), prefix=await request.digest())
 
     def _matching_response(self) -> Response | None:
-        last = self.compactor.last_sent
-        if last is None or self._usage_reports.requested_at is None:
+        request = self._usage_reports.request
+        if request is None:
             return None
-        return self._usage_reports.match(last.counted, self.meter.estimate(last.counted, last.key))
+        return self._usage_reports.match(request.counted, self.meter.estimate(request.counted, request.key))
 
     async def _response_to(self, message: dict[str, Any]) -> Response | None:
         """Return what the provider reported of an answer; None if that is unknown."""
         return await self._with_prefix(message, self._matching_response())
 
     def _answered(self, response: Response | None) -> None:
-        """Learn from what a provider reported of the answer to the view handed out last."""
-        last = self.compactor.last_sent
+        """Learn from what a provider reported of the answer to the request."""
+        request = self._usage_reports.request
         usage = self._usage_reports.usage_for(response)
-        if usage and last:
-            self.meter.report(last.counted, usage, last.key)
+        if usage and request:
+            self.meter.report(request.counted, usage, request.key)
         reported = response.usage if response else None  # a loop's own report has no cache reads
-        if reported and last and self._cache_health.record(last, reported):
+        if reported and request and self._cache_health.record(request, reported):
             self.warnings.once("cache setting", self._cache_health.advice)
         self._usage_reports.end()
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..transcript.transcript import Entry
 
@@ -219,6 +219,40 @@ class Searchable(Protocol):
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """Return the seqs of at most `limit` entries of the history that match words, best first."""
+        ...
+
+
+class KeptVector(NamedTuple):
+    """The vector of a message.
+
+    Attributes:
+        seq: of the message.
+        digest: of its text; a vector of another text is not used.
+        vector: little-endian float32.
+    """
+
+    seq: int
+    digest: bytes
+    vector: bytes
+
+
+@runtime_checkable
+class KeepsVectors(Protocol):
+    """A store that keeps vectors of messages beside them, of one embedding model a session.
+
+    A vector goes with its message: when `rewrite` changes the message, `replace` takes it out of the history, or the
+    session is deleted. Forks begin without vectors.
+    """
+
+    async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
+        """Return the vectors of a model; none if those that are kept are of another one."""
+        ...
+
+    async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+        """Keep vectors, in place of those of the same seqs and of all those of other models.
+
+        Seqs that the history does not hold are skipped.
+        """
         ...
 
 

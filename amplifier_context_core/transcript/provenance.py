@@ -20,7 +20,7 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
     if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
         return heard
 
-    def said(names: tuple[str, ...]) -> str | None:
+    def named(names: tuple[str, ...]) -> str | None:
         for name in names:
             for place in (message, metadata):
                 value = place.get(name)
@@ -29,7 +29,7 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
         return None
 
     usage = usage_of(message.get(_USAGE)) or usage_of(metadata.get(_USAGE))
-    model, provider, finish, error = said(_MODEL), said(_PROVIDER), said(_FINISH), said(_ERROR)
+    model, provider, finish, error = named(_MODEL), named(_PROVIDER), named(_FINISH), named(_ERROR)
     if heard is None:
         if not (usage or model or provider or finish or error):
             return None

@@ -38,10 +38,13 @@ _FEW, _MANY = 200, 500  # texts: bounds of `frequent`, which is a twentieth of a
 _FREQUENT = 0.3  # weight of a frequent term
 _MAX_QUERY = 4_000  # characters of a query that are read
 _MAX_TERMS = 48  # terms of a query that are looked for
-_MAX_LOOK_UPS = 192  # terms that are looked for in all, with those that replace others
+_MIN_INSIDE = 5  # characters; shorter ones are in too many identifiers
+_LONGEST_NAME = 64  # characters of an identifier whose parts are found; longer ones are data, as base64
 _RUN = re.compile(f"[{UNSPACED}]+")
 _TOKEN = re.compile(r"[^\W_]+(?:[./:@#_-]+[^\W_]+)*")
 _ENDINGS = re.compile("(?:n['\u2019]t|['\u2019](?:s|m|re|ve|ll|d))(?![^\\W_])")
+GRAM = "\u0292"  # before each group of three characters: a letter, so that it is a part of the word
+_LONG = re.compile(rf"[^\W_]{{{_MIN_INSIDE + 1},}}")
 _PARTS = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]{3,200})"')
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -67,32 +70,38 @@ class Term:
         parts: its words. More than one must follow each other in this order.
         unspaced: True for characters of a script without spaces.
         is_prefix: True if longer words that begin with its last part match too.
+        is_inside: True if its words together may be any part of an identifier (`grams`).
     """
 
     text: str
     parts: tuple[str, ...]
     unspaced: bool = False
     is_prefix: bool = False
+    is_inside: bool = False
 
     @property
     def is_word(self) -> bool:
         """True for one word of a script with spaces: it is equal to its other forms."""
-        return len(self.parts) == 1 and not (self.unspaced or self.is_prefix)
+        return len(self.parts) == 1 and not (self.unspaced or self.is_prefix or self.is_inside)
 
     @property
     def choices(self) -> Iterator[list[Term]]:
-        """What to look for, each if nothing has what is before it: the term, longer words, its parts."""
+        """What to look for, each if nothing has what is before it: the term, longer words, its parts, identifiers."""
         yield [self]
         if not self.unspaced and len(self.text) >= _MIN_PREFIX:
             yield [replace(self, is_prefix=True)]
         if len(self.parts) > 1 and not self.unspaced:
             yield [Term(part, (part,)) for part in self.parts]
+        if not self.unspaced and sum(map(len, self.parts)) >= _MIN_INSIDE:
+            yield [replace(self, is_inside=True)]
 
     @property
     def pattern(self) -> str:
         """A regular expression that finds the term in its own form."""
         if self.unspaced:
             return r"\s*".join(map(re.escape, self.parts))
+        if self.is_inside:
+            return re.escape("".join(self.parts))
         end = "" if self.is_prefix else r"(?![^\W_])"
         return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.parts)) + end
 
@@ -128,18 +137,26 @@ def beginning(query: str) -> str:
     return words[0][:_MAX_QUERY]
 
 
-def look_up(query: Query, find: Callable[[Term], Sequence[K]]) -> dict[Term, Sequence[K]]:
-    """Return what `find` finds for each term of a query, or for what it is replaced with if nothing has it."""
-    found: dict[Term, Sequence[K]] = {}
-    left = _MAX_LOOK_UPS
-    for term in query.terms:
-        for terms in term.choices:
-            hits = {one: keys for one in terms[:left] if (keys := find(one))}
-            left -= len(terms[:left])
-            if hits:
-                found.update(hits)
-                break
-    return found
+def grams(text: str) -> str:
+    """Return the groups of three characters of the identifiers in a text, in their order, as words.
+
+    So an index of words finds any part of an identifier, as a phrase. Identifiers are words with an inner capital, or
+    of letters and digits; others are found by their parts and beginnings.
+    """
+    words = dict.fromkeys(_LONG.findall(text))
+    names = [fold(word)[:_LONGEST_NAME] for word in words if _is_mixed(word)]
+    return " ".join(map(spelled, dict.fromkeys(names)))
+
+
+def _is_mixed(word: str) -> bool:
+    if word.isalpha():
+        return not (word.islower() or word.istitle() or word.isupper())
+    return not word.isdigit()
+
+
+def spelled(name: str) -> str:
+    """Return the groups of three characters of a name as words, each marked as one."""
+    return " ".join(f"{GRAM}{name[at : at + 3]}" for at in range(len(name) - 2))
 
 
 def telling(frequency: Mapping[Term, int]) -> list[Term]:

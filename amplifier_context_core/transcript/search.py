@@ -7,7 +7,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
 from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
-from .ranking import Query, Term, finder, fold, look_up, rank, telling
+from .candidates import Wanted, answered, look_up
+from .ranking import Query, finder, fold, grams, rank, spelled, stem, telling
 from .transcript import CopyingSnapshot, Entry, Snapshot
 
 
@@ -28,13 +29,21 @@ class ScanIndex:
         if not parsed or limit < 1:
             return []
         entries = list(history)
-        texts = [fold(searchable_text(entry)) for entry in entries]
+        raw = [searchable_text(entry) for entry in entries]
+        texts = list(map(fold, raw))
+        names: list[str] = []  # of each text, made for the first term that looks for parts of them
 
-        def having(term: Term) -> list[int]:
-            find = finder([term])
-            return [position for position, text in enumerate(texts) if find(text)]
+        def having(wanted: Wanted) -> list[int]:
+            (term,) = wanted.terms
+            if term.is_inside:
+                names.extend(map(grams, raw[len(names) :]))
+                phrase = spelled("".join(term.parts))
+                return [position for position, text in enumerate(names) if phrase in text]
+            # Of most texts the first part of a term says that they do not have it, sooner than a pattern does.
+            part, find = stem(term.text) if term.is_word else term.parts[0], finder(wanted.terms)
+            return [position for position, text in enumerate(texts) if part in text and find(text)]
 
-        found = look_up(parsed, having)
+        found = answered(look_up(parsed, len(texts)), having)
         frequency = {term: len(positions) for term, positions in found.items()}
         candidates = sorted({position for term in telling(frequency) for position in found[term]})
         ranked = rank(parsed, ((position, texts[position]) for position in candidates), frequency, len(texts))

@@ -11,6 +11,7 @@ snapshot needs none.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast, overload
 
@@ -150,6 +151,20 @@ class Snapshot(Sequence[Entry]):
             yield entries[index]
         if self.gap:
             raise NotLoaded(self.gap.start)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Snapshot:
+        """Return entries as a snapshot, the same one if they are one."""
+        if isinstance(entries, Snapshot):
+            return entries
+        copied = list(entries)
+        return cls(copied, len(copied), 0)
+
+    def begins_with(self, earlier: Sequence[Entry]) -> bool:
+        """True if all entries of an earlier history are the first of this one, unchanged."""
+        if isinstance(earlier, Snapshot) and earlier._entries is self._entries and earlier.gap == self.gap:
+            return earlier._count <= self._count  # a list of entries only grows
+        return len(earlier) <= len(self) and all(map(operator.is_, earlier, self))
 
     def find(self, seq: int) -> Entry | None:
         """Return the entry with this seq, or None. A binary search: seqs rise except where a host inserted messages."""
@@ -451,21 +466,6 @@ class Transcript:
         while start < len(history) and history[start].role in SYSTEM_ROLES:
             start += 1
         return history[start:]
-
-    def interrupt(self, *, finished_too: bool = False) -> list[Entry]:
-        """Remove the current exchange from the history if it is unfinished; return the removed entries.
-
-        It is finished if its newest message is an assistant's without tool calls.
-
-        Args:
-            finished_too: remove a finished one as well (docs/kernel.md: a cancelled loop may still add a closing
-                answer).
-        """
-        turn = self.current_turn()
-        if not turn or (is_finished(turn) and not finished_too):
-            return []
-        self.replace(len(self) - len(turn))
-        return turn
 
 
 def is_finished(turn: Sequence[Entry]) -> bool:

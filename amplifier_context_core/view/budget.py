@@ -127,7 +127,9 @@ def prices_of(provider: object) -> Prices | None:
     `cache_read_per_million`, `cache_write_per_million`. Without a price for writes, writing costs nothing extra.
     Without a price for reads the kernel knows of no cache.
     """
-    pricing = _field(_model_info(provider), "pricing")
+    pricing = None if provider is None else _field(_model_info(provider), "pricing")
+    if pricing is None:
+        return None
     plain, read, write = (price_in(pricing, kind) for kind in ("input", "cache_read", "cache_write"))
     if not plain or read is None:
         return None

@@ -46,6 +46,7 @@ _NOT_SHOWN = {  # settings
     "on_interrupt",
     "on_conflict",
     "search_index",
+    "embedder",
     "cache_ttl",
     "recall_share",
     "pool_limit",
@@ -167,9 +168,14 @@ class ViewCache:
         self._uncompacted.clear()
 
     def _eligible(self, budget: int) -> list[View]:
-        """Return the views that may serve a budget: the one that served it last, then the largest first."""
+        """Return the views that may serve a budget: the one that served it last, then the largest first.
+
+        Beside the one that served it last, only views with a newer checkpoint may: with an older one, or none, what
+        compactions took out would come back, and the whole prefix would be written again.
+        """
         last = self._by_budget.get(budget)
-        near = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget and view is not last]
+        oldest = last.made_at if last else -1
+        near = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget and view.made_at > oldest]
         near.sort(key=lambda view: view.tokens, reverse=True)
         return [last, *near] if last else near
 
@@ -190,10 +196,10 @@ class ViewCache:
 
         A selection changes nothing that is saved or that another request sees; `touch` notes the view that is used.
         """
+        await self._restore_uncompacted(limits.budget, counter)  # it loads the history
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        await self._restore_uncompacted(limits.budget, counter)
         refreshed: list[View] = []
         for view in self._eligible(limits.budget):
             if not await self._refresh(view, history, interrupted):
@@ -255,6 +261,13 @@ class ViewCache:
         is_certain = selection.reason is None and system_tokens + view.tokens <= limits.capacity
         return selection if is_certain else None
 
+    def render_again(self, seq: int) -> None:
+        """Let the views that hold an entry behind their checkpoint render it again; the caller holds the lock."""
+        for view in self._views:
+            if view.made_at < seq <= view.newest_seq:
+                self._changes += 1
+                view.recount()
+
     def recount(self) -> None:
         """Let every view count again what was counted by upper bounds."""
         self._changes += 1
@@ -313,7 +326,6 @@ class ViewCache:
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
         unchanged = self._history.unchanged_since(view.revision)
-        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         revised = view.revision not in (-1, history.revision)
         if not await view.update(history, unchanged, interrupted):
             self.drop(view)
@@ -364,7 +376,6 @@ class ViewCache:
             inherited = await self._inherited(history, limits, counter)
             if inherited:
                 view = self.new_view(inherited, limits, counter)
-        self._short_forms.shown_to = max(self._short_forms.shown_to, self._history.last_seq)
         await view.update(history, len(history), interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
             await view.show_verbatim(seq, history)

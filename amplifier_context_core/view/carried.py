@@ -6,6 +6,8 @@ A view holds the originals and the carriers (`messages/carriers.py`). What a req
 - A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
 
 A round with a message from after the carrier (a late result) is no part of what the carrier replaces: it follows it.
+A carrier beside a chapter (`view/chapter_carriers.py`) replaces chapters alone: the rounds between them, which had to
+stay verbatim, follow it too.
 A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
 requests to other models.
 
@@ -38,7 +40,7 @@ class Carried:
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self._texts: dict[int, RenderedMessage] = {}  # by seq, carriers as text
-        self._seq = 0  # of the carrier that is sent; 0 for none
+        self._seq = 0  # of the carrier that is sent, as `RenderedMessage.seq`; 0 for none
         self._left_out: dict[int, RenderedMessage] = {}  # by identity
         self._instead: dict[int, RenderedMessage] = {}  # by identity of the carrier
 
@@ -70,6 +72,7 @@ class Carried:
             return [], list(segments)
         places = (index for index, one in enumerate(segments) if any(m.seq == self._seq for m in one.shown))
         cut = next(places, 0) if self._seq else 0
+        cut += self._seq < 0  # a chapter with a carrier stays as it is
         return list(segments[:cut]), [self._bare(segment) for segment in segments[cut:]]
 
     def whole(self, before: Sequence[Segment], originals: Sequence[Segment], made: Sequence[Segment]) -> list[Segment]:
@@ -114,7 +117,10 @@ class Carried:
         carrier = messages[newest]
         instructions = [shown for shown in messages[:newest] if shown.message["role"] in SYSTEM_ROLES]
         rest = [shown for shown in messages[newest + 1 :] if not is_carrier(shown.message)]
-        return [*instructions, carrier, *_later(messages[:newest], carrier.seq), *rest], carrier.seq
+        before = messages[:newest]
+        verbatim = [one for one in before if one.seq > 0 and one.message["role"] not in SYSTEM_ROLES]
+        later = verbatim if carrier.seq < 0 else _later(before, carrier.seq)
+        return [*instructions, carrier, *(one for one in later if not is_carrier(one.message)), *rest], carrier.seq
 
     def _as_text(self, shown: RenderedMessage) -> RenderedMessage:
         known = self._texts.get(shown.seq)

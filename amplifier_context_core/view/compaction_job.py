@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compaction.ladder import LadderResult
+from ..compaction.strategies import Goal
+from ..config import Config
 from ..messages.tokens import TokenCounter
+from ..rendering.summaries import Summaries
 from .cache import Selection
 from .figures import announcement, outcome
 from .prefix import RequestPrefix
@@ -28,7 +31,7 @@ class CompactionJob:
         system_tokens: of the system prompt, counted.
         counter: text to tokens.
         prefix: what the request begins with; thinking may be bound to it.
-        focus: what a summary should dwell on, for this compaction alone.
+        injected: what handlers of the compaction want a summary to dwell on.
         required: seqs that must stay verbatim.
     """
 
@@ -38,7 +41,7 @@ class CompactionJob:
     system_tokens: int
     counter: TokenCounter
     prefix: RequestPrefix
-    focus: str | None = None
+    injected: str | None = None
     required: frozenset[int] = frozenset()
 
     @property
@@ -62,6 +65,29 @@ class CompactionJob:
         """Return the figures of ``context:pre_compact``."""
         threshold, messages = self.selection.threshold, len(self.view.view())
         return announcement(self.reason, messages, self.tokens, self.limits, threshold=threshold, target=self.target)
+
+
+def goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries, focus: str | None) -> Goal:
+    """Return what the strategies of a compaction aim at.
+
+    Args:
+        job: the compaction.
+        config: of the session.
+        tokens: that the draft may have.
+        summaries: short forms of tool results.
+        focus: what summaries of the session should dwell on.
+    """
+    return Goal(
+        tokens,
+        job.limits.capacity,
+        job.counter,
+        human_tokens=int(job.target * config.protected_human),
+        protected_results=config.protected_tool_results,
+        chapter_tokens=int(job.limits.capacity * config.chapter_share),
+        summaries=summaries,
+        focus="\n\n".join(dict.fromkeys(text for text in (focus, job.injected) if text)) or None,
+        state_tools=None if config.state_tools is None else tuple(config.state_tools),
+    )
 
 
 @dataclass(frozen=True, slots=True)

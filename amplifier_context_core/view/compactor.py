@@ -20,32 +20,31 @@ from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import protected_tokens
 from ..compaction.recalled import newest_recalled
-from ..compaction.strategies import Goal, Strategy
+from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
-from ..futures import in_thread_if
 from ..history.history import History
 from ..locks import CrossLoopLock
 from ..messages.token_bounds import BoundingTokenCounter
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .cache import Selection, ViewCache
-from .compaction_job import CompactionJob, CompactionResult, compaction_result
+from .chapter_carriers import Carry, carrier_room
+from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix import RequestPrefix, tools_of
 from .prefix_break import PrefixBreak
-from .sent_view import SentView, shared_prefix_tokens
+from .sent_view import SentView, fitted, recounted, shared_prefix
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
-from .view import View
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,10 @@ class Compactor:
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
         focus: what a summary should dwell on.
+        injected: the same, of the handlers of the compaction that was accepted last.
         save: saves the session's state; awaited before handlers and observers hear of a compaction, because one of them
             may hang or end the process.
+        carry: puts a provider's own compaction beside the chapters of a new checkpoint; None to put in nothing.
         tools: returns the tools that requests offer, by name, as a coordinator has mounted them.
         lock: held by the task that works on the views.
         cache: the views.
@@ -81,8 +82,10 @@ class Compactor:
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
         self.focus: str | None = None
+        self.injected: str | None = None
         self.tools: Callable[[], object] = dict[str, object]
         self.save: Callable[[], Awaitable[None]] = _save_nothing
+        self.carry: Carry | None = None
         self._history = history
         self._config = config
         self._ladder = ladder
@@ -202,23 +205,11 @@ class Compactor:
     async def recount_sent(self, counter: TokenCounter) -> SentView | None:
         """Count the view handed out last with this counter in place of upper bounds; return it. Takes no lock."""
         while (sent := self.last_sent) is not None:
-            counted = await self._recounted(sent, counter)
+            counted = await recounted(sent, counter)
             if self.last_sent is sent:  # no other view was handed out meanwhile
                 self._sent.recounted(counted)
                 return counted
         return None
-
-    async def _recounted(self, sent: SentView, counter: TokenCounter) -> SentView:
-        known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
-
-        def count(shown: RenderedMessage) -> RenderedMessage:
-            return shown if id(shown) in known else shown.with_message(shown.message, counter)
-
-        system = tuple(count(shown) for shown in sent.system)
-        large = are_large(shown.message for shown in sent.messages)
-        messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
-        tokens = sum(shown.tokens for shown in (*system, *messages))
-        return replace(sent, system=system, messages=messages, counted=tokens)
 
     def prefix(self, key: Key, system: Sequence[RenderedMessage]) -> RequestPrefix:
         """Return what a request to a provider and model begins with now."""
@@ -242,12 +233,7 @@ class Compactor:
         return self._sent.break_before(self.prefix(key, system), system, history, limits.cache_ttl)
 
     async def compact_now(
-        self,
-        focus: str | None,
-        limits: TokenLimits,
-        system_tokens: int,
-        counter: TokenCounter,
-        prefix: RequestPrefix,
+        self, limits: TokenLimits, system_tokens: int, counter: TokenCounter, prefix: RequestPrefix
     ) -> dict[str, Any] | None:
         """Compact whatever the threshold; return the report, or None when there was nothing to free."""
         if inside_handler(self):
@@ -255,7 +241,7 @@ class Compactor:
         async with self.alone():
             async with self.lock:
                 selection = await self.cache.select(limits, system_tokens, counter, prefix)
-            job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix, focus)
+            job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix)
             _, result = await self._compact_with_hooks(job)
             return result.report if result and result.has_gain else None
 
@@ -289,6 +275,18 @@ class Compactor:
                     raise PinRefused(f"m{seq}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
+    async def register_short_form(self, seq: int | None, call_id: str, text: str) -> None:
+        """Note the short form of a tool result, in the views too that took the result in but were not handed out.
+
+        Args:
+            seq: of the result; None for the next result of the call.
+            call_id: of the call.
+            text: the short form.
+        """
+        if self.short_forms.register(seq, call_id, text) and seq is not None:
+            async with self.lock:
+                self.cache.render_again(seq)
+
     def drop_views(self) -> None:
         """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
@@ -300,7 +298,7 @@ class Compactor:
         self.pins.clear()
         self.short_forms.clear()
         self._warnings.reset()
-        self.focus = None
+        self.focus = self.injected = None
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
@@ -323,8 +321,7 @@ class Compactor:
         if decision.denied and job.tokens <= job.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
             return self.postpone(job), None
-        focus = "\n\n".join(part for part in (job.focus, decision.injected) if part) or None
-        return await self._run(replace(job, focus=focus))
+        return await self._run(replace(job, injected=decision.injected))
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Run a compaction and accept its result; return the view that serves the budget now.
@@ -361,6 +358,8 @@ class Compactor:
         if job.view.budget == limits.budget:
             self.cache.replace(job.view, new)
         self.cache.touch(limits.budget, new)
+        self.short_forms.shown(new.newest_seq)
+        self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         return self.cache.selected(new, limits, job.system_tokens, history, job.selection.interrupted)
@@ -396,11 +395,12 @@ class Compactor:
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
-        is_asked = bool(self.focus or job.focus or job.required)
-        segments = view.whole(ladder.draft.segments)
+        is_asked = bool(self.focus or job.injected or job.required)
+        made = view.whole(ladder.draft.segments)
+        room = carrier_room(limits, job.system_tokens)
+        segments = await self.carry(made, job.prefix.key, room, counter) if self.carry else made
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
-        from_content = not of_session
-        checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=from_content)
+        checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
         await new.bind(job.prefix)
@@ -408,7 +408,7 @@ class Compactor:
         tokens = job.system_tokens + new.lasting_tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
-        invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix_tokens(old_messages, new_messages)
+        invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
         return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
 
     async def ladder_result(
@@ -424,17 +424,7 @@ class Compactor:
         """
         target, capacity = job.target, job.limits.capacity
         kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
-        goal = Goal(
-            max(1, target + kept - growth),
-            capacity,
-            job.counter,
-            human_tokens=int(target * self._config.protected_human),
-            protected_results=self._config.protected_tool_results,
-            chapter_tokens=int(capacity * self._config.chapter_share),
-            summaries=self.short_forms.known,
-            focus="\n\n".join(dict.fromkeys(text for text in (self.focus, job.focus) if text)) or None,
-            state_tools=None if self._config.state_tools is None else tuple(self._config.state_tools),
-        )
+        goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
         return await run_ladder(
             draft,
             goal,
@@ -461,8 +451,10 @@ class Compactor:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
         view, system_tokens = selection.view, sum(shown.tokens for shown in system)
         await view.bind(prefix)  # another request may have bound it to its own prefix
-        messages = await view.sent((await fitted(view, limits, system_tokens))[0], prefix)
-        counted = system_tokens + sum(shown.tokens for shown in messages)
+        shown, counted = await fitted(view, limits, system_tokens)
+        messages = await view.sent(shown, prefix)
+        if messages is not shown:
+            counted = system_tokens + sum(one.tokens for one in messages)
         limits = replace(limits, threshold=selection.threshold)
         return SentView(limits, prefix.key, tuple(system), messages, counted, 0, view, prefix)
 
@@ -484,6 +476,7 @@ class Compactor:
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         if budget is not None:
             self.cache.touch(budget, sent.view)
+        self.short_forms.shown(sent.view.newest_seq)
         return self._sent.note(sent, self._history.snapshot(), self.compactions)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
@@ -502,11 +495,3 @@ class Compactor:
 
 async def _save_nothing() -> None:
     pass
-
-
-async def fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
-    """Return the messages of a view as far as they can be made to fit, and their tokens with the system prompt's."""
-    if system_tokens + view.tokens <= limits.capacity:
-        return view.view(), system_tokens + view.tokens
-    messages, tokens = await view.clipped_to(limits.capacity - system_tokens)
-    return messages, system_tokens + tokens

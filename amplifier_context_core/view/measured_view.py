@@ -32,7 +32,7 @@ _LEAST_STEP = 200  # counted tokens between two counts of which a ratio is read
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What the loop's callback said of one view.
+    """What the loop's callback returned for one view.
 
     Attributes:
         raw: what it returned, to be handed back as it is.
@@ -64,10 +64,10 @@ class Count:
 
 
 def count_of(raw: object, *, fitted: bool = False) -> Count:
-    """Return what a callback said.
+    """Return a callback's result as a count.
 
     Args:
-        raw: what it returned: ``dispatch`` and ``budget_decision``, as the kernel's providers return it.
+        raw: the result: ``dispatch`` and ``budget_decision``, as the kernel's providers return it.
         fitted: true for what ``fit_output`` returned: it must hold a decision.
 
     Raises:
@@ -102,8 +102,8 @@ class Measured:
     Attributes:
         staged: the view to be sent, and what its acceptance changes.
         messages: of the view, as they were counted.
-        attempt: what was said of them last.
-        first: what was said of the view before any compaction; None if it was too large to be asked about.
+        attempt: what the callback returned for them last.
+        first: what it returned for the view before any compaction; None if that was too large to ask about.
         outcome: ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to
             free), ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
         limits: of the request.

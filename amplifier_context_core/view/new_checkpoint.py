@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..futures import in_thread_if
@@ -41,9 +43,20 @@ async def new_checkpoint(
         covered,
         base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
         digest,
-        segments,
+        _dated(segments, base.segments if base else (), last_seq),
         sum(segment.tokens for segment in segments),
         last_seq,
         job.limits.budget,
         from_content and (base is None or base.from_content),
+    )
+
+
+def _dated(segments: Sequence[Segment], base: Sequence[Segment], last_seq: int) -> tuple[Segment, ...]:
+    """Return segments with the time of each chapter: a chapter of the same range keeps the one that it had."""
+    known = {(one.first, one.last): one.chapter.made_at for one in base if one.chapter}
+    return tuple(
+        replace(one, chapter=replace(one.chapter, made_at=known.get((one.first, one.last), last_seq)))
+        if one.chapter and not one.chapter.made_at
+        else one
+        for one in segments
     )

@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 from ..errors import PinRefused
 from ..messages.parsing import metadata_of
+from ..rendering.rounds import round_of
 from ..transcript.transcript import Entry, Snapshot
 from .meter import Units
-from .view import round_of
 
 
 def check_pin(

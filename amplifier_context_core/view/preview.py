@@ -16,6 +16,7 @@ from ..compaction.strategies import Goal, Strategy
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
+from .chapter_carriers import carrier_room
 from .compaction_job import CompactionJob
 from .compactor import Compactor
 from .meter import Key
@@ -114,10 +115,13 @@ async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy
             return False
         draft = Draft(view.checkpoint.segments, system_tokens)
         done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
-        if done is draft:
+        room = carrier_room(limits, system_tokens)
+        carry, segments = compactor.carry, done.segments
+        segments = await carry(segments, request.key, room, request.counter) if carry else segments
+        if segments is draft.segments:
             return False
-        tokens = sum(segment.tokens for segment in done.segments)
-        checkpoint = replace(view.checkpoint, segments=done.segments, tokens=tokens, from_content=False)
+        tokens = sum(segment.tokens for segment in segments)
+        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
         new = compactor.cache.new_view(checkpoint, limits, request.counter)
         new.backoff = view.backoff
         await new.update(history, len(history), selection.interrupted)

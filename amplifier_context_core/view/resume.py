@@ -140,6 +140,18 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
         return None, (f"its checkpoint cannot be used ({problem}); the view is rebuilt from the history",)
 
 
+def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounter) -> SessionState:
+    """Return the views of a session alone: its checkpoints, and which budget each serves."""
+    return collect_views(
+        history.snapshot(),
+        history.turn_count,
+        cache.valid_views(),
+        cache.by_budget,
+        counter=counter,
+        compatibility_key=cache.compatibility_key(counter),
+    )
+
+
 def collect_state(
     history: History,
     compactor: Compactor,
@@ -150,14 +162,7 @@ def collect_state(
 ) -> SessionState:
     """Return what a resumed session continues from."""
     cache, short_forms = compactor.cache, compactor.short_forms
-    state = collect_views(
-        history.snapshot(),
-        history.turn_count,
-        cache.valid_views(),
-        cache.by_budget,
-        counter=counter,
-        compatibility_key=cache.compatibility_key(counter),
-    )
+    state = collect_checkpoints(history, cache, counter)
     uncompacted = cache.uncompacted(counter)  # so that it does not matter which budgets were asked for since
     return replace(
         state,
@@ -171,6 +176,7 @@ def collect_state(
         pending_summaries=dict(short_forms.pending),
         interrupted=tuple(sorted(history.interrupted)),
         focus=compactor.focus,
+        injected=compactor.injected,
         compactions=compactor.compactions,
         tokens_saved=compactor.tokens_saved,
         warnings_sent=tuple(sorted(warnings.kinds)),
@@ -188,7 +194,7 @@ def restore_state(
     compactor.cache.restore_uncompacted(state)
     compactor.pins.update(state.pins)
     compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
-    compactor.focus = state.focus
+    compactor.focus, compactor.injected = state.focus, state.injected
     compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
     warnings.kinds.update(state.warnings_sent)
     history.redactions.note(state.erased)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message
+from ..messages.tokens import TokenCounter, are_large
 from ..rendering.merge import merge_consecutive
 from ..rendering.provider_limits import wants_short_ids, with_short_ids
 from ..rendering.renderer import RenderedMessage
@@ -84,11 +86,34 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
     return [copy_message(message) for message in with_cache_hints(messages, sent.key)]
 
 
-def shared_prefix_tokens(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> int:
-    """Return the tokens of the messages at the start that are byte-identical."""
-    shared = 0
+def shared_prefix(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> tuple[int, int]:
+    """Return how many messages at the start are byte-identical, and their tokens."""
+    count = tokens = 0
     for old, new in zip(before, after, strict=False):
         if old is not new and old.message != new.message:
             break
-        shared += new.tokens
-    return shared
+        count += 1
+        tokens += new.tokens
+    return count, tokens
+
+
+async def recounted(sent: SentView, counter: TokenCounter) -> SentView:
+    """Return a view that was handed out, counted by this counter. What its checkpoint shows is not counted again."""
+    known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
+
+    def count(shown: RenderedMessage) -> RenderedMessage:
+        return shown if id(shown) in known else shown.with_message(shown.message, counter)
+
+    system = tuple(count(shown) for shown in sent.system)
+    large = are_large(shown.message for shown in sent.messages)
+    messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
+    tokens = sum(shown.tokens for shown in (*system, *messages))
+    return replace(sent, system=system, messages=messages, counted=tokens)
+
+
+async def fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
+    """Return the messages of a view as far as they can be made to fit, and their tokens with the system prompt's."""
+    if system_tokens + view.tokens <= limits.capacity:
+        return view.view(), system_tokens + view.tokens
+    messages, tokens = await view.clipped_to(limits.capacity - system_tokens)
+    return messages, system_tokens + tokens

@@ -14,7 +14,7 @@ from .cold_cache import pause_of
 from .meter import Key
 from .prefix import RequestPrefix
 from .prefix_break import PrefixBreak
-from .sent_view import SentView, shared_prefix_tokens
+from .sent_view import SentView, shared_prefix
 
 _MAX_KEYS = 8  # providers and models whose last view is remembered
 
@@ -61,12 +61,14 @@ class SentViews:
             compactions: accepted so far.
         """
         before, last = self._by_key.get(sent.key), self.last
-        reason = self._reason(sent, before, history, compactions)
+        shared, reusable_tokens = _shared(before, sent)
+        shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]
+        reason = self._reason(sent, before, shared, history, compactions)
         self._by_key.pop(sent.key, None)
         self.last = self._by_key[sent.key] = replace(
             sent,
-            shared_prefix_tokens=0 if last is None else _shared(last, sent),
-            reusable_tokens=0 if before is None or reason in _WHOLE else _shared(before, sent),
+            shared_prefix_tokens=shared_tokens,
+            reusable_tokens=0 if reason in _WHOLE else reusable_tokens,
             prefix_break=reason,
             compactions=compactions,
         )
@@ -75,11 +77,11 @@ class SentViews:
         return self.last
 
     def _reason(
-        self, sent: SentView, before: SentView | None, history: Snapshot, compactions: int
+        self, sent: SentView, before: SentView | None, shared: int, history: Snapshot, compactions: int
     ) -> PrefixBreak | None:
         """Return why the view is not the one sent to its provider before, and more; None if it is."""
         found = self.break_before(sent.prefix, sent.system, history, sent.limits.cache_ttl)
-        if found is not None or before is None or _begins_with(sent, before):
+        if found is not None or before is None or shared == len(before.system) + len(before.messages):
             return found
         return PrefixBreak.COMPACTION if compactions > before.compactions else PrefixBreak.EDIT
 
@@ -96,14 +98,8 @@ class SentViews:
 _WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # nothing of the prefix is read
 
 
-def _shared(before: SentView, sent: SentView) -> int:
-    return shared_prefix_tokens([*before.system, *before.messages], [*sent.system, *sent.messages])
-
-
-def _begins_with(sent: SentView, before: SentView) -> bool:
-    """True if a view begins with all messages of another one."""
-    if len(before.messages) > len(sent.messages):
-        return False
-    return all(
-        old is new or old.message == new.message for old, new in zip(before.messages, sent.messages, strict=False)
-    )
+def _shared(before: SentView | None, sent: SentView) -> tuple[int, int]:
+    """Return how many messages at the start of a request are those of another one, and their tokens."""
+    if before is None:
+        return 0, 0
+    return shared_prefix([*before.system, *before.messages], [*sent.system, *sent.messages])

@@ -88,6 +88,7 @@ class SessionState:
         pending_summaries: short forms of calls whose results are still to come, by call id.
         interrupted: turns whose open calls were stopped.
         focus: what a summary should dwell on.
+        injected: the same, of the handlers of the compaction that was accepted last.
         compactions: accepted so far.
         tokens_saved: that they freed together.
         warnings_sent: kinds of trouble that were reported.
@@ -122,6 +123,7 @@ class SessionState:
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     items: dict[str, Any] | None = None
+    injected: str | None = None
 
     @property
     def shown_seqs(self) -> frozenset[int]:

@@ -20,7 +20,7 @@ class ShortForms:
         known: all of them but the pending ones, by seq of the result and call id.
         at_once: those that a view shows at once.
         pending: by call id, those of calls whose results are still to come.
-        shown_to: highest seq that a view has shown.
+        shown_to: highest seq that a request was sent, or that a checkpoint shows.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,24 @@ class ShortForms:
     def __bool__(self) -> bool:
         return bool(self.known)
 
-    def register(self, seq: int | None, call_id: str, text: str) -> None:
-        """Note the short form of the result that an entry holds; None for the next result of the call."""
+    def shown(self, seq: int) -> None:
+        """Note that the entries up to this one were shown as they are."""
+        self.shown_to = max(self.shown_to, seq)
+
+    def register(self, seq: int | None, call_id: str, text: str) -> bool:
+        """Note the short form of the result that an entry holds; None for the next result of the call.
+
+        Returns:
+            True if views are to show it at once.
+        """
         if seq is None:
             self.pending[call_id] = text
-            return
+            return False
         self.known.setdefault(seq, {})[call_id] = text
-        if seq > self.shown_to:
-            self.at_once.setdefault(seq, {})[call_id] = text
+        if seq <= self.shown_to:
+            return False
+        self.at_once.setdefault(seq, {})[call_id] = text
+        return True
 
     def result_came(self, seq: int, call_ids: Iterable[str]) -> None:
         """Register the pending short forms of the calls that an entry answers."""

@@ -15,9 +15,9 @@ from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from .cache import Selection
 from .compaction_job import CompactionJob, CompactionResult
-from .compactor import Compactor, fitted
+from .compactor import Compactor
 from .meter import Key
-from .sent_view import SentView
+from .sent_view import SentView, fitted
 from .trigger import TokenLimits
 from .view import View
 
@@ -73,6 +73,7 @@ class Staging:
         system: the system prompt.
         counter: text to tokens.
         required: seqs that must stay verbatim.
+        behind: messages that the history gets when a view is accepted; every view ends with them.
     """
 
     def __init__(
@@ -82,12 +83,14 @@ class Staging:
         system: Sequence[RenderedMessage],
         counter: TokenCounter,
         required: frozenset[int],
+        behind: Sequence[RenderedMessage] = (),
     ) -> None:
         self._compactor = compactor
         self.key = key
         self._system = tuple(system)
         self._prefix = compactor.prefix(key, system)
-        self._system_tokens = sum(shown.tokens for shown in system)
+        self._behind = tuple(behind)
+        self._fixed_tokens = sum(shown.tokens for shown in (*system, *behind))
         self._counter = counter
         self._required = required
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
@@ -101,7 +104,7 @@ class Staging:
     def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same messages under other limits, and why the view must be compacted first."""
         selection = replace(staged.selection, view=staged.sent.view)
-        selection = self._compactor.cache.judged(selection, limits, self._system_tokens)
+        selection = self._compactor.cache.judged(selection, limits, self._fixed_tokens)
         limits = replace(limits, threshold=selection.threshold)
         return replace(staged, selection=selection, sent=replace(staged.sent, limits=limits))
 
@@ -125,7 +128,7 @@ class Staging:
                     staged = await self._selected(limits)
                     if staged.selection.reason is None:
                         return staged
-                job = replace(self._job(staged.selection, limits), focus=self._announced or None)
+                job = replace(self._job(staged.selection, limits), injected=self._announced or None)
                 result = await compactor.compact(job)
                 sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
                 return replace(staged, result=result, sent=sent)
@@ -144,7 +147,7 @@ class Staging:
             agree: called right before the session changes, with nothing in between; false to change nothing.
 
         Returns:
-            What was sent; None if the history that the view shows was edited meanwhile, or if `agree` said no.
+            What was sent; None if the history that the view shows was edited meanwhile, or if `agree` returned False.
         """
         compactor, selection = self._compactor, staged.selection
         async with compactor.lock:
@@ -170,29 +173,30 @@ class Staging:
     def _job(self, selection: Selection, limits: TokenLimits) -> CompactionJob:
         reason = selection.reason or "hard limit"
         return CompactionJob(
-            reason, selection, limits, self._system_tokens, self._counter, self._prefix, required=self._required
+            reason, selection, limits, self._fixed_tokens, self._counter, self._prefix, required=self._required
         )
 
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache
-        selection = await cache.select(limits, self._system_tokens, self._counter, self._prefix)
+        selection = await cache.select(limits, self._fixed_tokens, self._counter, self._prefix)
         basis = Basis.of(self._compactor, limits.budget)
         original: View | None = None
         missing = [seq for seq in self._required if not selection.view.shows(seq)]
         if missing:
             original = selection.view
             selection = await cache.showing(selection, missing, self._counter, self._prefix)
-            selection = cache.judged(selection, limits, self._system_tokens)
+            selection = cache.judged(selection, limits, self._fixed_tokens)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
         return StagedView(selection, sent, basis, original)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         await view.bind(self._prefix)  # another request may have bound it to its own prefix
-        messages, counted = view.view(), self._system_tokens + view.tokens
+        messages, counted = view.view(), self._fixed_tokens + view.tokens
         if clip:
-            messages, _ = await fitted(view, limits, self._system_tokens)
+            messages, _ = await fitted(view, limits, self._fixed_tokens)
             messages = await view.sent(messages, self._prefix)
-            counted = self._system_tokens + sum(shown.tokens for shown in messages)
+            counted = self._fixed_tokens + sum(shown.tokens for shown in messages)
         limits = replace(limits, threshold=threshold)
+        messages = [*messages, *self._behind]
         return SentView(limits, self.key, self._system, messages, counted, 0, view, self._prefix)

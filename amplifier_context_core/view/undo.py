@@ -1,20 +1,23 @@
-"""Taking a chapter back: its originals are shown again where they fit, else the digest's entries alone.
+"""Taking a compaction back: the originals are shown again where they fit, else the digest's entries alone.
 
 The history is not touched; only the view of the last request changes. A later compaction may fold the same rounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ..compaction.checkpoint import Segment
 from ..compaction.digest import with_texts
 from ..messages.tokens import TokenCounter
 from ..rendering.rounds import rounds_of
-from ..transcript.transcript import Snapshot
+from ..transcript.transcript import Snapshot, seq_of
+from .chapter_carriers import carrier_of
 from .view import View
 
+Shows = Literal["originals", "digest", "chapter"]
 UNDONE = "undone"
 """Key beside the states of modules in a saved session: lowest seq of what was taken back while they were not there."""
 
@@ -31,31 +34,58 @@ class Undone:
         tokens: of the view now, without its system prompt.
     """
 
-    shows: Literal["originals", "digest", "chapter"]
+    shows: Shows
     first: int
     last: int
     tokens: int
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it for a caller: marks, and what is shown."""
+        return {"first": f"m{self.first}", "last": f"m{self.last}", "shows": self.shows}
 
-async def undo_chapter(
+
+def undone_report(done: Sequence[Undone]) -> dict[str, Any]:
+    """Return what became of chapters, the first at least: of all together, and of each in the order of the history."""
+    kinds: tuple[Shows, ...] = ("originals", "digest", "chapter")
+    shows = kinds[max(kinds.index(one.shows) for one in done)]
+    whole = Undone(shows, min(one.first for one in done), max(one.last for one in done), done[-1].tokens)
+    changed = any(one.shows != "chapter" for one in done)
+    return {"undone": changed, **whole.as_json(), "chapters": [one.as_json() for one in reversed(done)]}
+
+
+def first_changed(report: Mapping[str, Any]) -> int | None:
+    """Return the lowest seq of the chapters that an undo changed, as `undone_report` names them; None if it did not."""
+    return min((seq_of(one["first"]) for one in report.get("chapters", ()) if one["shows"] != "chapter"), default=None)
+
+
+async def undo_compaction(
     view: View, history: Snapshot, seq: int | None, room: int, counter: TokenCounter
-) -> Undone | None:
-    """Take a chapter of a view back; return what became of it, None if there is no such chapter.
+) -> list[Undone]:
+    """Take chapters of a view back, the newest first; return what became of each, nothing if there is none.
 
     Args:
         view: up to date with the history.
         history: all of it is loaded.
-        seq: of a message in the chapter; None for the newest chapter.
+        seq: of a message; its chapter is taken back. None for all chapters of the newest compaction.
         room: tokens that the view may have.
         counter: text to tokens.
     """
     checkpoint = view.checkpoint
     chapters = [segment for segment in (checkpoint.segments if checkpoint else ()) if segment.chapter]
-    if seq is not None:
-        chapters = [segment for segment in chapters if segment.first <= seq <= segment.last]
-    if not chapters or checkpoint is None:
-        return None
-    chapter = chapters[-1]
+    chosen = _newest(chapters) if seq is None else [one for one in chapters if one.first <= seq <= one.last]
+    return [await _undo_chapter(view, history, chapter, room, counter) for chapter in reversed(chosen)]
+
+
+def _newest(chapters: Sequence[Segment]) -> list[Segment]:
+    """Return the chapters that the newest compaction made; the last one where a saved session does not say."""
+    newest = max((one.chapter.made_at for one in chapters if one.chapter), default=0)
+    return [one for one in chapters if newest and one.chapter and one.chapter.made_at == newest] or list(chapters[-1:])
+
+
+async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: int, counter: TokenCounter) -> Undone:
+    checkpoint = view.checkpoint
+    if checkpoint is None or chapter.chapter is None:
+        raise ValueError(f"{chapter.mark} is no chapter of this view")
     leading = history.leading_count
     covered = history[leading : leading + checkpoint.covered]
     rounds = rounds_of(entry for entry in covered if chapter.first <= entry.seq <= chapter.last)
@@ -64,11 +94,11 @@ async def undo_chapter(
             await view.show_verbatim(round_.first, history)
         if view.tokens <= room:
             return Undone("originals", chapter.first, chapter.last, view.tokens)
-        view.checkpoint = checkpoint  # rendered, they are larger than they are stored
-    if chapter.chapter is None or not chapter.chapter.texts:
+        view.replace_checkpoint(checkpoint)  # rendered, they are larger than they are stored
+    if not chapter.chapter.texts and carrier_of(chapter) is None:
         return Undone("chapter", chapter.first, chapter.last, view.tokens)
     plain = with_texts(chapter, (), None, counter, "undo")
-    segments: tuple[Segment, ...] = tuple(plain if one is chapter else one for one in checkpoint.segments)
+    segments: tuple[Segment, ...] = tuple(plain if one.first == chapter.first else one for one in checkpoint.segments)
     tokens = sum(segment.tokens for segment in segments)
-    view.checkpoint = replace(checkpoint, segments=segments, tokens=tokens, from_content=False)
+    view.replace_checkpoint(replace(checkpoint, segments=segments, tokens=tokens, from_content=False))
     return Undone("digest", chapter.first, chapter.last, view.tokens)

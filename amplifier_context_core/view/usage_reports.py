@@ -1,35 +1,79 @@
-"""The responses that providers report after a view was handed out, and which of them is the answer to it."""
+"""The request that the next answer is to, and which of the responses that providers report is that answer.
+
+It is the view handed out last. But once a provider reports that it was sent a request, views that others ask for
+meanwhile (a host's page, a side call) do not take its place.
+"""
 
 from __future__ import annotations
 
-from ..messages.usage import Response, Usage, measured
+from ..messages.usage import Response, Usage, measured, usage_of
 from .meter import MIN_RATIO
+from .sent_view import SentView
 
 _MAX_REPORTS = 64  # kept between two answers; an agent makes few side calls
 
 
 class UsageReports:
-    """Reports since the last view was handed out.
+    """Reports of one request, since its view was handed out.
 
     Attributes:
-        requested_at: ISO 8601, UTC: when that was; None before the first view and once it is answered.
+        request: its view; None before the first view and once it is answered.
+        requested_at: ISO 8601, UTC: when it was handed out; None without a request.
     """
 
     def __init__(self) -> None:
+        self.request: SentView | None = None
         self.requested_at: str | None = None
+        self._newest: tuple[SentView, str] | None = None
+        self._is_sent = False  # a provider has the request, and its answer is still to come
         self._owned: tuple[Usage | None] | None = None  # what the loop itself reported of the view's request
         self._reports: list[Response] = []
 
-    def begin(self, now: str) -> None:
-        """Begin to collect reports: a view was handed out."""
-        self.requested_at = now
+    def begin(self, view: SentView, now: str) -> None:
+        """Note that a view was handed out; collect reports of it unless a provider works on another one."""
+        self._newest = view, now
+        if not self._is_sent:
+            self._expect_newest()
+
+    def sent(self) -> None:
+        """Note that a provider was sent a request: the view handed out last."""
+        if self._newest is not None and self._newest[0] is not self.request:
+            self._expect_newest()
+        self._is_sent = self.request is not None
+
+    def given_up(self) -> None:
+        """Note that the request may have no answer: it failed, or the conversation went on without one."""
+        if self._is_sent:
+            self._is_sent = False
+            if self._newest is not None and self._newest[0] is not self.request:
+                self._expect_newest()
+
+    def recounted(self, view: SentView) -> None:
+        """Note the exact count of the view handed out last."""
+        if self._newest is not None and self._newest[0].view is view.view:
+            if self.request is self._newest[0]:
+                self.request = view
+            self._newest = view, self._newest[1]
+
+    def _expect_newest(self) -> None:
+        if self._newest is not None:
+            self.request, self.requested_at = self._newest
         self._owned = None
         self._reports.clear()
 
-    def own(self, usage: Usage | None) -> None:
-        """Note what the loop itself reported of the view's request; None for a request that was refused."""
-        if self.requested_at is not None:
+    def own(self, *, input_tokens: object, cache_write_tokens: object = 0) -> bool:
+        """Note what the loop itself reported of the view's request; return False if its figures make no sense.
+
+        Args:
+            input_tokens: None for a request that was refused.
+            cache_write_tokens: those of them that the provider wrote to its cache.
+        """
+        usage = usage_of({"input_tokens": input_tokens, "cache_write_tokens": cache_write_tokens})
+        if usage is None:
+            self.given_up()
+        if self.request is not None:
             self._owned = (usage,)
+        return usage is not None
 
     def usage_for(self, response: Response | None) -> Usage | None:
         """Return the usage to learn from: the loop's own report, if it made one, else that of the matching response."""
@@ -39,12 +83,13 @@ class UsageReports:
 
     def end(self) -> None:
         """Drop the reports: the answer came, and later reports belong to other requests."""
-        self.requested_at = None
+        self.request = self.requested_at = self._newest = None
+        self._is_sent = False
         self._reports.clear()
 
     def record(self, response: Response) -> None:
         """Keep the response that a provider reported."""
-        if self.requested_at is not None and len(self._reports) < _MAX_REPORTS:
+        if self.request is not None and len(self._reports) < _MAX_REPORTS:
             self._reports.append(response)
 
     def match(self, counted: int, expected: float) -> Response | None:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import chain
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
-from ..compaction.condensing import rule_tokens
-from ..compaction.digest import without_round
+from ..compaction.condensing import people_tokens
+from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
@@ -24,7 +24,7 @@ from ..messages.parsing import SYSTEM_ROLES, is_signed
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
-from ..rendering.rounds import Round, RoundList
+from ..rendering.rounds import Round, RoundList, round_of
 from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
 from .carried import Carried
@@ -93,7 +93,7 @@ class View:
             self._output_bytes,
             self._interrupted,
             self._summaries,
-            self.checkpoint.made_at if self.checkpoint else 0,
+            self.made_at,
             self._tables,
             self._offload_limit,
         )
@@ -107,6 +107,7 @@ class View:
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
+        self._newest_seq = 0
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
         self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
@@ -157,7 +158,7 @@ class View:
             self._next = self._start = end - leading
 
     def recount(self) -> None:
-        """Render the rounds since the checkpoint again at the next update, because their counts were upper bounds."""
+        """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
         self._reset()
 
     @property
@@ -203,12 +204,24 @@ class View:
         return Growth(size, rewritten, max(1, self._tokens - self._recalled.tokens), self._responses)
 
     @property
+    def made_at(self) -> int:
+        """Newest seq of the history when the checkpoint was made; 0 without one."""
+        return self.checkpoint.made_at if self.checkpoint else 0
+
+    @property
+    def newest_seq(self) -> int:
+        """Highest seq of the entries that the view took in."""
+        return max(self.made_at, self._newest_seq)
+
+    @property
     def checkpoint_tokens(self) -> int:
         """Tokens of the checkpoint that requests are sent; 0 without one."""
         return self.checkpoint.tokens - self._unsent if self.checkpoint else 0
 
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
+        if self._sent is not None and self._sent is self._alike:
+            return  # bound before, and shown to every request as they are
         messages = self._shown_messages()
         if self._all_alike(messages):
             await self._binding.sent(self._carried.bind((), *prefix.key), prefix)  # nothing is left out
@@ -220,10 +233,10 @@ class View:
         self._sent = sent
         self._left_out = sum(shown.tokens for shown in messages) - sum(shown.tokens for shown in self._sent)
 
-    async def sent(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
-        """Return messages of the view, some of them perhaps clipped, as they are sent in a request."""
+    async def sent(self, messages: list[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
+        """Return messages of the view, some of them perhaps clipped, as a request has them: perhaps this list."""
         if self._all_alike(messages):
-            return list(messages)
+            return messages
         return await self._binding.sent(self._carried.sent(messages, *prefix.key), prefix)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
@@ -234,16 +247,16 @@ class View:
         """Return the messages of the view without the system prompt."""
         return self._shown_messages() if self._sent is None else list(self._sent)
 
-    def _all_alike(self, messages: Sequence[RenderedMessage]) -> bool:
+    def _all_alike(self, messages: list[RenderedMessage]) -> bool:
         """True if every request shows these messages as they are: no carrier and no signed thinking is among them.
 
         Of a list that only grew since the last call, only the new messages are read.
         """
         known = self._alike
-        start = len(known) if list(messages[: len(known)]) == known else 0
+        start = len(known) if messages[: len(known)] == known else 0
         if any(is_carrier(one.message) or is_signed(one.message) for one in messages[start:]):
             return False
-        self._alike = list(messages)
+        self._alike = messages
         return True
 
     def _shown_messages(self) -> list[RenderedMessage]:
@@ -286,8 +299,9 @@ class View:
         segments = [self._without_bound(segment) for segment in segments]
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
-        beside = max(0, capacity - rule_tokens(segments, self._counter))
-        waiting = min(sum(segment.tokens for segment in later), beside // 2)
+        waiting = sum(segment.tokens for segment in later)
+        if waiting:
+            waiting = min(waiting, max(0, capacity - people_tokens(segments, self._counter)) // 2)
         shown = [message for segment in (*old, *fresh) for message in segment.shown]
         fixed = sum(message.tokens for message in self._as_sent(m for one in before for m in one.shown))
         cost = sum(message.tokens for message in self._as_sent(shown)) - fixed
@@ -372,25 +386,19 @@ class View:
         for entry in round_.entries:
             self._renderer.register_calls(entry)
         (rendered,) = await self._rendered((round_,))
-        fresh = _segment(round_, rendered)
-        segments: list[Segment] = []
-        for segment in self.checkpoint.segments if self.checkpoint else self._distant:
-            if segment.chapter and segment.first <= round_.first <= segment.last:
-                segments.extend(without_round(segment, round_, self._counter))
-            elif segment.first != round_.first:
-                segments.append(segment)
+        former = self.checkpoint.segments if self.checkpoint else self._distant
+        segments = with_round(former, _segment(round_, rendered), round_, self._counter)
         self._sent, self._left_out = None, 0
-        behind = (index for index, segment in enumerate(segments) if segment.first > round_.first)
-        segments.insert(next(behind, len(segments)), fresh)
         if self.checkpoint is None:
             self._distant = segments
             return
-        self.checkpoint = replace(
-            self.checkpoint,
-            segments=tuple(segments),
-            tokens=sum(segment.tokens for segment in segments),
-            from_content=False,
-        )
+        tokens = sum(segment.tokens for segment in segments)
+        self.replace_checkpoint(replace(self.checkpoint, segments=tuple(segments), tokens=tokens, from_content=False))
+
+    def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Show another checkpoint of the same entries."""
+        self.checkpoint = checkpoint
+        self._sent, self._left_out = None, 0
 
     def segments(self) -> list[Segment]:
         """Return all that the view shows, segment by segment, for reports."""
@@ -417,6 +425,7 @@ class View:
 
     def _add(self, entry: Entry, index: int) -> None:
         self._indexes[entry.seq] = index
+        self._newest_seq = max(self._newest_seq, entry.seq)
         self._renderer.register_calls(entry)
         self._responses += entry.role == "assistant"
         self._stale = min(self._stale, self._rounds.add(entry))
@@ -485,17 +494,6 @@ class View:
             if message.message["role"] not in SYSTEM_ROLES:
                 return index if message.message["role"] != "user" else None
         return None
-
-
-def round_of(seq: int, history: Snapshot | Sequence[Entry], reach: int = 1_000) -> Round | None:
-    """Return the round of an entry; its call or results are searched for within `reach` entries."""
-    found = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
-    if found is None:
-        return None
-    for round_ in RoundList(history[max(0, found - reach) : found + reach]).rounds:
-        if any(entry.seq == seq for entry in round_.entries):
-            return round_
-    return None
 
 
 def _segment(round_: Round, rendered: RenderedRound) -> Segment:

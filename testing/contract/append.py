@@ -94,7 +94,7 @@ class Appending(StoreFixtures):
         assert_same(await store.read("s"), given)
         assert await store.extent("s") == Extent(5, 2**40)
 
-    async def test_the_last_seq_is_the_highest_wherever_it_stands(self, store: Store) -> None:
+    async def test_the_last_seq_is_the_highest_wherever_it_is(self, store: Store) -> None:
         given = [entry(seq) for seq in (9, 4, 7)]
         await store.append("s", given)
         assert await store.extent("s") == Extent(3, 9)

@@ -50,7 +50,7 @@ class Checkpoints(StoreFixtures):
         await store.replace("s", 3, [])
         assert await store.load_checkpoint("s") is None
 
-    async def test_a_checkpoint_stands_while_the_history_grows(self, store: Store) -> None:
+    async def test_a_checkpoint_is_kept_while_the_history_grows(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.save_checkpoint("s", 3, b"three")
         await store.append("s", entries(4, 9))

@@ -82,7 +82,7 @@ class Forking(StoreFixtures):
         assert_same(await store.read("child"), [*entries(1, 2), *entries(6, 6)])
 
     @pytest.mark.parametrize(("length", "copied"), [(None, True), (4, True), (3, True), (2, False), (0, False)])
-    async def test_the_checkpoint_is_copied_when_the_fork_holds_what_it_stands_for(
+    async def test_the_checkpoint_is_copied_when_the_fork_holds_what_it_covers(
         self, store: Store, length: int | None, copied: bool
     ) -> None:
         await store.append("s", entries(1, 5))
@@ -90,7 +90,7 @@ class Forking(StoreFixtures):
         await store.fork("s", "child", length)
         assert await store.load_checkpoint("child") == (b"\0three\xff" if copied else None)
 
-    async def test_a_copied_checkpoint_stands_for_as_much_as_before(self, store: Store) -> None:
+    async def test_a_copied_checkpoint_covers_as_much_as_before(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 3, b"three")
         await store.fork("s", "child")

@@ -64,7 +64,7 @@ class Lifecycle(StoreFixtures):
         await store.close()
         assert await store.sessions() == []
 
-    async def test_closing_twice_is_a_no_op_and_a_later_call_opens_anew(self, store: Store) -> None:
+    async def test_closing_twice_is_a_no_op_and_a_later_call_opens_again(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.save_checkpoint("s", 2, b"two")
         before = await whole(store)

@@ -67,7 +67,7 @@ class Listing(StoreFixtures):
         await assert_unknown(store, "s")
         assert [info.session_id for info in await store.sessions()] == ["other"]
 
-    async def test_a_deleted_session_can_begin_anew(self, store: Store) -> None:
+    async def test_a_deleted_session_can_begin_again(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.replace("s", 3, [])
         await store.save_checkpoint("s", 2, b"two")

@@ -130,7 +130,7 @@ class Replacing(StoreFixtures):
         await assert_unknown(store, "s")
 
     @pytest.mark.parametrize(("keep", "valid"), [(0, False), (2, False), (3, True), (5, True)])
-    async def test_a_checkpoint_stands_as_long_as_all_it_stands_for_is_kept(
+    async def test_a_checkpoint_is_kept_as_long_as_all_that_it_covers(
         self, store: Store, keep: int, valid: bool
     ) -> None:
         await store.append("s", entries(1, 5))

@@ -43,7 +43,7 @@ class Rewriting(StoreFixtures):
         archived = [new[1], *entries(4, 4), new[2]] if self.archives else []
         assert_same(await store.archived("s"), archived)
 
-    async def test_an_entry_that_stands_only_in_the_archive_is_rewritten(self, store: Store) -> None:
+    async def test_an_entry_that_is_only_in_the_archive_is_rewritten(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.replace("s", 1, [])
         await store.rewrite("s", [_message(3, "gone")])

@@ -110,6 +110,10 @@ class Searching(SearchFixtures):
             ("see src/loader/cache_core.py:41", "cache_core"),
             ("ValueError: bad_token_9f31", "bad_token_9f31"),
             ("call_abc-123 failed", "call_abc-123"),
+            ("getUserName() failed", "username"),
+            ("getUserName() failed", "UserNa"),
+            ("getUserName() failed", "user_name"),
+            ("commit a49f31bc", "49f31b"),
         ],
     )
     async def test_words_of_any_script_and_identifiers_are_found(

@@ -122,7 +122,7 @@ class SingleWriter(StoreFixtures):
             await other.open(name)
             await other.append(name, entries(2, 2))
 
-    async def test_writers_who_take_turns_see_each_others_work(self, store: Store, other: Store) -> None:
+    async def test_writers_that_take_turns_see_each_others_work(self, store: Store, other: Store) -> None:
         history = entries(1, 2)
         await store.append("s", history)
         await store.release("s")
@@ -143,7 +143,7 @@ class SingleWriter(StoreFixtures):
             await store.read("s"), [entry(1, "rewritten"), *history[1:4], entry(20), history[-1], *entries(21, 21)]
         )
 
-    async def test_a_session_deleted_elsewhere_begins_anew(self, store: Store, other: Store) -> None:
+    async def test_a_session_deleted_elsewhere_begins_again(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 2, b"two")
         await store.release("s")
@@ -165,7 +165,7 @@ class SingleWriter(StoreFixtures):
             await other.open("a")
         await store.append("c", entries(1, 1))
 
-    async def test_a_writer_who_was_refused_may_try_again(self, store: Store, other: Store) -> None:
+    async def test_a_writer_that_was_refused_may_try_again(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 1))
         for _ in range(3):
             with pytest.raises(SessionInUse):
@@ -174,7 +174,7 @@ class SingleWriter(StoreFixtures):
         await other.append("s", entries(2, 2))
         assert_same(await store.read("s"), entries(1, 2))
 
-    async def test_a_writer_who_was_refused_holds_nothing_to_release(self, store: Store, other: Store) -> None:
+    async def test_a_writer_that_was_refused_holds_nothing_to_release(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 1))
         with pytest.raises(SessionInUse):
             await other.open("s")
@@ -198,7 +198,7 @@ class SingleWriter(StoreFixtures):
         with pytest.raises(SessionInUse):
             await store.append("child", entries(4, 4))
 
-    async def test_of_two_who_come_at_the_same_time_one_is_refused(self, store: Store, other: Store) -> None:
+    async def test_of_two_that_come_at_the_same_time_one_is_refused(self, store: Store, other: Store) -> None:
         for number in range(12):
             name = f"session {number}"
             came = await asyncio.gather(
@@ -207,7 +207,7 @@ class SingleWriter(StoreFixtures):
             assert sorted(type(one).__name__ for one in came) == ["NoneType", "SessionInUse"]
             assert_same(await store.read(name), entries(1, 3) if came[0] is None else entries(11, 13))
 
-    async def test_of_two_who_fork_onto_one_id_one_is_refused(self, store: Store, other: Store) -> None:
+    async def test_of_two_that_fork_onto_one_id_one_is_refused(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 60))
         for number in range(6):
             came = await asyncio.gather(
@@ -218,7 +218,7 @@ class SingleWriter(StoreFixtures):
             assert isinstance(refused[0], StoreError)
             assert (await store.extent(f"child {number}")).length == (20 if came[0] is None else 50)
 
-    async def test_lists_show_who_writes(self, store: Store, other: Store) -> None:
+    async def test_lists_show_the_writer(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 1))
         for one in (store, other):
             (info,) = await one.sessions()
@@ -235,7 +235,9 @@ class SingleWriter(StoreFixtures):
         await asyncio.to_thread(lambda: asyncio.run(store.release("s")))
         await other.open("s")
 
-    async def test_writers_who_take_turns_make_what_the_reference_store_makes(self, store: Store, other: Store) -> None:
+    async def test_writers_that_take_turns_make_what_the_reference_store_makes(
+        self, store: Store, other: Store
+    ) -> None:
         """The next writer has read an older history; it must not return what it remembers of that."""
 
         async def hold(drawn: list[Step], names: dict[str, str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, takewhile
 from typing import Any, cast
 
 from amplifier_context_core.cli.formatting import counted, truncate
@@ -49,6 +50,7 @@ class Outcome:
         tables: number of rounds whose outputs in JSON the last view shows as tables.
         recall_example: one folded message; None if nothing was folded or the context has no `context.recall`.
         summaries: what became of summaries by a model, from `context.explain`; None of a context without them.
+        written: lines that a model wrote in the newest chapter that has some.
         service: what the service on loopback saw; empty without one.
         seconds: duration of the run.
         stopped: True if the user ended the run early.
@@ -62,6 +64,7 @@ class Outcome:
     tables: int
     recall_example: RecallExample | None
     summaries: Mapping[str, Any] | None
+    written: list[str]
     service: str
     seconds: float
     stopped: bool
@@ -97,6 +100,7 @@ async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = Fal
         sum("as a table" in row["rule"] for row in rounds),
         await _recall_example(probe.view, coordinator, explained),
         explained.get("summary"),
+        _written_lines(probe.view),
         service,
         time.monotonic() - probe.started,
         stopped,
@@ -133,6 +137,11 @@ def summary(outcome: Outcome, width: int) -> list[StyledText]:
         lines.append(_fact("prompt cache", text))
     if outcome.summaries is not None:
         lines.append(_fact("summaries", _summarised(outcome.summaries)))
+    if outcome.written:
+        lines.append(_fact("", "the newest chapter begins with the words of the writer:"))
+        lines += [
+            _fact("", f"  {truncate(line, width - INDENT - 4)}", "cyan") for line in outcome.written[:SHOWN_LINES]
+        ]
     if outcome.service:
         lines.append(_fact("service", outcome.service))
     if outcome.recall_example is not None:
@@ -223,16 +232,30 @@ def _results(row: Mapping[str, Any]) -> int:
     return int(row["to"][1:]) - int(row["mark"][1:])
 
 
-def _chapter_lines(view: Sequence[Message]) -> dict[str, str]:
-    """Return the chapter lines of a view by their first mark; the last one of a mark, which shows a result."""
-    lines: dict[str, str] = {}
+def _chapters(view: Sequence[Message]) -> Iterator[list[str]]:
+    """Yield the lines of each chapter of a view."""
     for message in view:
         metadata: Any = message.get("metadata")
         if isinstance(metadata, dict) and cast("dict[str, Any]", metadata).get("source") == "context-compaction":
-            for line in text_of(message.get("content")).splitlines():
-                if found := re.match(r"(m\d+) ", line):
-                    lines[found[1]] = line
+            yield text_of(message.get("content")).splitlines()
+
+
+def _chapter_lines(view: Sequence[Message]) -> dict[str, str]:
+    """Return the chapter lines of a view by their first mark; the last one of a mark, which shows a result."""
+    lines: dict[str, str] = {}
+    for line in chain.from_iterable(_chapters(view)):
+        if found := re.match(r"(m\d+) ", line):
+            lines[found[1]] = line
     return lines
+
+
+def _written_lines(view: Sequence[Message]) -> list[str]:
+    """Return the lines that a model wrote in the newest chapter that has some: those before the digest's entries."""
+    for lines in reversed(list(_chapters(view))):
+        head = next((place for place, line in enumerate(lines) if line.endswith("in a model's words:")), None)
+        if head is not None:
+            return list(takewhile(lambda line: not re.match(r"m\d+ |</", line), lines[head + 1 :]))
+    return []
 
 
 def _is_cut(rule: str) -> bool:

@@ -90,7 +90,7 @@ class Outcome:
     Attributes:
         boundaries: compacted.
         requests: judged.
-        names: identifiers of a request last said before the boundary, and found in the view.
+        names: identifiers of a request last mentioned before the boundary, and found in the view.
         words: plain words of the same kind.
         kept: sentences written before the boundary, in the view after it.
         chapter_tokens: of each boundary's chapters in the first view after it.
@@ -166,7 +166,7 @@ class _Judged:
         self._wanted: Mapping[int, Any] = {}
 
     def begin(self, boundary: int) -> None:
-        """A boundary lies before the message of this index: what was last said before it is to be remembered."""
+        """A boundary lies before the message of this index: what was last mentioned before it is to be remembered."""
         self._boundary = boundary
         near = [boundary] * len(self.messages)
         self._targets = self._recording.references.targets(near)

@@ -32,9 +32,8 @@ MODULE = "context-simple"
 
 POINTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {  # config, constants
     "as it is": ({}, {}),
-    "without the agent's sentences": ({}, {"agent_chars": 0}),
-    "without roots": ({}, {"roots": False}),
-    "without states": ({"state_tools": []}, {}),
+    "excerpt_chars 0": ({}, {"excerpt_chars": 0}),
+    "excerpt_chars 160": ({}, {"excerpt_chars": 160}),
     "calls 0.35": ({}, {"calls": 0.35}),
     "agent 0.40": ({}, {"agent": 0.40}),
     "agent 0.80": ({}, {"agent": 0.80}),
@@ -49,10 +48,10 @@ COLORS = ("#1f77b4", "#2ca02c", "#9467bd", "#d62728")
 
 def points() -> list[Manager]:
     """Return the managers of the table."""
-    return [_tuned(name, config, replace(Tuning(), **constants)) for name, (config, constants) in POINTS.items()]
+    return [tuned(name, config, replace(Tuning(), **constants)) for name, (config, constants) in POINTS.items()]
 
 
-def _tuned(name: str, config: Mapping[str, Any], constants: Tuning) -> Manager:
+def tuned(name: str, config: Mapping[str, Any], constants: Tuning) -> Manager:
     """Return the default manager with these constants, which hold while it is open."""
 
     async def open_tuned(scale: TokenScale, budget: int) -> Opened:

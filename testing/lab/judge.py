@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -155,6 +155,29 @@ class FullJudge:
         held = self._course.recording.words.in_view(request)
         self.figures.words += Share.of_bits(wanted.words, held)
         self.figures.far_words += Share.of_bits(wanted.far, held)
+
+
+class BillJudge:
+    """Only what requests cost under some caches.
+
+    Args:
+        course: the session at its budget.
+        scale: to weigh with.
+        names: of the caches.
+    """
+
+    def __init__(self, course: Course, scale: TokenScale, names: Collection[str]) -> None:
+        self._recording = course.recording
+        self._scale = scale
+        self._caches = {name: cache for name, cache in caches().items() if name in names}
+        self._bills = dict.fromkeys(self._caches, Bill())
+        self.figures = Figures(bills=self._bills)
+
+    def take(self, index: int, view: Sequence[Message]) -> None:
+        """Judge the view for the message at this index."""
+        request = Request.of(view, self._scale)
+        for name, cache in self._caches.items():
+            self._bills[name] += cache.bill(request, self._recording.time_of(index))
 
 
 class PlantedJudge:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +14,15 @@ from amplifier_context_core.view import shared_cache
 
 from ..checks.message_shapes import Message
 from ..replay.transcripts import Transcript, replay
+from .caches import OPENAI, Bill
 from .course import Course, Recording, Size
 from .figures import Figures
-from .judge import FullJudge, Judge, Misses, PlantedJudge
+from .judge import BillJudge, FullJudge, Judge, Misses, PlantedJudge
 from .managers import Manager
 from .planted import plant
 from .questions import in_search, in_view
 from .reach import Reach
+from .session_provider import SessionProvider
 from .sessions import Part, Session, folded
 from .shares import Share
 from .timing import peak_memory
@@ -185,6 +187,8 @@ async def measure(
                 with _notices(row, course.session):
                     judge = FullJudge(course, scale, row.misses)
                     found = [await _run(course, manager, judge, scale, progress, reach=extras.reach)]
+                    if manager.kind == "module":
+                        found[0].bills = {**found[0].bills, **await _billed_as_openai(course, manager, scale)}
                     if (rules := with_rules.get(course.session.id)) is not None:
                         found.append(await _run(rules, manager, PlantedJudge(rules, scale), scale, progress))
                 row.by_session[course.session.id] = Figures.sum(found)
@@ -215,6 +219,16 @@ def _notices(row: Row, session: Session) -> Generator[None]:
         root.removeHandler(keeper)
 
 
+async def _billed_as_openai(course: Course, manager: Manager, scale: TokenScale) -> Mapping[str, Bill]:
+    """Return what a session costs with OpenAI's caches where the manager knows that the provider is OpenAI.
+
+    Every host names the provider. A manager may make its views for it, and then the views of another provider have no
+    price there. Baselines and peers do not read the name.
+    """
+    judge = BillJudge(course, scale, OPENAI)
+    return (await _run(course, manager, judge, scale, None, provider=SessionProvider())).bills
+
+
 async def _run(
     course: Course,
     manager: Manager,
@@ -223,8 +237,9 @@ async def _run(
     progress: OnProgress | None,
     *,
     reach: bool = False,
+    provider: SessionProvider | None = None,
 ) -> Figures:
-    """One session through one manager."""
+    """One session through one manager, with a provider if its requests are to name one."""
     session, messages = course.session, course.recording.messages
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
@@ -244,7 +259,12 @@ async def _run(
 
     try:
         await replay(
-            Transcript(session.id, session.set, messages), timed, on_request, token_budget=course.budget, closing=False
+            Transcript(session.id, session.set, messages),
+            timed,
+            on_request,
+            token_budget=course.budget,
+            provider=provider,
+            closing=False,
         )
         if isinstance(judge, FullJudge):
             judge.figures.times = timed.times[:]
@@ -293,6 +313,6 @@ class _Timed:
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
         started = time.perf_counter()
-        view: list[Message] = await self._context.get_messages_for_request(token_budget=token_budget)
+        view: list[Message] = await self._context.get_messages_for_request(token_budget=token_budget, provider=provider)
         self.times.append(time.perf_counter() - started)
         return view

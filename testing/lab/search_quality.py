@@ -1,14 +1,16 @@
 """How well a search finds evidence, and how fast, beside SQLite's own full-text ranking.
 
-python -m amplifier_context_testing.lab.search_quality DATA...
+python -m amplifier_context_testing.lab.search_quality DATA... [--store URL]
 
 Questions are those of the recordings that have some, and questions made by rule from the others: of a sentence that a
 person or the agent wrote, three to five of the rarer words, without the rarest, in another order, most of them in
-another form, between words that only ask. Evidence is every message that holds the sentence.
+another form, between words that only ask. Evidence is every message that holds the sentence. Others ask for a part of
+a rare identifier, cut anywhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import sqlite3
@@ -20,10 +22,12 @@ from dataclasses import dataclass, replace
 import click
 
 from amplifier_context_core.messages.parsing import parse_message, text_of
+from amplifier_context_core.stores import Searchable, Store, open_store
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.search import searchable_text
 from amplifier_context_core.transcript.transcript import Entry, Transcript
 
+from .identifiers import identifiers
 from .sessions import Question, Session, read_sessions
 
 FIRST = (1, 3, 10)
@@ -80,6 +84,22 @@ def made_questions(session: Session, number: int = PER_SESSION) -> tuple[Questio
     return tuple(made)
 
 
+def part_questions(session: Session, number: int = PER_SESSION // 2) -> tuple[Question, ...]:
+    """Return questions for parts of a session's rare identifiers, cut anywhere, the same in every run."""
+    rng = random.Random(f"parts {session.id}")
+    texts = [text_of(message.get("content")) for message in session.messages]
+    spread = Counter(name for text in texts for name in identifiers(text))
+    names = sorted(name for name, count in spread.items() if 8 <= len(name) <= 60 and count <= 3)
+    rng.shuffle(names)
+    made: list[Question] = []
+    for name in names[:number]:
+        start = rng.randint(1, 3)
+        part = name[start : start + rng.randint(5, len(name) - start)]
+        indices = tuple(at for at, text in enumerate(texts) if name in text)
+        made.append(Question(f"where was {part}", (name,), (), indices))
+    return tuple(made)
+
+
 def full_text(texts: Iterable[str], tokenizer: str) -> Find:
     """Return the search to compare with: FTS5 by bm25, any of the words."""
     db = sqlite3.connect(":memory:")
@@ -102,6 +122,21 @@ def ours(entries: Sequence[Entry]) -> Find:
     return lambda query, limit: [places[entry.seq] for entry in index.search(entries, query, limit)]
 
 
+def of_store(entries: Sequence[Entry], store: Store, session_id: str) -> Find:
+    """Return the search of a store that has one."""
+    if not isinstance(store, Searchable):
+        raise click.BadParameter("this store does not search by itself", param_hint="--store")
+    places = {entry.seq: place for place, entry in enumerate(entries)}
+
+    def find(query: str, limit: int) -> list[int]:
+        return [places[seq] for seq in asyncio.run(store.search(session_id, query, limit))]
+
+    asyncio.run(store.delete(session_id))
+    asyncio.run(store.append(session_id, entries))
+    find("filled", 1)
+    return find
+
+
 def measure(questions: Iterable[Question], find: Find) -> Found:
     """Return what a search finds of the evidence."""
     total = Found(0, (0,) * len(FIRST))
@@ -114,13 +149,15 @@ def measure(questions: Iterable[Question], find: Find) -> Found:
     return total
 
 
-def finders(entries: Sequence[Entry]) -> dict[str, Find]:
+def finders(entries: Sequence[Entry], store: Store | None = None) -> dict[str, Find]:
     """Return all searches over one history, by name."""
+    stored = {"ours, in the store": of_store(entries, store, "search-quality")} if store else {}
     texts = [searchable_text(entry) for entry in entries]
     return {
         "FTS5, bm25, unicode61": full_text(texts, "unicode61"),
         "FTS5, bm25, porter": full_text(texts, "porter unicode61"),
         "ours": ours(entries),
+        **stored,
     }
 
 
@@ -145,8 +182,8 @@ def long_chat(sessions: Sequence[Session]) -> list[Session]:
     return [Session("long chat", "long chat", messages, questions=tuple(questions))] if questions else []
 
 
-def rows(sessions: Sequence[Session]) -> Iterable[tuple[str, str, Found]]:
-    """Yield name of the data, name of the search, and what it found."""
+def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tuple[str, str, Found]]:
+    """Yield name of the data, name of the search, and what it found; also of a store, if there is one."""
     asked = [session for session in sessions if session.questions]
     others = [session for session in sessions if not session.questions and len(session.messages) >= MADE_OF]
     made = [replace(session, questions=made_questions(session)) for session in others]
@@ -155,14 +192,16 @@ def rows(sessions: Sequence[Session]) -> Iterable[tuple[str, str, Found]]:
         "questions of the data": asked,
         "the same in one long chat": long_chat(sessions),
         **halves,
+        "parts of identifiers": [replace(session, questions=part_questions(session)) for session in others],
     }.items():
         total: dict[str, Found] = {}
         for session in some:
-            for search, find in finders(entries_of(session)).items():
+            for search, find in finders(entries_of(session), store).items():
                 found = measure(session.questions, find)
                 total[search] = total[search] + found if search in total else found
         for search, found in total.items():
-            yield name, search, found
+            if found.asked:  # short sessions have no parts of identifiers to ask for
+                yield name, search, found
 
 
 def _other_form(word: str, rng: random.Random) -> str:
@@ -176,11 +215,12 @@ def _other_form(word: str, rng: random.Random) -> str:
 
 @click.command()
 @click.argument("data", nargs=-1, required=True, type=click.Path(exists=True))
-def main(data: tuple[str, ...]) -> None:
+@click.option("--store", "url", help="Search in this store as well.")
+def main(data: tuple[str, ...], url: str | None) -> None:
     """Print the table for recordings: files or folders."""
     click.echo("| questions | search | asked | any@1 | any@3 | any@10 | p50 ms | p99 ms |")
     click.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, search, found in rows(read_sessions(data, skipped=[])):
+    for name, search, found in rows(read_sessions(data, skipped=[]), open_store(url) if url else None):
         shares = " | ".join(f"{hits / found.asked:.3f}" for hits in found.within)
         times = sorted(found.seconds)
         at = " | ".join(f"{1000 * times[int(len(times) * share)]:.1f}" for share in (0.5, 0.99))

@@ -15,7 +15,7 @@ from ..lab.caches.bill import Bill
 from ..lab.caches.openai import OpenAI
 from ..lab.request import Request
 from ..lab.token_scale import TokenScale
-from . import anthropic_forms, anthropic_rules, openai_forms, openai_rules
+from . import anthropic_compaction, anthropic_forms, anthropic_rules, openai_forms, openai_rules
 from .block_cache import BlockCache
 from .problems import Model, Refused
 from .replies import Fault, Reply, Script, reply_of
@@ -205,7 +205,7 @@ class AnthropicService(Service):
 
     Args:
         script, models, key, clock: as of every service.
-        counter: text to tokens; by default exact (o200k_base), which stands for Anthropic's own.
+        counter: text to tokens; by default exact (o200k_base), in place of Anthropic's own.
         minimum: tokens that a prefix needs to be cached.
     """
 
@@ -233,7 +233,8 @@ class AnthropicService(Service):
     def _check(self, body: Json, headers: Mapping[str, str], model: Model | None) -> None:
         if "anthropic-version" not in headers:
             raise Refused("anthropic-version: header is required")
-        anthropic_rules.check(body, model)
+        anthropic_compaction.check(body, headers)
+        anthropic_rules.check(anthropic_compaction.plain(body), model)
 
     def _fits(self, body: Json, model: Model) -> None:
         tokens = self._cache.size(body)
@@ -253,10 +254,12 @@ class AnthropicService(Service):
         return anthropic_forms.error(fault.message, fault.kind or usual)
 
     def _as_kernel(self, body: Json) -> Any:
-        return anthropic_forms.chat_request(body)
+        request = anthropic_forms.chat_request(anthropic_compaction.plain(body))
+        return request.model_copy(update={"metadata": {"compaction": True}}) if "compaction" in body else request
 
     def _billed(self, body: Json) -> Bill:
         return self._cache.bill(body, self._clock())
 
     def _answer(self, body: Json, reply: Reply, bill: Bill) -> Json:
-        return anthropic_forms.message(body, reply, bill, self._cache.tokens, len(self.exchanges) + 1)
+        form = anthropic_compaction if "compaction" in body else anthropic_forms
+        return form.message(body, reply, bill, self._cache.tokens, len(self.exchanges) + 1)

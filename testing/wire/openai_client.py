@@ -68,6 +68,10 @@ class OpenAIClient:
             body["response_format"] = form
         return body
 
+    async def compact(self, request: Any) -> Json:
+        """Raise an error: Chat Completions compacts nothing."""
+        raise NotImplementedError("Chat Completions compacts nothing")
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()

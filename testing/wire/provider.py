@@ -16,6 +16,7 @@ to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not str
 | `context_window`, `max_output_tokens` | of the model, in tokens (200000, 8192) |
 | `pricing` | `{input, output, cache_read, cache_write}`: prices of a million tokens in USD; declared and reported |
 | `timeout` | seconds for a request (600) |
+| `compaction` | true: the provider compacts a conversation itself; `anthropic` alone (false) |
 | `priority` | lower is preferred by loops (100) |
 """
 
@@ -28,6 +29,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from ..checks.message_shapes import as_mapping
+from .anthropic_compaction import block_in
 
 __amplifier_module_type__ = "provider"
 
@@ -80,21 +82,25 @@ class Settings:
     max_output_tokens: int = 8_192
     pricing: Pricing | None = None
     timeout: float = 600.0
+    compaction: bool = False
     priority: int = 100
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:
         """Read a mount plan's config; `ValueError` names the key that cannot be."""
-        given = dict(config)
+        given: dict[str, Any] = dict(config)
         if unknown := sorted(set(given) - set(cls.__dataclass_fields__)):
             raise ValueError(f"provider-wire has no config {', '.join(unknown)}")
         if given.get("api") not in CLIENTS:
             raise ValueError(f"provider-wire: api is {given.get('api')!r}; it is openai or anthropic")
         if not isinstance(given.get("base_url"), str):
             raise ValueError("provider-wire: base_url is missing; it is an address like http://127.0.0.1:8000")
+        if given.get("compaction") and given["api"] != "anthropic":
+            raise ValueError("provider-wire: compaction is of anthropic alone")
         prices = as_mapping(given.get("pricing"))
         given["pricing"] = Pricing(**prices) if prices is not None else None
-        return cls(**{"name": given["api"], **given})
+        given.setdefault("name", given["api"])
+        return cls(**given)
 
 
 class Client(Protocol):
@@ -102,6 +108,10 @@ class Client(Protocol):
 
     async def complete(self, request: Any) -> Any:
         """Return the `ChatResponse` to a `ChatRequest`; raise an error of `amplifier_core.llm_errors`."""
+        ...
+
+    async def compact(self, request: Any) -> dict[str, Any]:
+        """Return the vendor's own compaction of a conversation; raise an error of `amplifier_core.llm_errors`."""
         ...
 
     async def close(self) -> None:
@@ -191,6 +201,27 @@ class WireProvider:
         answered["finish_reason"] = response.finish_reason
         await self._emit("llm:response", {**about, **answered, "duration_ms": _since(started)})
         return response
+
+    native_compaction_requires_request_context = True
+
+    def supports_native_compaction(self) -> bool:
+        """Return whether the provider compacts a conversation itself."""
+        return self.settings.compaction
+
+    def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
+        """Return whether a request may begin with this carrier; `ValueError` if it is of another model."""
+        return self.settings.compaction and block_in(message, self.settings.model) is not None
+
+    async def compact_context(self, request: Any) -> dict[str, Any]:
+        """Return the vendor's own compaction of a conversation: ``kind``, ``message`` and ``usage``.
+
+        Raises:
+            ValueError: the request has not the context of the session's own, or the answer is no compaction.
+            amplifier_core.llm_errors.LLMError: whatever the service answered in place of a response.
+        """
+        if (as_mapping(request.metadata) or {}).get("native_compaction_request_context") is not True:
+            raise ValueError("native compaction needs the context of the request")
+        return await self._client.compact(request)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         """Return the calls of a response."""

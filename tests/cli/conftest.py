@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+
+from amplifier_context_core.cli.app import main
+from tests.cli.kept import Run, fill
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +21,43 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(folder))
     return folder
+
+
+@pytest.fixture(params=["jsonl", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"{request.param}:{tmp_path / ('sessions' if request.param == 'jsonl' else 'sessions.db')}"
+
+
+@pytest.fixture
+def run() -> Run:
+    def run(*arguments: str, stdin: str | None = None, code: int = 0) -> Result:
+        done = CliRunner().invoke(main, list(arguments), input=stdin)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A store with two sessions, by its scheme: made once, for tests to copy."""
+
+    @cache
+    def made(scheme: str) -> Path:
+        kept = tmp_path_factory.mktemp(scheme) / "sessions"
+        for name, messages, seed in (("one", 120, 1), ("two", 40, 2)):
+            asyncio.run(fill(f"{scheme}:{kept}", name, messages, seed))
+        return kept
+
+    return made
+
+
+@pytest.fixture
+def filled(url: str, template: Callable[[str], Path]) -> str:
+    scheme, _, path = url.partition(":")
+    kept = template(scheme)
+    if kept.is_dir():
+        shutil.copytree(kept, path)
+    else:
+        shutil.copy2(kept, path)
+    return url

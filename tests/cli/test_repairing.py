@@ -6,28 +6,14 @@ import asyncio
 import re
 import shlex
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing.contract.samples import entries
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run() -> Run:
-    def run(*arguments: str, code: int = 0) -> Result:
-        done = CliRunner().invoke(main, list(arguments))
-        assert done.exit_code == code, done.output
-        return done
-
-    return run
+from tests.cli.kept import Run
 
 
 def fill(url: str) -> None:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
-from tests.manager.support import ask, feed, work
-
-
-@pytest.fixture(params=["jsonl:sessions", "sqlite:sessions.db"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store with a session that stays open: commands only read it."""
-    scheme, _, name = str(request.param).partition(":")
-    return f"{scheme}:{tmp_path / name}"
+from tests.managers import ask, feed
+from tests.messages import work
 
 
 async def kept(url: str) -> tuple[ContextManager, str]:
@@ -75,6 +67,21 @@ def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
     hits = [json.loads(line) for line in run("search", "one", "line_2", "--limit", "3", "--json", url=url).splitlines()]
     assert hits[0]["mark"] == "m7"
     assert "has no message with" in run("search", "one", "nowhere_at_all", url=url)
+
+
+async def spoken(url: str, *texts: str) -> None:
+    manager = ContextManager(load_config({}), session_id="one", store=open_store(url, durability="none"))
+    await feed(manager, [{"role": "user", "content": one} for one in texts])
+    await manager.close()
+
+
+def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
+    asyncio.run(
+        spoken(url, "the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}")
+    )
+    assert "m1 user       the turbo encabulator, number 7" in run("search", "one", "encabulator number 7", url=url)
+    assert "the turbo encabulator" in run("search", "one", '"turbo encabulator"', "us", url=url)
+    assert " heron, " in run("search", "one", "heron?", url=url)
 
 
 def test_an_unknown_session_is_an_error_that_names_the_store(url: str) -> None:

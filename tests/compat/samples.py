@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core.compat import (
@@ -18,6 +18,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from tests.messages import SIGNED
 
 from ..laws.histories import ARGUMENTS, IDS, JSON, TEXTS
 
@@ -26,16 +27,12 @@ PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108000000003
 ENCODED_PNG = base64.b64encode(PNG).decode()
 
 law = settings(
-    max_examples=60,
-    derandomize=True,
-    deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.large_base_example,
         HealthCheck.function_scoped_fixture,  # a store serves all examples; each has a session of its own
     ],
-    phases=(Phase.explicit, Phase.generate),
 )
 
 EXTRA = st.dictionaries(st.sampled_from(["cache_control", "visibility", "x"]), JSON, max_size=2)
@@ -46,7 +43,7 @@ OTHER_BLOCKS = st.builds(
     OtherBlock,
     st.sampled_from(
         [
-            {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+            SIGNED,
             {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
             {"type": "document", "title": "notes", "deep": [{"x": [1, 2.5, None]}]},
         ]

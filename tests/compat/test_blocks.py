@@ -22,6 +22,7 @@ from amplifier_context_core.compat import (
     to_dict,
 )
 from amplifier_context_core.messages.parsing import json_text
+from tests.messages import SIGNED
 
 from .samples import BLOCKS, PNG, law
 
@@ -107,7 +108,7 @@ def test_other_spellings_of_the_same_are_read(raw: dict[str, Any], block: Conten
 @pytest.mark.parametrize(
     "raw",
     [
-        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        SIGNED,
         {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
         {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
         {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},

@@ -20,6 +20,7 @@ from amplifier_context_core.compat import (
 )
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_testing import conversations as corpus
+from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
 from .samples import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
@@ -145,7 +146,7 @@ def test_every_shape_has_a_typed_form(raw: dict[str, Any], message: Message) -> 
         {"type": "text", "text": 5},
         {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": ENCODED_PNG}},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "not base64"}},
-        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        SIGNED,
     ],
     ids=str,
 )

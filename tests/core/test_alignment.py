@@ -12,8 +12,8 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.transcript.alignment import Alignment, align, same_message
 from amplifier_context_core.transcript.transcript import Entry
-
-from .support import Message, block, call, result, says, system, transcript, user
+from tests.core.drafts import transcript
+from tests.messages import Message, block, call, result, says, system, user
 
 HISTORY = (
     system("You are careful."),

@@ -40,6 +40,7 @@ LAYERS = (
     ("cli",),
 )
 MAX_FLOORS = 10
+MAX_LINES = 500  # of one file
 STILL_TWICE: set[str] = set()
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
@@ -301,3 +302,11 @@ def test_every_module_begins_with_its_idea_and_every_package_is_typed() -> None:
             assert ast.get_docstring(parsed(path)), name
     for folder in PACKAGES.values():
         assert (folder / "py.typed").exists(), folder.name
+
+
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
+    folders = [*PACKAGES.values(), *(ROOT / name for name in ("bench", "docs", "examples", "tests"))]
+    files = [path for folder in folders for path in sources(folder)]
+    assert len(files) > 500
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}

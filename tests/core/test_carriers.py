@@ -10,8 +10,7 @@ from amplifier_context_core.messages.carriers import can_read, carried_items, ca
 from amplifier_context_core.messages.reminders import is_injected, lineages_of
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.rendering.merge import merge_consecutive
-
-from .support import says, user
+from tests.messages import says, user
 
 LABEL = "Native compacted conversation."
 OPUS = "claude-opus-5"

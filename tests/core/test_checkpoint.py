@@ -16,8 +16,8 @@ from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_core.view.session_state import SessionState, dump, view_state
-
-from .support import block, call, draft, result, rounds, says, segments, transcript, user
+from tests.core.drafts import draft, rounds, segments, transcript
+from tests.messages import block, call, result, says, user
 
 MESSAGES = (user("Fix src/a.py."), call("a"), result("a", "x" * 900), call("b"), result("b", "y" * 900), says("Done."))
 
@@ -163,3 +163,21 @@ def test_saved_segments_keep_the_keys_of_sessions_on_disk():
         "speaker": "person",
         "said": [["hi ", 0.8]],
     }
+
+
+def test_reading_the_names_of_an_entry_changes_neither_it_nor_what_is_saved() -> None:
+    entry = DigestEntry(1, 1, "u1", (Fact("m1 read src/a.py", "3 lines", ("src/b.py",)),), 3, 9)
+    other = dataclasses.replace(entry)
+    saved = [dump_entry(entry)]
+    assert entry.names == ("src/a.py", "src/b.py")
+    assert (entry, hash(entry), repr(entry)) == (other, hash(other), repr(other))
+    assert [dump_entry(entry), dump_entry(copy.deepcopy(entry))] == saved * 2
+    assert entry.with_facts((Fact("m1 read src/c.py"),), len).names == ("src/c.py",)
+
+
+def dump_entry(entry: DigestEntry) -> bytes:
+    chapter = Chapter((entry,), 9)
+    folded = dataclasses.replace(segments(user())[0], round=None, chapter=chapter)
+    return dump(
+        SessionState("counter", "kind", views=(view_state(100, 64, Checkpoint(1, 1, b"", (folded,), 3, 1, 100), None),))
+    )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
-from amplifier_context_core.compaction.condensing import condense, only_rules, shorten_agent
+from amplifier_context_core.compaction.condensing import condense, only_people, shorten_agent
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.tuning import TUNING
 from amplifier_context_core.messages.tokens import approx_token_counter
-
-from .support import Message, call, result, rounds, says, user
+from tests.core.drafts import rounds
+from tests.messages import Message, call, result, says, user
 
 FILE = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(60))
 RULES = [f"Never rename the table orders_{n} without a review." for n in range(12)]
@@ -26,7 +26,7 @@ def lines(*messages: Message) -> list[DigestEntry]:
 
 
 def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:
-    condensed = condense(made, share, approx_token_counter, dataclasses.replace(TUNING, **tuning))
+    condensed = condense(made, share, approx_token_counter, given=dataclasses.replace(TUNING, **tuning))
     assert len(condensed) == len(made)
     return [entry for entry in condensed if entry is not None]
 
@@ -215,7 +215,7 @@ def test_an_entry_that_says_no_more_is_left_out() -> None:
 
 def test_only_rules_leaves_what_people_demanded_and_where() -> None:
     made = lines(*conversation())
-    left = only_rules(made, approx_token_counter)
+    left = only_people(made, approx_token_counter)
     assert [entry.text for entry in left] == [
         f"m{entry.first} user: … {rule} …" for entry, rule in zip(left, RULES, strict=True)
     ]
@@ -249,3 +249,12 @@ def test_names_without_scores_of_a_plug_in_are_condensed_too() -> None:
     entry = made.with_facts([bare, Fact("m1 other", names=("bar_1",))], approx_token_counter)
     (left,) = kept([entry], 0.9)
     assert "bar_1" in left.text
+
+
+def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announced() -> None:
+    concluded = "The cause is a lock that nobody releases, because the loader fails first. "
+    announced = "Let me look at the next file of the loader before anything else is done. "
+    made = lines(says(announced * 10), says(concluded * 10))
+    together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))
+    assert [announced.strip() in text_of(one) for one in (together, alone)] == [False, True]
+    assert all(concluded.strip() in text_of(one) for one in (together, alone))

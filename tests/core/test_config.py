@@ -110,7 +110,7 @@ def test_null_is_not_written() -> None:
     assert config.model_fields_set == set()
 
 
-def test_keys_that_were_set_are_told_apart_from_defaults() -> None:
+def test_keys_that_were_set_are_distinguished_from_defaults() -> None:
     assert "max_tokens" in load_config({"max_tokens": 200_000}).model_fields_set
     assert "max_tokens" not in load_config({}).model_fields_set
 

@@ -8,8 +8,8 @@ from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.compaction.distant import distant_end, fold_distant
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.renderer import Renderer
-
-from .support import Message, call, result, says, transcript, user
+from tests.core.drafts import transcript
+from tests.messages import Message, call, result, says, user
 
 RENDERER = Renderer(approx_token_counter, output_limit=100)
 

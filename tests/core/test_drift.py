@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compaction.checkpoint import DigestEntry
-from amplifier_context_core.compaction.condensing import condense, only_rules
+from amplifier_context_core.compaction.condensing import condense, only_people
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.speech import joined
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.view import shared_cache
-
-from .support import Message, call, result, rounds, says, user
+from tests.core.drafts import rounds
+from tests.messages import Message, call, result, says, user
 
 COMPACTIONS = 20
 BUDGET = 4_000  # tokens; the rules of one conversation take at most a fifth of them
@@ -93,6 +93,28 @@ async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) 
     assert [rule for rule in MANY if rule not in text] == []
 
 
+REMARKS = [f"The loader was slow on day {n} of last month." for n in range(12)]
+
+
+@pytest.mark.parametrize("crowd", list(CROWDS))
+async def test_what_people_remark_outlasts_a_large_message_and_the_work_after_it(crowd: str) -> None:
+    shared_cache.clear()
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
+    messages = [user("Let us look at the loader.")]
+    for number, remark in enumerate(REMARKS):
+        messages += [user(remark), call(f"c{number}", path=f"src/{number}.py"), result(f"c{number}", OUTPUT), says()]
+    messages += [*CROWDS[crowd][:1], *(result("big") for _ in CROWDS[crowd][0].get("tool_calls") or ())]
+    for number in range(40):
+        messages += [call(f"d{number}", path=f"lib/{number}.py"), result(f"d{number}", OUTPUT), says()]
+    view: list[Message] = []
+    for message in messages:
+        await manager.add_message(message)
+        if not message.get("tool_calls"):
+            view = await manager.get_messages_for_request(token_budget=BUDGET)
+    text = " ".join(" ".join(text_of(message.get("content")) for message in view).split())
+    assert [remark for remark in REMARKS if remark not in text] == []
+
+
 # -- text of others ---------------------------------------------------------------------------------------------------
 
 STATED = [f"Never rename the table orders_{n} without a review." for n in range(6)]
@@ -134,7 +156,7 @@ def tried(rng: random.Random) -> tuple[str, list[Message]]:
 
 def stated(made: list[DigestEntry]) -> list[str]:
     """Return what chapters of these entries keep as rules, at whatever size."""
-    kept = only_rules(made, approx_token_counter)
+    kept = only_people(made, approx_token_counter)
     return sorted(joined([s for s in fact.sentences if s.worth >= 0]) for entry in kept for fact in entry.facts)
 
 

@@ -20,8 +20,8 @@ from amplifier_context_core.messages.tokens import approx_token_counter, count_m
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import image_block
-
-from .support import Message, block, call, result, says, segments, system, user
+from tests.core.drafts import segments
+from tests.messages import SIGNED, Message, block, call, result, says, system, user
 
 PINNED = {"pinned": True}
 WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
@@ -225,7 +225,7 @@ def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tu
 
 
 def test_a_signed_message_is_never_clipped() -> None:
-    (segment,) = segments(says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, block(WORDS)]))
+    (segment,) = segments(says([SIGNED, block(WORDS)]))
     assert clip_segment(segment, 24, approx_token_counter) is segment
 
 

@@ -27,8 +27,8 @@ from amplifier_context_core import (
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
 from amplifier_context_core.compaction.strategies import KeepImportant
-
-from .support import Message, call, draft, result, says, segments, system, user
+from tests.core.drafts import draft, segments
+from tests.messages import Message, call, result, says, system, user
 
 LONG = "\n".join(f"row {number:04d} of the table" for number in range(100))
 PINNED = {"pinned": True}

@@ -9,8 +9,7 @@ import pytest
 
 from amplifier_context_core.rendering.merge import merge_consecutive
 from amplifier_context_testing import check_request, conversations
-
-from .support import Message, block, call, result, says, system, user
+from tests.messages import SIGNED, Message, block, call, result, says, system, user
 
 
 @pytest.mark.parametrize(
@@ -65,12 +64,11 @@ def test_merging_twice_is_merging_once() -> None:
 
 
 def test_signed_thinking_does_not_get_into_the_middle() -> None:
-    signed = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    merged = merge_consecutive([user("x"), says("a"), says([signed, block("b")])])
+    merged = merge_consecutive([user("x"), says("a"), says([SIGNED, block("b")])])
     assert check_request(merged) == []
     assert merged[1]["content"] == [block("a"), block("b")]
-    first = merge_consecutive([user("x"), says([signed, block("a")]), says("b")])
-    assert first[1]["content"] == [signed, block("a"), block("b")]
+    first = merge_consecutive([user("x"), says([SIGNED, block("a")]), says("b")])
+    assert first[1]["content"] == [SIGNED, block("a"), block("b")]
 
 
 def test_a_merged_view_of_every_odd_conversation_alternates_and_is_valid() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.offload import describe, offloaded
-from tests.manager.support import ask, feed, new_manager, size, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import size, work
 
 RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
 LOG = [f"2026-11-22T10:00:{number % 60:02} INFO step {number}" for number in range(900)]

@@ -29,11 +29,9 @@ from amplifier_context_core.messages.parsing import (
     text_of,
 )
 from amplifier_context_testing import conversations
-
-from .support import PNG_1X1, block, call, result, says, user
+from tests.messages import IMAGE, SIGNED, block, call, result, says, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_1X1}}
 
 
 # -- what goes in comes back ------------------------------------------------------------------------------------------
@@ -55,7 +53,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         call("a", "a"),
         says([block("x"), {"type": "tool_use", "id": "a", "name": "read", "input": {}}]),
         says([{"type": "tool_call", "id": "a", "tool": "read"}], tool_calls=[{"id": "a", "tool": "read"}]),
-        says([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]),
+        says([SIGNED]),
         result("a", None),
         result("a", [block("x"), IMAGE]),
         {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a", "content": {"any": "json"}}]},

@@ -12,8 +12,8 @@ import pytest
 from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
 from amplifier_context_core.plugins import Observers
 from amplifier_context_core.transcript.transcript import Entry
-
-from .support import transcript, user
+from tests.core.drafts import transcript
+from tests.messages import user
 
 ENTRY = transcript([user("x")]).snapshot()[0]
 STRATEGIES = "amplifier_context_strategies"

@@ -18,9 +18,8 @@ from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_t
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_core.view.sent_views import SentViews
-from tests.manager.support import new_manager
-
-from .support import result, says, user
+from tests.managers import new_manager
+from tests.messages import result, says, user
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

@@ -20,8 +20,7 @@ from amplifier_context_core.rendering.provider_limits import (
     wants_short_ids,
     with_short_ids,
 )
-
-from .support import block, call, result, says, user
+from tests.messages import block, call, result, says, user
 
 FORMS = {
     "id": (safe_call_id, CALL_IDS),

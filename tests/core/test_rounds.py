@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.rendering.rounds import Round, RoundList, rounds_of, task_of
-
-from .support import Message, block, call, result, rounds, says, system, transcript, user
+from tests.core.drafts import rounds, transcript
+from tests.messages import Message, block, call, result, says, system, user
 
 
 def marks(found: list[Round]) -> list[list[int]]:

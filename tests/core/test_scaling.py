@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.compaction import checkpoint, condensing
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.digest import digest_round
+from amplifier_context_core.compaction.speech import Sentence, Speaker
 from amplifier_context_core.compaction.strategies.base import Goal
 from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
@@ -23,8 +25,8 @@ from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.transcript import Entry, Transcript
 from amplifier_context_core.view.view import View
-
-from .support import Message, call, result, transcript, user
+from tests.core.drafts import transcript
+from tests.messages import Message, call, result, user
 
 FEW, MANY = 100, 400
 LINEAR = 1.5 * MANY / FEW  # a quadratic cost grows by the square of MANY / FEW
@@ -140,6 +142,51 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     )
     assert await line.update(history, 0, frozenset())
     assert shown == len(history)
+
+
+# -- what a compaction reads again ------------------------------------------------------------------------------------
+
+
+async def compacting_session(count: int) -> ContextManager:
+    """A session in which rounds were folded many times, all of them into chapters that are within their share."""
+    settings = {"max_tokens": 8_000, "chapter_share": 0.9}
+    manager = ContextManager(load_config(settings), counter=approx_token_counter)
+    await manager.add_message(user("Fix src/loader.py. Never edit src/generated.py."))
+    for number in range(count):
+        await manager.add_message(call(f"c{number}", path=f"src/m{number}.py"))
+        await manager.add_message(result(f"c{number}", f"{number}\n" + "row of the table\n" * 60))
+        await manager.get_messages_for_request()
+    return manager
+
+
+async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = checkpoint.identifiers
+
+    def identifiers(text: str, limit: int) -> list[str]:
+        read.append(text)
+        return real(text, limit)
+
+    monkeypatch.setattr(checkpoint, "identifiers", identifiers)
+    manager = await compacting_session(100)
+    assert manager.compactor.compactions > 3
+    assert read
+    assert len(read) == len(set(read))
+
+
+async def test_rules_are_not_looked_for_while_there_is_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+    real = condensing.read
+
+    def sentences(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
+        nonlocal read
+        read += 1
+        return real(text, speaker)
+
+    monkeypatch.setattr(condensing, "read", sentences)
+    manager = await compacting_session(60)
+    assert manager.compactor.compactions > 1
+    assert read == 0
 
 
 # -- what one output holds ---------------------------------------------------------------------------------------------

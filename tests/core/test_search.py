@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from amplifier_context_core.transcript import search
+from amplifier_context_core.transcript.ranking import grams
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex, searchable_text
-
-from .support import Message, block, call, result, says, transcript, user
+from tests.core.drafts import transcript
+from tests.messages import Message, block, call, result, says, user
 
 
 def found(query: str, *messages: Message, limit: int = 10) -> list[int]:
@@ -110,3 +112,23 @@ def test_a_quoted_phrase_comes_first() -> None:
 def test_a_long_output_is_no_better_than_a_short_answer() -> None:
     output = result("a", "\n".join(f"line {number} of the heron log" for number in range(3_000)))
     assert found("color of the heron", call("a"), output, says("The color of the heron is grey."))[0] == 3
+
+
+@pytest.mark.parametrize("part", ["username", "UserName", "tUserNa", "user_name", "49f31", "9F31BC"])
+def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> None:
+    messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
+    assert found(part, *messages) == [2]
+    assert found(part, *messages, user(f"here is {part} itself")) == [4]
+
+
+@pytest.mark.parametrize("text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA"])
+def test_words_and_numbers_have_no_parts(text: str) -> None:
+    assert grams(text) == ""
+
+
+def test_a_scan_for_many_unknown_names_splits_the_names_of_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    split: list[str] = []
+    monkeypatch.setattr(search, "grams", lambda text: split.append(text) or grams(text))
+    texts = [f"the parser of getPageNumber{number}" for number in range(20)]
+    assert found(" ".join(f"unknownName{number}" for number in range(20)), *map(user, texts)) == []
+    assert split == texts

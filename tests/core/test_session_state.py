@@ -16,7 +16,7 @@ from amplifier_context_core.view.trigger import CompactionBackoff
 # Values by position: a field may get another name, its key may not.
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
 ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
-CHAPTER = Chapter((ENTRY,), 40, 1, "summary", (ChapterText(2, 5, "Goal: x"),))
+CHAPTER = Chapter((ENTRY,), 40, 1, "summary", (ChapterText(2, 5, "Goal: x"),), made_at=6)
 SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1", "claude", "00aa")
 SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
 CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
@@ -48,6 +48,7 @@ STATE = SessionState(
     ((6, {"c1": "at once"}),),
     {"a module": {"its own": [1]}},
     {"pool": [], "queue": [], "listed": ""},
+    "injected",
 )
 
 KEPT_FACT: dict[str, Any] = {
@@ -65,6 +66,7 @@ KEPT_CHAPTER: dict[str, Any] = {
     "author": "summary",
     "texts": [[2, 5, "Goal: x"]],
     "beside": None,
+    "made_at": 6,
 }
 KEPT_SEGMENT: dict[str, Any] = {
     "first": 2,
@@ -145,6 +147,7 @@ KEPT: dict[str, Any] = {
     "at_once": [[6, {"c1": "at once"}]],
     "items": {"pool": [], "queue": [], "listed": ""},
     "extra": {"a module": {"its own": [1]}},
+    "injected": "injected",
 }
 
 
@@ -175,14 +178,26 @@ def test_a_message_that_was_saved_before_thinking_was_bound_is_read() -> None:
     assert (message.provider, message.model, message.prefix) == ("anthropic", None, None)
 
 
+def test_a_chapter_that_was_saved_without_its_time_is_read() -> None:
+    chapter = {key: value for key, value in KEPT_CHAPTER.items() if key != "made_at"}
+    pieces = [{**KEPT_SEGMENT, "chapter": chapter}]
+    view = {**KEPT["lines"][0], "checkpoint": {**KEPT_CHECKPOINT, "pieces": pieces}}
+    read = load(json.dumps({**KEPT, "lines": [view]}).encode())
+    assert read is not None
+    found = read.views[0].checkpoint.segments[0].chapter
+    assert found is not None
+    assert found.made_at == 0
+
+
 def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:
-    newer = ("starts", "at_once", "items", "erased", "awaited", "focus")
+    newer = ("starts", "at_once", "items", "erased", "awaited", "focus", "injected")
     read = load(json.dumps({key: value for key, value in KEPT.items() if key not in newer}).encode())
     assert read is not None
-    assert (read.uncompacted_views, read.at_once, read.erased, read.pending_summaries, read.focus) == (
+    assert (read.uncompacted_views, read.at_once, read.erased, read.pending_summaries, read.focus, read.injected) == (
         (),
         (),
         (),
         {},
+        None,
         None,
     )

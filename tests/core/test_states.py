@@ -14,8 +14,8 @@ from amplifier_context_core.compaction.protected import mark_protected
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.compaction.strategies import Goal, SupersedeStaleReads
 from amplifier_context_core.messages.parsing import Call
-
-from .support import Message, call, draft, result, rounds, says, segments, user
+from tests.core.drafts import draft, rounds, segments
+from tests.messages import Message, call, result, says, user
 
 ITEMS = [{"content": "Read the parser", "status": "completed"}, {"content": "Fix it", "status": "in_progress"}]
 PLAN = "1. Read the parser.\n2. Fix the tokens.\n3. Run the tests."
@@ -180,7 +180,7 @@ async def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
     assert await superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]
 
 
-async def test_what_was_said_beside_an_older_state_stays_and_its_output_goes() -> None:
+async def test_text_beside_an_older_state_stays_and_its_output_goes() -> None:
     history = (user("t"), writes("a", text="It is the parser.", todos=ITEMS[:1]), result("a", "ok " * 90), *OLDER[6:])
     given = draft(*history)
     done = await SupersedeStaleReads().apply(given, Goal(0, 0))

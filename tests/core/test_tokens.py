@@ -25,8 +25,7 @@ from amplifier_context_core.messages import tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure, size_of
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.checks.conversation_builder import image_block, image_url
-
-from .support import Message, block, call, result, says, user
+from tests.messages import Message, block, call, result, says, user
 
 O = 4  # noqa: E741 - overhead, in every sum below
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.transcript.transcript import Entry, Transcript, seq_of
-
-from .support import Message, call, result, says, system, transcript, user
+from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript, is_finished, seq_of
+from tests.core.drafts import transcript
+from tests.messages import Message, call, result, says, system, user
 
 TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), user("two"), says("two done"))
 
@@ -114,15 +118,15 @@ def test_a_snapshot_does_not_see_later_appends() -> None:
     assert len(history.snapshot()) == 8
 
 
-def test_a_snapshot_outlives_an_edit_an_interrupt_and_a_clear() -> None:
+def test_a_snapshot_outlives_edits_and_a_clear() -> None:
     history = transcript((*TWO_TURNS, user("three"), call("b")))
     before = history.snapshot()
     shown = list(before)
-    history.interrupt()
+    history.replace(7)
     append(history, user("instead"))
     history.replace(2)
     history.clear()
-    append(history, user("anew"))
+    append(history, user("again"))
     assert list(before) == shown
     assert before.find(9) is shown[8]
 
@@ -131,6 +135,26 @@ def test_taking_a_snapshot_copies_no_entry() -> None:
     history = transcript(TWO_TURNS)
     assert all(a is b for a, b in zip(history.snapshot(), history.snapshot(), strict=True))
     assert history.snapshot()._entries is history.snapshot()._entries  # pyright: ignore[reportPrivateUsage]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.booleans()), max_size=12))
+def test_a_snapshot_begins_with_each_earlier_one_whose_entries_are_still_there(
+    edits: list[tuple[int, int, bool]],
+) -> None:
+    histories = [Transcript("s")]
+    taken: list[Snapshot] = []
+    for keep, added, is_forked in edits:
+        history = histories[-1].fork() if is_forked else histories[keep % len(histories)]
+        histories.append(history)
+        if keep < 3:
+            history.replace(min(keep, len(history)))
+        for _ in range(added):
+            append(history, {"role": "user", "content": "x"})
+        taken.append(history.snapshot())
+    for later in taken:
+        for earlier in taken:
+            same = len(earlier) <= len(later) and all(a is b for a, b in zip(earlier, later, strict=False))
+            assert later.begins_with(earlier) is same
 
 
 def test_a_snapshot_reads_like_a_list() -> None:
@@ -254,7 +278,7 @@ def test_a_fork_of_a_fork_and_a_fork_of_an_edited_history_are_apart() -> None:
     grandchild = child.fork("grandchild")
     append(grandchild, user("g"))
     append(parent, user("p"))
-    child.interrupt(finished_too=True)
+    child.replace(5)
     append(child, user("c"))
     assert [len(t) for t in (parent, child, grandchild)] == [8, 6, 8]
     assert [t.snapshot()[-1].message["content"] for t in (parent, child, grandchild)] == ["p", "c", "g"]
@@ -270,42 +294,29 @@ def test_the_count_of_exchanges_goes_on_in_a_fork() -> None:
     assert append(child, user()).turn_id == "u3"
 
 
-# -- interrupts -------------------------------------------------------------------------------------------------------
+# -- the current exchange ---------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_takes_out_the_unfinished_exchange_and_no_more() -> None:
+def test_the_current_exchange_is_the_newest_prompt_and_what_follows() -> None:
     history = transcript((*TWO_TURNS, user("three"), call("b"), result("b")))
-    taken = history.interrupt()
-    assert [entry.mark for entry in taken] == ["m8", "m9", "m10"]
-    assert marks(history) == [f"m{n}" for n in range(1, 8)]
-    assert history.turn_count == 2
+    assert [entry.mark for entry in history.current_turn()] == ["m8", "m9", "m10"]
 
 
-def test_a_finished_exchange_is_not_interrupted_unless_asked_for() -> None:
-    history = transcript(TWO_TURNS)
-    revision = history.revision
-    assert history.interrupt() == []
-    assert history.revision == revision
-    assert [entry.mark for entry in history.interrupt(finished_too=True)] == ["m6", "m7"]
+@pytest.mark.parametrize(
+    ("rest", "finished"), [((), True), ([user("three")], False), ([user("three"), call("b")], False)]
+)
+def test_an_exchange_is_finished_by_an_answer_without_calls(rest: Sequence[Message], finished: bool) -> None:
+    assert is_finished(transcript((*TWO_TURNS, *rest)).current_turn()) is finished
 
 
-def test_an_exchange_that_ends_with_calls_is_unfinished() -> None:
-    assert len(transcript((user(), call("a"))).interrupt()) == 2
-
-
-def test_a_prompt_alone_is_unfinished() -> None:
-    assert len(transcript((*TWO_TURNS, user("three"))).interrupt()) == 1
-
-
-def test_instructions_survive_an_interrupt_before_the_first_prompt() -> None:
+def test_instructions_are_no_part_of_an_exchange_before_the_first_prompt() -> None:
     history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
-    assert [entry.mark for entry in history.interrupt()] == ["m3"]
-    assert marks(history) == ["m1", "m2"]
+    assert [entry.mark for entry in history.current_turn()] == ["m3"]
 
 
-def test_there_is_nothing_to_interrupt_in_an_empty_history() -> None:
-    assert Transcript().interrupt() == []
-    assert transcript([system()]).interrupt() == []
+def test_there_is_no_exchange_in_an_empty_history() -> None:
+    assert Transcript().current_turn() == []
+    assert transcript([system()]).current_turn() == []
 
 
 @pytest.mark.parametrize(("head", "first"), [(2, 2), (2, 4), (2, 6), (3, 7)])

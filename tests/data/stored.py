@@ -315,7 +315,9 @@ def _fill_schema(schema: str, recorded: dict[str, Any]) -> None:
     with psycopg.connect(POSTGRES, autocommit=True) as connection, connection.transaction():
         connection.execute(sql.SQL("CREATE SCHEMA {0}").format(sql.Identifier(schema)))
         connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
-        connection.execute("CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz NOT NULL)")
+        connection.execute(
+            "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+        )
         for statement in recorded["statements"]:
             connection.execute(statement)
         for table, kept in recorded["tables"].items():

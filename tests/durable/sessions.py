@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import coding_session
+from tests.authors import make_manager
+from tests.managers import ask
+from tests.messages import Message
 from tests.places import Place
 
-Message = dict[str, Any]
+BUDGET = 6_000
 
 
 def manager_on(store: Store, session_id: str = "s", **config: Any) -> ContextManager:
     """Return a manager; keyword arguments are config keys."""
-    settings = load_config({"token_counter": "heuristic", "max_tokens": 6_000, **config})
-    return ContextManager(settings, session_id=session_id, store=store)
+    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
+    return make_manager(settings, session_id=session_id, store=store)
 
 
 def user(text: str) -> Message:
@@ -40,3 +47,33 @@ async def again(manager: ContextManager, place: Place, **config: Any) -> Context
     await manager.close()
     shared_cache.clear()
     return manager_on(place.store(), manager.session_id, **config)
+
+
+@asynccontextmanager
+async def opened(place: Place, name: str = "s", **config: Any) -> AsyncGenerator[ContextManager]:
+    """A manager on this place's data; closed at the end, as a host ends a session."""
+    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
+    manager = make_manager(settings, session_id=place.session_id(name), store=place.store())
+    try:
+        yield manager
+    finally:
+        await manager.close()
+
+
+async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0) -> list[Message]:
+    """A session long enough to be compacted, asked for views as a loop would; the newest view."""
+    for message in coding_session(messages, seed):
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request()
+    assert manager.compactor.compactions > 2
+    return await ask(manager)
+
+
+def raw(messages: Iterable[Message]) -> str:
+    return json.dumps(list(messages))
+
+
+async def loaded_entries(manager: ContextManager) -> list[Any]:
+    await manager.load()
+    return list(manager.snapshot())

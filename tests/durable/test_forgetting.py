@@ -5,259 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased
 from amplifier_context_core.history import redactions
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
-from tests.durable.sessions import call, user
-from tests.manager.support import ask, feed, rounds
+from tests.durable.pasted_password import SECRET, everything, pasted, stripped
+from tests.durable.sessions import again, call, manager_on, user
+from tests.managers import ask, feed
+from tests.messages import rounds
 from tests.places import Place, parameters
-
-SECRET = "my password is hunter2-topsecret"
-Message = dict[str, Any]
-
-
-def manager_on(place: Place, name: str = "s", **config: Any) -> ContextManager:
-    settings = load_config({"token_counter": "heuristic", "max_tokens": 6_000, **config})
-    return ContextManager(settings, session_id=place.session_id(name), store=place.store())
-
-
-async def again(manager: ContextManager, place: Place, name: str = "s", **config: Any) -> ContextManager:
-    """The session, closed and resumed."""
-    await manager.close()
-    return manager_on(place, name, **config)
-
-
-async def told(place: Place, host: Host | None = None, name: str = "s") -> ContextManager:
-    """A session in which a password was pasted; the mark of that message is m2."""
-    manager = manager_on(place, name)
-    talk: list[Message] = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": SECRET},
-        {"role": "assistant", "content": "I will keep it.", "metadata": None},
-        {"role": "user", "content": "go on"},
-        *rounds(3),
-        {"role": "assistant", "content": "done"},
-    ]
-    await feed(manager, talk)
-    await ask(manager)
-    if host:
-        await host.save(manager)
-        await host.save(manager)
-    return manager
-
-
-def texts(messages: list[Message]) -> list[str]:
-    return [message["content"] for message in messages if isinstance(message.get("content"), str)]
-
-
-async def everything(manager: ContextManager) -> str:
-    """All that the session and its store say, as text."""
-    store, name = manager.store, manager.history.session_id
-    entries = [*await store.read(name), *await store.archived(name)]
-    parts: list[Any] = [await manager.get_messages(), await ask(manager), [entry.message for entry in entries]]
-    return json.dumps(parts) + (await store.load_checkpoint(name) or b"").decode()
 
 
 def raw_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-# --- D1: a host that keeps its own transcript -------------------------------------------------------------------------
-
-
-async def test_a_host_that_resumes_with_its_own_transcript_does_not_bring_back_what_was_forgotten(
-    place: Place, tmp_path: Path
-) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    before = await manager.get_messages()
-    assert await manager.forget(["m2"]) == ["m2"]
-    manager = await again(manager, place)
-    await host.resume(manager, "Be brief.")
-    await manager.add_message({"role": "user", "content": "go on"})
-    assert SECRET not in await everything(manager)
-    messages = await manager.get_messages()
-    assert messages[1]["content"] == "(erased)"
-    assert [m for m in messages[:-1] if m["content"] != "(erased)"] == [before[0], *before[2:]]
-    await host.save(manager)
-    assert SECRET not in host.transcript.read_text()  # the host's own copy heals, too
-    await manager.close()
-
-
-def stripped(message: Message) -> Message:
-    return {key: value for key, value in message.items() if key not in ("metadata", "timestamp")}
-
-
-def restamped(message: Message) -> Message:
-    return {**stripped(message), "timestamp": "2031-01-01T00:00:00.123+00:00"}
-
-
-@pytest.mark.parametrize("given", [stripped, restamped])
-async def test_where_the_host_strips_timestamps_the_text_is_recognised_by_its_hash(
-    place: Place, tmp_path: Path, given: Callable[[Message], Message]
-) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    count = len(await manager.get_messages())
-    await manager.forget(["m2"])
-    manager = await again(manager, place)
-    await manager.set_messages([given(message) for message in host.saved()])
-    assert SECRET not in await everything(manager)
-    assert len(await manager.get_messages()) == count
-    await manager.close()
-
-
-async def test_a_transcript_that_is_replayed_message_by_message_does_not_bring_it_back(
-    place: Place, tmp_path: Path
-) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    history = await manager.get_messages()
-    await manager.forget(["m2"])
-    erased = await manager.get_messages()
-    manager = await again(manager, place)
-    await feed(manager, history)
-    assert await manager.get_messages() == erased
-    await ask(manager)
-    await feed(manager, history[1:2])  # once it is at work it is new, and still erased
-    assert SECRET not in await everything(manager)
-    await manager.close()
-
-
-async def test_what_left_the_history_before_is_still_recognised(place: Place, tmp_path: Path) -> None:
-    """Cut off, cleared, resumed, with an archive or without: the host's list is the whole old one."""
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    await manager.forget(["m2"])
-    await manager.set_messages((await manager.get_messages())[3:])
-    await manager.set_messages(host.saved())
-    assert SECRET not in await everything(manager)
-    await manager.clear()
-    manager = await again(manager, place)
-    await manager.set_messages([stripped(message) for message in host.saved()])
-    assert SECRET not in await everything(manager)
-    assert "go on" in texts(await manager.get_messages())
-    await manager.close()
-
-
-async def test_it_is_recognised_when_the_checkpoint_is_lost(place: Place, tmp_path: Path) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    await manager.forget(["m2"])
-    await manager.set_messages([{"role": "user", "content": "something else"}])
-    await manager.store.save_checkpoint(manager.session_id, 0, b"damaged")
-    await manager.store.close()
-    manager = manager_on(place)
-    await manager.set_messages([stripped(message) for message in host.saved()])
-    assert SECRET not in await everything(manager)
-    await manager.close()
-
-
-async def test_it_is_recognised_in_a_fork_as_well(place: Place, tmp_path: Path) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    await manager.forget(["m2"])
-    await manager.close()
-    store = place.store()
-    await store.fork(place.session_id(), place.session_id("fork"))
-    await store.close()
-    fork = manager_on(place, "fork")
-    await fork.set_messages([stripped(message) for message in host.saved()])
-    assert SECRET not in await everything(fork)
-    await fork.close()
-
-
-async def test_new_messages_of_a_host_are_never_taken_for_what_was_erased(place: Place, tmp_path: Path) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
-    await manager.forget(["m2"])
-    added = [
-        {"role": "user", "content": "a new one"},
-        {"role": "user", "content": "of the same time", "metadata": host.saved()[1]["metadata"]},
-        {"role": "user", "content": "of another time", "metadata": {"timestamp": "2031-01-01T00:00:00.123+00:00"}},
-    ]
-    await manager.set_messages([*host.saved(), *added])
-    assert texts(await manager.get_messages())[-3:] == ["a new one", "of the same time", "of another time"]
-    assert SECRET not in await everything(manager)
-    await manager.add_message({"role": "user", "content": SECRET})  # typed once more: that is a new message
-    assert (await manager.get_messages())[-1]["content"] == SECRET
-    await manager.close()
-
-
-async def test_messages_of_one_coarse_time_are_told_apart_by_their_text(place: Place) -> None:
-    stamp = {"metadata": {"timestamp": "2026-01-01T00:00:00Z"}}
-    talk = [{"role": "user", "content": text, **stamp} for text in ("one", SECRET, "three")]
-    manager = await feed(manager_on(place), talk)
-    await manager.forget(["m2"])
-    await manager.set_messages([*talk, {"role": "user", "content": "four", **stamp}])
-    assert texts(await manager.get_messages()) == ["one", "(erased)", "three", "four"]
-    await manager.set_messages([{"role": "user", "content": "five", **stamp}])
-    assert texts(await manager.get_messages()) == ["five"]
-    await manager.close()
-
-
-def login(call_id: str, secret: str = SECRET) -> list[Message]:
-    call = {"id": call_id, "type": "function", "function": {"name": "login", "arguments": json.dumps({"p": secret})}}
-    return [
-        {"role": "user", "content": "log in"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call_id, "content": f"logged in with {secret}"},
-        {"role": "assistant", "content": "done"},
-    ]
-
-
-async def test_calls_and_results_are_recognised_by_their_ids(place: Place) -> None:
-    talk = login("call_IuR7Jj3zNfGq5x0b")
-    manager = await feed(manager_on(place), talk)
-    assert await manager.forget(containing=SECRET) == ["m2", "m3"]
-    assert [redaction.trace for redaction in manager.history.redactions.all()] == ["", ""]
-    shorter = {**talk[2], "content": talk[2]["content"][:30]}  # what a host cut has another hash
-    await manager.set_messages([*talk[:2], shorter, talk[3]])
-    assert "hunter2" not in await everything(manager)
-    assert [entry.seq for entry in manager.snapshot()] == [1, 2, 3, 4]
-    await manager.close()
-
-
-async def test_calls_whose_ids_come_again_in_every_turn_are_recognised_by_what_they_say(place: Place) -> None:
-    talk, next_turn = login("call_0"), login("call_0", "another password")
-    manager = await feed(manager_on(place), talk)
-    await manager.forget(containing=SECRET)
-    await manager.set_messages([*talk, *next_turn])
-    assert SECRET not in await everything(manager)
-    assert texts(await manager.get_messages())[-2:] == ["logged in with another password", "done"]
-    await manager.set_messages(next_turn)
-    assert texts(await manager.get_messages()) == ["log in", "logged in with another password", "done"]
-    await manager.close()
-
-
-async def test_an_erased_instruction_in_the_middle_keeps_its_entry(place: Place) -> None:
-    hint = {"role": "system", "content": SECRET, "metadata": {"source": "hook", "hook_name": "secrets"}}
-    manager = await feed(
-        manager_on(place), [{"role": "user", "content": "go"}, hint, {"role": "user", "content": "on"}]
-    )
-    history = await manager.get_messages()
-    await manager.forget(["m2"])
-    for given in (history, [stripped(message) for message in history], [history[0], history[2]]):
-        await manager.set_messages(given)
-        assert [entry.mark for entry in manager.snapshot()] == ["m1", "m2", "m3"]
-        assert SECRET not in await everything(manager)
-    await manager.close()
-
-
-# --- traces -----------------------------------------------------------------------------------------------------------
+# -- traces ------------------------------------------------------------------------------------------------------------
 
 
 async def test_without_a_trace_timestamps_alone_are_recognised(place: Place, tmp_path: Path) -> None:
     host = Host(tmp_path / "home", "s")
-    manager = await told(place, host)
+    manager = await pasted(place, host)
     await manager.forget(["m2"], trace=False)
     manager = await again(manager, place)
     await manager.set_messages(host.saved())
@@ -274,7 +47,7 @@ async def test_a_trace_is_kept_in_private_files_only_and_goes_when_it_is_not_wan
 ) -> None:
     place = Place(backend, tmp_path)
     place.durability = "fsync"
-    manager = await told(place)
+    manager = await pasted(place)
     await manager.forget(["m2"])
     assert all("scrypt" not in json.dumps(message) for message in await manager.get_messages())
     assert "scrypt" not in json.dumps(await ask(manager)) + json.dumps(await manager.explain())
@@ -284,7 +57,7 @@ async def test_a_trace_is_kept_in_private_files_only_and_goes_when_it_is_not_wan
     for path in tmp_path.rglob("*"):
         if path.is_file() and b"$scrypt$" in path.read_bytes():
             assert path.stat().st_mode & 0o077 == 0, path.name
-    manager = manager_on(place)
+    manager = manager_on(place.store(), place.session_id())
     assert await manager.forget(["m2"], trace=False) == ["m2"]
     await manager.close()
     assert b"$scrypt$" not in raw_bytes(tmp_path)
@@ -293,9 +66,9 @@ async def test_a_trace_is_kept_in_private_files_only_and_goes_when_it_is_not_wan
 async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
     place, found = Place("memory", Path()), []
     for name in ("s", "t"):
-        manager = await told(place, name=name)
+        manager = await pasted(place, name=name)
         await manager.forget(["m2"])
-        manager = await again(manager, place, name)
+        manager = await again(manager, place)
         await manager.forget(["m3"])
         kept = [redaction.trace for redaction in manager.history.redactions.all()]
         found.append({redactions.settings_of(trace)[0] for trace in kept})  # type: ignore[index]
@@ -309,7 +82,7 @@ async def test_the_event_loop_goes_on_while_texts_are_hashed(
 ) -> None:
     assert shipped_cost == (15, 8, 3)
     monkeypatch.setattr(redactions, "COST", shipped_cost)
-    manager = await told(Place("memory", Path()))
+    manager = await pasted(Place("memory", Path()))
     history = await manager.get_messages()
     gaps: list[float] = []
     done = False
@@ -342,7 +115,7 @@ async def test_a_list_is_not_hashed_where_nothing_was_erased_nor_twice(monkeypat
         return hashing(text, salt, cost)
 
     monkeypatch.setattr(redactions, "trace_of", counted)
-    manager = await told(Place("memory", Path()))
+    manager = await pasted(Place("memory", Path()))
     history = [stripped(message) for message in await manager.get_messages()]
     for number in range(5):
         await manager.set_messages([*history, {"role": "user", "content": f"edit {number}"}])
@@ -365,24 +138,25 @@ async def test_too_many_new_messages_are_not_all_hashed_and_that_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(redactions, "_MAX_COMPARED", 3)
-    manager = await told(Place("memory", Path()))
+    manager = await pasted(Place("memory", Path()))
     await manager.forget(["m2"])
     await manager.set_messages([{"role": "user", "content": f"another life {number}"} for number in range(5)])
     assert "2 new messages were not compared" in caplog.text
     assert len(await manager.get_messages()) == 5
 
 
-# --- everything that is derived ---------------------------------------------------------------------------------------
+# -- everything that is derived ----------------------------------------------------------------------------------------
 
 
 async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Place) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     await manager.add_message({"role": "tool", "tool_call_id": "call_2", "content": "late"})
     await manager.pin("m2")
     await manager.compact_summary("call_2", f"used {SECRET}")
     await manager.compact_summary("to_come", f"will use {SECRET}")
     await manager.compact_summary("to_come_too", "will use nothing")
     await manager.compact(f"dwell on {SECRET}")
+    manager.compactor.injected = f"dwell on {SECRET}"
     assert await manager.forget(containing=SECRET) == ["m2"]
     assert SECRET not in await everything(manager)
     manager = await again(manager, place)
@@ -393,7 +167,7 @@ async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Pl
 
 
 async def test_forgetting_by_text_reaches_the_archive(place: Place) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     history = await manager.get_messages()
     await manager.set_messages([history[0], *history[3:]])
     assert await manager.forget(containing="hunter2") == ["m2"]
@@ -402,7 +176,7 @@ async def test_forgetting_by_text_reaches_the_archive(place: Place) -> None:
 
 
 async def test_a_forget_whose_caller_is_cancelled_is_carried_out_all_the_same(place: Place) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     forgetting = asyncio.create_task(manager.forget(["m2"]))
     await asyncio.sleep(0)
     forgetting.cancel()
@@ -410,10 +184,10 @@ async def test_a_forget_whose_caller_is_cancelled_is_carried_out_all_the_same(pl
     await manager.history.finish()
     assert [entry.message["content"] for entry in await manager.store.read(manager.session_id, 1, 2)] == ["(erased)"]
     await manager.close()
-    assert SECRET not in await everything(manager_on(place))
+    assert SECRET not in await everything(manager_on(place.store(), place.session_id()))
 
 
-# --- erased later ----------------------------------------------------------------------------------------------------
+# -- erased later ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -432,7 +206,7 @@ WAYS: list[dict[str, Any]] = [{"marks": ["m2"]}, {"containing": SECRET}]
 async def test_the_same_call_finishes_what_a_store_could_not_erase(
     place: Place, hindrance: Hindrance, way: dict[str, Any]
 ) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     with hindrance.on(), pytest.raises(NotErased):
         await manager.forget(**way)
     assert (await manager.get_messages())[1]["content"] == "(erased)"
@@ -447,7 +221,7 @@ async def test_the_same_call_finishes_what_a_store_could_not_erase(
 
 @on_lasting_stores
 async def test_another_process_finishes_what_a_store_could_not_erase(place: Place, hindrance: Hindrance) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     with hindrance.on(), pytest.raises(NotErased):
         await manager.forget(containing=SECRET)
     manager = await again(manager, place)
@@ -463,7 +237,7 @@ async def test_another_process_finishes_what_a_store_could_not_erase(place: Plac
 async def test_what_is_kept_beside_messages_is_forgotten_though_the_store_could_not_erase(
     place: Place, hindrance: Hindrance
 ) -> None:
-    manager = await told(place)
+    manager = await pasted(place)
     await manager.compact_summary("to_come", f"will use {SECRET}")
     with hindrance.on(), pytest.raises(NotErased):
         await manager.forget(containing=SECRET)
@@ -474,7 +248,7 @@ async def test_what_is_kept_beside_messages_is_forgotten_though_the_store_could_
 
 
 async def test_nothing_registered_of_a_forgotten_call_is_left(place: Place) -> None:
-    manager = await feed(manager_on(place), [user("go"), *rounds(30)])
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(30)])
     await manager.compact_summary("call_3", "topsecret in short")
     await manager.compact_summary("to_come", "of the future")
     await manager.compact("dwell on topsecret")
@@ -498,7 +272,7 @@ async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Pl
             "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}, {"type": "text", "text": "y"}],
         },
     ]
-    manager = await feed(manager_on(place), messages)
+    manager = await feed(manager_on(place.store(), place.session_id()), messages)
     humans = [entry.human for entry in manager.snapshot()]
     await manager.forget(["m1", "m2", "m3", "m4"])
     assert [entry.human for entry in manager.snapshot()] == humans == [True, False, False, True]

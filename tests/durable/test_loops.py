@@ -13,6 +13,7 @@ import pytest
 from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
+from tests.authors import make_manager
 from tests.durable.sessions import user
 
 ROUNDS = 40
@@ -20,7 +21,7 @@ ROUNDS = 40
 
 def manager_on(store: Store) -> ContextManager:
     config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
-    return ContextManager(config, session_id="s", store=store)
+    return make_manager(config, session_id="s", store=store)
 
 
 async def add_many(manager: ContextManager, count: int) -> None:
@@ -294,7 +295,7 @@ class _CutOff(MemoryStore):
 @pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
 def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
     store = _CutOff(stored=stored)
-    manager = ContextManager(store=store)
+    manager = make_manager(store=store)
 
     async def carry() -> None:
         carrying = asyncio.create_task(manager.add_message(user("One.")))
@@ -327,7 +328,7 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
 
 
 async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
-    manager = ContextManager()
+    manager = make_manager()
     await manager.add_message(user("One."))
     waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
 

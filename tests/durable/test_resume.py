@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, NotLoaded, StoreError, load_config
-from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core import NotLoaded, StoreError, load_config
+from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.durable.sessions import again, call, manager_on, turns, user
-from tests.manager.support import Message, ask, feed, rounds
+from tests.authors import make_manager
+from tests.durable.sessions import BUDGET, again, call, compacted, loaded_entries, manager_on, opened, raw, turns, user
+from tests.managers import ask, feed
+from tests.messages import rounds
 from tests.places import BACKENDS, Place
 
 pytestmark = pytest.mark.stores("jsonl", "postgresql")  # a folder and a server: what differs further is the contract's
-
-BUDGET = 6_000
-
-
-@asynccontextmanager
-async def opened(place: Place, name: str = "s", **config: Any) -> AsyncGenerator[ContextManager]:
-    """A manager on this place's data; closed at the end, as a host ends a session."""
-    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
-    manager = ContextManager(settings, session_id=place.session_id(name), store=place.store())
-    try:
-        yield manager
-    finally:
-        await manager.close()
-
-
-async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0) -> list[Message]:
-    """A session long enough to be compacted, asked for views as a loop would; the newest view."""
-    for message in coding_session(messages, seed):
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            await manager.get_messages_for_request()
-    assert manager.compactor.compactions > 2
-    return await ask(manager)
-
-
-def raw(messages: Iterable[Message]) -> str:
-    return json.dumps(list(messages))
 
 
 async def test_a_history_is_there_again_as_it_was(place: Place) -> None:
@@ -73,7 +46,7 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     if place.backend == "memory":
         pytest.skip("memory ends with its process")
     place.durability = "flush"
-    killed = ContextManager(
+    killed = make_manager(
         load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "on_conflict": "fork"}),
         session_id=place.session_id(),
         store=place.store(),
@@ -86,12 +59,13 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     await killed.store.close()
 
 
+@pytest.mark.digest
 async def test_both_go_on_alike(place: Place) -> None:
     more = rounds(30, start=500)
     async with opened(place) as manager:
         await compacted(manager)
         await manager.close()
-        twin = ContextManager(manager.config, session_id="twin", store=MemoryStore())
+        twin = make_manager(manager.config, session_id="twin", store=MemoryStore())
         await compacted(twin)
     async with opened(place) as manager:
         for message in more:
@@ -99,12 +73,7 @@ async def test_both_go_on_alike(place: Place) -> None:
             await twin.add_message(message)
             assert [m["content"] for m in await ask(manager)] == [m["content"] for m in await ask(twin)]
         assert manager.turn_count == twin.turn_count
-        assert [entry.mark for entry in (await _all(manager))] == [entry.mark for entry in twin.snapshot()]
-
-
-async def _all(manager: ContextManager) -> list[Any]:
-    await manager.load()
-    return list(manager.snapshot())
+        assert [entry.mark for entry in (await loaded_entries(manager))] == [entry.mark for entry in twin.snapshot()]
 
 
 async def test_only_the_newest_entries_are_in_memory_until_all_are_asked_for(place: Place) -> None:
@@ -190,161 +159,8 @@ async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None
         assert view[-1]["content"] == history[-1]["content"]
 
 
-# --- docs/kernel.md: the ways in which hosts use a history, after a resume --------------------------------------------
-
-
-async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:
-    async with opened(place) as manager:
-        before = await compacted(await feed(manager, [{"role": "system", "content": "Be brief."}]))
-        history = await manager.get_messages()
-    saved = [m for m in json.loads(json.dumps(history)) if m["role"] != "system"]
-    async with opened(place) as manager:
-        await manager.set_messages(saved)
-        await manager.set_messages([history[0], *saved])
-        assert await manager.get_messages() == history
-        assert raw(await ask(manager)) == raw(before)
-        assert manager.history.snapshot().revision == 0
-
-
-async def test_a_repair_in_the_middle_is_recorded_and_resumed(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        await feed(manager, [{"role": "user", "content": "go on"}, *rounds(1, start=900)[:1]])
-    async with opened(place) as manager:
-        history = await manager.get_messages()
-        call = history[-1]["tool_calls"][0]["id"] if "tool_calls" in history[-1] else None
-        repaired = {"role": "tool", "tool_call_id": call or "call_900", "content": "interrupted"}
-        await manager.set_messages([*history, repaired])
-        edited = [*history[:-1], {"role": "user", "content": "put in between"}, history[-1], repaired]
-        await manager.set_messages(edited)
-        kept = await manager.get_messages()
-        assert [m["content"] for m in kept] == [m["content"] for m in edited]
-        marks = [entry.mark for entry in manager.snapshot()]
-        assert len(set(marks)) == len(marks)
-        view = await ask(manager)
-    async with opened(place) as manager:
-        assert raw(await ask(manager)) == raw(view)
-        assert await manager.get_messages() == kept
-        assert [entry.mark for entry in manager.snapshot()] == marks
-
-
-async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        history = await manager.get_messages()
-    async with opened(place) as manager:
-        for message in history:
-            await manager.add_message(message)
-        assert await manager.get_messages() == history
-        await manager.add_message({"role": "user", "content": history[0]["content"]})
-        assert len(await manager.get_messages()) == len(history) + 1
-
-
-async def test_instructions_given_again_before_a_replay_double_nothing(place: Place) -> None:
-    instructions = {"role": "system", "content": "You are a careful agent."}
-    async with opened(place) as manager:
-        await manager.add_message(instructions)
-        await compacted(manager)
-        history = await manager.get_messages()
-    async with opened(place) as manager:
-        await feed(manager, [instructions, *history[1:]])
-        assert await manager.get_messages() == history
-        await ask(manager)
-        await manager.add_message(instructions)  # once it is at work, it means it
-        assert len(await manager.get_messages()) == len(history) + 1
-
-
-async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_again(place: Place) -> None:
-    reminder = {"role": "system", "content": "Be brief.", "metadata": {"source": "hook"}}
-    async with opened(place) as manager:
-        await feed(manager, [reminder, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])
-    async with opened(place) as manager:
-        await feed(manager, [{"role": "user", "content": "q2"}, reminder])
-        assert [m["content"] for m in await manager.get_messages()] == ["Be brief.", "q", "a", "q2", "Be brief."]
-
-
-async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        history = await manager.get_messages()
-    changed = {**history[3], "content": "left out by the host"}
-    hint = {"role": "system", "content": "You were resumed."}
-    async with opened(place) as manager:
-        await feed(manager, [hint, *history[:3], changed, *history[4:]])
-        found = await manager.get_messages()
-        assert found[: len(history)] == history
-        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
-
-
-async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
-    async with opened(place) as manager:
-        await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "done"}])
-    async with opened(place) as manager:
-        await manager.add_message({"role": "user", "content": "continue"})
-        assert [m["content"] for m in await manager.get_messages()] == ["continue", "done", "continue"]
-
-
-async def test_a_child_begins_with_the_raw_history_of_its_parent(place: Place) -> None:
-    async with opened(place) as parent:
-        await compacted(parent)
-        history = await parent.get_messages()
-    async with opened(place, "child") as child:
-        await child.set_messages(history)
-        await child.add_message({"role": "user", "content": "your part"})
-    async with opened(place, "child") as child:
-        assert [m["content"] for m in await child.get_messages()] == [*(m["content"] for m in history), "your part"]
-
-
-async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        last = manager.snapshot()[-1].seq
-        await manager.clear()
-    async with opened(place) as manager:
-        assert await manager.get_messages() == []
-        await manager.add_message({"role": "user", "content": "afresh"})
-        assert [entry.seq for entry in manager.snapshot()] == [last + 1]
-
-
-async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        kept = await manager.get_messages()
-        await feed(manager, [{"role": "user", "content": "and then"}, *rounds(1, start=70)[:1]])
-        assert (await manager.interrupt())["interrupted"]
-    async with opened(place) as manager:
-        after = await manager.get_messages()
-        assert after == kept[: len(after)]
-        assert "and then" not in [m["content"] for m in after]
-
-
-async def test_an_edit_behind_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
-    async with opened(place) as manager:
-        view = await compacted(manager)
-    async with opened(place) as manager:
-        history = await manager.get_messages()
-        await manager.set_messages([*history[:-1], {"role": "user", "content": "otherwise"}])
-        changed = await ask(manager)
-        assert changed[:5] == view[:5]
-    async with opened(place) as manager:
-        assert raw(await ask(manager)) == raw(changed)
-        assert manager.history.snapshot().gap
-
-
-async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
-    async with opened(place) as manager:
-        await feed(manager, [{"role": "user", "content": "hi"}])
-        await ask(manager)
-        manager.on_response(Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop"))
-        await manager.add_message({"role": "assistant", "content": "hello"})
-        before = manager.snapshot()[-1]
-    async with opened(place) as manager:
-        assert (await _all(manager))[-1] == before
-        assert before.response == Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop")
-
-
 async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(place: Place) -> None:
-    manager = ContextManager(
+    manager = make_manager(
         load_config({"token_counter": "heuristic", "max_tokens": BUDGET}),
         session_id=place.session_id(),
         store=place.store(),
@@ -380,6 +196,22 @@ async def test_a_smaller_budget_right_after_a_resume_is_served(place: Place) -> 
     await ask(manager)
     assert await ask(manager, 5_000)
     await manager.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request_after_a_resume(place: Place) -> None:
+    """Another budget has a checkpoint, so only the end of the history is loaded."""
+    first = manager_on(place.store())
+    for message in turns(20):
+        await first.add_message(message)
+    await first.get_messages_for_request(2_000)
+    await first.get_messages_for_request(6_000)
+    assert [view.checkpoint is None for view in first.compactor.cache.views] == [False, True]
+    resumed = await again(first, place)
+    await resumed.add_message(user("and now? " * 2_000))
+    await ask(resumed, 6_000)
+    assert resumed.compactor.cache.by_budget[6_000].checkpoint is not None
+    await resumed.store.close()
 
 
 async def test_turn_numbers_continue_after_a_resume(place: Place) -> None:
@@ -423,11 +255,10 @@ async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(pl
 async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place) -> None:
     store = place.store()
     manager = manager_on(store, place.session_id(), max_tokens=60_000)
-    for message in coding_session(300, 2):
+    for number, message in enumerate(coding_session(300, 2)):
         await manager.add_message(message)
-        if message["role"] == "assistant":
-            await manager.get_messages_for_request(4_000)
-            await manager.get_messages_for_request(15_000)
+        if number % 20 == 0:
+            await manager.get_messages_for_request(15_000 if number < 200 else 4_000)
     covered = sorted(line.checkpoint.covered for line in manager.compactor.cache.views if line.checkpoint)
     assert covered[0] < covered[-1]
     history = await manager.get_messages()
@@ -455,7 +286,7 @@ async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Plac
     view = await ask(manager, 60_000)
     for message in rounds(450, start=1_000, output=100):
         await manager.add_message(message)
-        if message["role"] == "tool":
+        if message["role"] == "tool" and message["tool_call_id"].endswith("0"):
             await manager.get_messages_for_request(6_000)
     view = await ask(manager, 60_000)
     manager = await again(manager, place, max_tokens=60_000)
@@ -490,16 +321,6 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(plac
     await manager.close()
 
 
-async def test_a_replay_may_leave_messages_out(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(5))
-    history = await manager.get_messages()
-    manager = await again(manager, place)
-    for message in [*history[:2], *history[3:]]:
-        await manager.add_message(message)
-    assert await manager.get_messages() == history
-    await manager.close()
-
-
 async def test_short_forms_registered_before_their_results_survive_a_resume(place: Place) -> None:
     manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), call("c9")])
     await manager.compact_summary("c9", "in short")
@@ -509,11 +330,12 @@ async def test_short_forms_registered_before_their_results_survive_a_resume(plac
     await manager.close()
 
 
-async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
-    await ask(manager)
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_before_as_it_is(place: Place) -> None:
+    manager = manager_on(place.store())
+    await feed(manager, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": "line\n" * 8_000}])
+    before = await ask(manager)
     manager = await again(manager, place)
-    await manager.add_message({**user("next"), "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}})
-    assert manager.snapshot().gap
-    assert manager.snapshot()[-1].message["content"] == "next"
-    await manager.close()
+    await manager.compact_summary("c1", "in short")
+    assert await ask(manager) == before
+    await manager.store.close()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError, events
+from amplifier_context_core import StoreError, events
 from amplifier_context_core.view.session_state import load
+from tests.authors import make_manager
 from tests.places import Place
 
 from .sessions import manager_on, turns
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.stores("memory", "sqlite")
 async def compactions_saved(place: Place) -> int:
     """Return the compactions that a resumed session knows of."""
     store = place.store()
-    data = await store.load_checkpoint("s")
+    data = await store.load_checkpoint(place.session_id())
     await store.close()
     state = load(data) if data else None
     return state.compactions if state else 0
@@ -39,8 +40,8 @@ class Hanging:
 
 async def test_a_compaction_is_saved_before_its_handlers_run(place: Place) -> None:
     hooks = Hanging()
-    base = manager_on(place.store())
-    manager = ContextManager(base.config, store=base.store, session_id="s", hooks=hooks)
+    base = manager_on(place.store(), place.session_id())
+    manager = make_manager(base.config, store=base.store, session_id=base.session_id, hooks=hooks)
     for message in turns(60):
         await manager.add_message(message)
     request = asyncio.create_task(manager.get_messages_for_request())
@@ -55,7 +56,7 @@ async def test_a_compaction_is_saved_before_its_handlers_run(place: Place) -> No
 async def test_state_that_the_store_refused_is_saved_with_the_next_request(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = manager_on(place.store())
+    manager = manager_on(place.store(), place.session_id())
     for message in turns(60):
         await manager.add_message(message)
 
@@ -90,8 +91,8 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
 ) -> None:
     monkeypatch.setattr(events, "_TIMEOUT", 0.05)
     hooks = Noting()
-    base = manager_on(place.store())
-    manager = ContextManager(base.config, store=base.store, session_id="s", hooks=hooks)
+    base = manager_on(place.store(), place.session_id())
+    manager = make_manager(base.config, store=base.store, session_id=base.session_id, hooks=hooks)
     save, saves = manager.store.save_checkpoint, list[int]()
 
     async def slowly(session_id: str, covered: int, data: bytes) -> None:
@@ -112,7 +113,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
 async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = manager_on(place.store())
+    manager = manager_on(place.store(), place.session_id())
     for message in turns(60):
         await manager.add_message(message)
     tried: list[int] = []
@@ -134,7 +135,7 @@ async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged
 async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = manager_on(place.store())
+    manager = manager_on(place.store(), place.session_id())
     for message in turns(60):
         await manager.add_message(message)
     save, reached = manager.store.save_checkpoint, asyncio.Event()

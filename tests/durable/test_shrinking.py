@@ -18,9 +18,10 @@ import redis
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores import open_store
+from tests.authors import make_manager
 from tests.durable.faulty import FaultyStore
 from tests.durable.sessions import call, manager_on, user
-from tests.manager.support import ask, feed
+from tests.managers import ask, feed
 from tests.places import OURS, Place, server
 
 MESSAGES = 40
@@ -31,7 +32,7 @@ async def resumed(place: Place, on_conflict: str = "error") -> ContextManager:
 
     def opened() -> ContextManager:
         config = load_config({"max_tokens": 900, "token_counter": "heuristic", "on_conflict": on_conflict})
-        return ContextManager(config, session_id=place.session_id(), store=place.store())
+        return make_manager(config, session_id=place.session_id(), store=place.store())
 
     manager = opened()
     for number in range(MESSAGES):
@@ -93,7 +94,7 @@ async def test_a_session_that_is_deleted_while_it_is_open_keeps_what_is_in_memor
     else:
         messages = await manager.get_messages()
         await manager.close()
-        manager = ContextManager(manager.config, session_id=manager.session_id, store=place.store())
+        manager = make_manager(manager.config, session_id=manager.session_id, store=place.store())
         assert await manager.get_messages() == messages
     await manager.store.close()
 
@@ -105,7 +106,7 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
 
     def opened() -> ContextManager:
         config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
-        return ContextManager(config, session_id="s", store=open_store(url))
+        return make_manager(config, session_id="s", store=open_store(url))
 
     manager = opened()
     for number in range(MESSAGES):
@@ -140,7 +141,7 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
 
 async def test_damage_found_under_an_open_session_is_healed_from_memory(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'sessions.db'}"
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(url))
+    manager = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(url))
     for number in range(6):
         await manager.add_message({"role": "user", "content": f"text {number}"})
     messages = await manager.get_messages()
@@ -157,7 +158,7 @@ async def test_damage_found_under_an_open_session_is_healed_from_memory(tmp_path
 
 async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
     store = FaultyStore()
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
+    manager = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
     for number in range(6):
         await manager.add_message({"role": "user", "content": f"text {number}"})
     del store._sessions["s"].entries[2:4]  # pyright: ignore[reportPrivateUsage]
@@ -175,7 +176,7 @@ async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
 async def test_a_deleted_session_goes_on_in_a_fork_made_of_memory_where_config_says_so() -> None:
     store = FaultyStore()
     config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
-    manager = ContextManager(config, session_id="s", store=store)
+    manager = make_manager(config, session_id="s", store=store)
     for number in range(3):
         await manager.add_message({"role": "user", "content": f"text {number}"})
     await store.delete("s")
@@ -200,7 +201,7 @@ async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everythi
         return await finding(session_id, seqs)  # type: ignore[return-value]
 
     store.find = losing  # type: ignore[method-assign]
-    manager = ContextManager(manager.config, session_id=manager.session_id, store=store)
+    manager = make_manager(manager.config, session_id=manager.session_id, store=store)
     await manager.get_messages_for_request()
     assert not manager.history.snapshot().gap
     assert [entry.seq for entry in manager.history.snapshot()] == [seq for seq in range(1, MESSAGES + 1) if seq != 12]
@@ -234,7 +235,7 @@ async def test_damage_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> Non
     with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
         file.write(b'{"role": "user", "content": "torn')
     hooks = Heard()
-    manager = ContextManager(
+    manager = make_manager(
         load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(url)
     )
     await ask(manager)

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
+from tests.authors import make_manager
 from tests.durable.faulty import FaultyStore
 from tests.durable.sessions import call, manager_on, turns, user
-from tests.manager.support import ask, feed, rounds
+from tests.managers import ask, feed
+from tests.messages import rounds
 
 
 async def contents(manager: ContextManager) -> list[Any]:
@@ -94,6 +97,17 @@ async def test_a_single_caller_does_not_linger(store: FaultyStore) -> None:
     await manager.add_message(user("alone again"))
     counting.cancel()
     assert turns - before <= 6
+
+
+async def test_a_list_of_items_that_the_store_refused_is_made_again(store: FaultyStore) -> None:
+    manager = manager_on(store)
+    await manager.add_message(user("go"))
+    await manager.pool.add(ContextItem("a report", "the report", "r1"))
+    store.failing = True
+    with pytest.raises(StoreError):
+        await manager.get_messages_for_request()
+    store.failing = False
+    assert "[r1] the report" in (await manager.get_messages_for_request())[-1]["content"]
 
 
 async def test_turns_are_counted_inside_a_batch(store: FaultyStore) -> None:
@@ -319,7 +333,7 @@ async def test_no_setting_of_a_store_is_written_into_a_checkpoint() -> None:
     settings = PersistentConfig.model_validate(
         {"token_counter": "heuristic", "max_tokens": 4_000, "store": "postgresql://app:S3kr3tPW@db/agents"}
     )
-    manager = ContextManager(settings, session_id="s", store=store)
+    manager = make_manager(settings, session_id="s", store=store)
     await ask(await feed(manager, [user("go"), *rounds(60)]))
     data = await store.load_checkpoint("s")
     assert data

@@ -16,7 +16,8 @@ from amplifier_context_core.items.function_tools import route_item
 from amplifier_context_core.items.injection import offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.manager.support import ask, feed, new_manager, shared_prefix, size, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import shared_prefix, size, work
 
 PROMPT = {"role": "user", "content": "Read the reports."}
 
@@ -74,6 +75,30 @@ async def test_outside_a_session_nothing_is_injected() -> None:
     with pytest.raises(TypeError, match="pool"):
         await run(look, question="q")
     assert await run(fetch, doc="a") == "body of a, 1 pages"
+
+
+async def test_an_optional_queue_is_none_outside_a_session_and_injected_inside() -> None:
+    async def think(question: str, memory: ContextQueue | None = None) -> str:
+        return f"{question}: {memory.history() if memory is not None else 'no memory'}"
+
+    assert await run(think, question="q") == "q: no memory"
+    queue = ContextQueue(3)
+    await queue.append(ContextItem("said"))
+    with offering(ContextPool(), queue):
+        assert await run(think, question="q") == "q: said"
+
+
+async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
+    pool, added = ContextPool(), list[str | None]()
+
+    @pool.after_add
+    async def on_item_added(pool: ContextPool, item: ContextItem[Any]) -> None:
+        added.append(item.id)
+
+    manager = await feed(ContextManager(load_config({"token_counter": "heuristic"}), pool=pool), [PROMPT])
+    await ask(manager)
+    await run(fetch, doc="q3")
+    assert added == ["q3"]
 
 
 async def test_a_plain_function_and_an_async_generator_are_tools_too() -> None:

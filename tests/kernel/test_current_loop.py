@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from amplifier_core.llm_errors import ContextLengthError
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
+from amplifier_core.models import ToolResult
 
 from amplifier_context_core import approx_token_counter, count_tokens
 from amplifier_context_testing import check_request, mount_plan, session
@@ -146,7 +147,8 @@ class Loop:
             await self.context.add_message({"role": "assistant", "content": [block], "tool_calls": [call]})
             words = f"file {self.calls}: " + f"line_{self.calls} = value " * 60
             image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-            content: Any = [{"type": "text", "text": words}, image] if self.calls % 5 == 0 else words
+            rich = ToolResult(output=words, content=[{"type": "text", "text": words}, image])  # type: ignore[list-item]
+            content: Any = rich.model_dump()["content"] if self.calls % 5 == 0 else words
             await self.context.add_message(
                 {"role": "tool", "name": "read", "tool_call_id": call["id"], "content": content}
             )

@@ -19,6 +19,7 @@ from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import mount_plan, session
+from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
 
 pytestmark = pytest.mark.kernel
@@ -302,3 +303,12 @@ async def test_a_session_that_another_one_has_is_forked_when_the_plan_says_so(tm
     store = open_store(f"jsonl:{tmp_path}")
     assert sorted(info.length for info in await store.sessions()) == [1, 2]
     await store.close()
+
+
+async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+    async with process(tmp_path) as (host, context):
+        assert await view_of(context) == last
+        assert host.status["status"] == "current"
+        assert json.loads(host.record.read_text())["sourceRevision"]["messages"] > 0

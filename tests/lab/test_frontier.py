@@ -17,8 +17,8 @@ from .scripted import scale
 
 async def test_the_constants_of_a_point_hold_while_it_is_open() -> None:
     before = tuning.TUNING
-    opened = await points()[list(POINTS).index("without roots")].open(scale(), 10_000)
-    assert not tuning.TUNING.roots
+    opened = await points()[list(POINTS).index("excerpt_chars 0")].open(scale(), 10_000)
+    assert tuning.TUNING.excerpt_chars == 0
     await opened.close()
     assert tuning.TUNING is before
 

@@ -55,6 +55,20 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
+async def test_openais_caches_bill_the_views_of_a_session_that_names_openai() -> None:
+    class Naming(Scripted):
+        async def get_messages_for_request(
+            self, token_budget: int | None = None, provider: Any | None = None
+        ) -> list[Any]:
+            view = await super().get_messages_for_request(token_budget, provider)
+            return view[-1:] if getattr(provider, "name", "") == "openai" else view
+
+    figures = await run(scripted(lambda history: list(history), Naming), session())
+    assert figures.bills["prefix"] == figures.unlimited["prefix"]
+    assert figures.bills["openai"] == Bill(written=8 + 7 + 7)  # the last message of each request
+    assert figures.requests == 3
+
+
 async def test_what_a_view_leaves_out_is_missed() -> None:
     last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
     report = await measure(

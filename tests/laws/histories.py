@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.thinking import without_thinking
+from tests.messages import SIGNED
 
 Message = dict[str, Any]
 Step = list[Message]
@@ -97,7 +98,7 @@ IMAGES = st.sampled_from(
 )
 THINKING = st.sampled_from(
     [
-        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        SIGNED,
         {"type": "thinking", "thinking": "hm"},
         {"type": "thinking"},
         {"type": "redacted_thinking", "data": "cmVk"},

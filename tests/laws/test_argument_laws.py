@@ -16,8 +16,8 @@ from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_testing import check_request
-
-from ..core.support import Message, result, rounds, user
+from tests.core.drafts import rounds
+from tests.messages import Message, result, user
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)

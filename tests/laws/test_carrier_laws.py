@@ -1,12 +1,14 @@
-"""Law of carriers: the newest one that the model reads is first and as it was stored; nothing it stands for is beside.
+"""Law of carriers: the newest one that the model reads is first, as it was stored, without what it replaces beside it.
 
-A model that reads none gets the originals, and no carrier.
+A model that reads none gets the originals, and no carrier. What no carrier replaces is not lost. All that through any
+number of compactions, resumes, forks and changes of the model.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +37,9 @@ STEPS = st.one_of(
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
     st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
     st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
-    st.tuples(st.sampled_from(["resume", "compact", "hook", "pin", "late", "explain"]), st.integers(1, 30), st.just(0)),
+    st.tuples(
+        st.sampled_from(["resume", "fork", "compact", "hook", "pin", "late", "explain"]), st.integers(1, 30), st.just(0)
+    ),
 )
 
 
@@ -134,6 +138,14 @@ class Session:
         await self.manager.close()
         self.manager = self._opened()
 
+    async def _fork(self, first: int, second: int) -> None:
+        """A child that begins with its parent's history, as hosts make it."""
+        messages = await self.manager.get_messages()
+        await self.manager.close()
+        self.store = MemoryStore()
+        self.manager = self._opened()
+        await self.manager.set_messages(messages)
+
     async def _requested(self) -> None:
         provider, model = MODELS[self.model]
         view = await self.manager.get_messages_for_request(None, SimpleNamespace(name=provider, default_model=model))
@@ -144,6 +156,7 @@ class Session:
         conversation = [message for message in view if message["role"] != "system"]
         shown = [message for message in view if any(":compaction" in key for key in message.get("metadata", ()))]
         readable = [(count, message) for count, who, message in self.carriers if who == self.model]
+        self._nothing_lost(view, readable[-1][1] if readable else None)
         if not readable:
             assert not shown
             assert not self.carriers or self.carriers[0][0] == 0 or all(m["content"] != LABEL for m in view)
@@ -152,11 +165,25 @@ class Session:
         assert shown == [carrier]
         assert conversation[0] == carrier
         assert all("compaction " not in str(message["content"]) for message in conversation[1:])
-        key = next(key for key in carrier["metadata"] if ":compaction" in key)
-        state = carrier["metadata"][key]
-        (seq,) = [one.seq for one in self.manager.snapshot() if one.message.get("metadata", {}).get(key) == state]
-        assert all(first > seq for message in conversation for first in _chapter(message))
+        (seq,) = [one.seq for one in self.manager.snapshot() if _state(one.message) == _state(carrier)]
+        assert all(mark > seq for message in conversation for mark in _marks(message)[:1])
         self._nothing_beside(conversation[1:], before)
+
+    def _nothing_lost(self, view: list[Message], carrier: Message | None) -> None:
+        """Every message that no carrier replaces is there, a result perhaps cleared, or its round is in a chapter."""
+        if self.budget < 1_000:
+            return  # the oldest chapters may have to go
+        history = list(self.manager.snapshot())
+        states = [_state(entry.message) for entry in history]
+        begins = 0 if carrier is None else states.index(_state(carrier))
+        answered = {message.get("tool_call_id") for message in view}
+        shown = {number for message in view for number in _numbers(message)}
+        folded = {seq for message in view for seq in _marks(message)}
+        callers = {call: entry.seq for entry in history for call in entry.call_ids}
+        for entry in history[begins:]:
+            heads = {entry.seq, *(callers.get(call, 0) for call in entry.answered_ids)}
+            if not answered.intersection(entry.answered_ids) and not heads & folded:
+                assert shown.issuperset(_numbers(entry.message)), f"{entry.mark} is lost"
 
     def _is_carried(self, number: str) -> bool:
         """True if the newest carrier that the model reads came after this message."""
@@ -181,11 +208,18 @@ def _numbers(message: Message) -> list[int]:
     return [int(text.split("item ")[1].split(";")[0])] if text.startswith("item ") else []
 
 
-def _chapter(message: Message) -> list[int]:
-    """The first mark that a chapter covers; none for another message."""
+def _marks(message: Message) -> range:
+    """The marks that a chapter covers; none for another message."""
     if "chapter" not in message.get("metadata", {}):
-        return []
-    return [int(message["content"].split("[m")[1].split(" ")[0])]
+        return range(0)
+    first, last = re.findall(r"\bm(\d+)", message["content"])[:2]
+    return range(int(first), int(last) + 1)
+
+
+def _state(message: Message) -> Any:
+    """What a carrier holds; None for another message."""
+    metadata = message.get("metadata", {})
+    return next((metadata[key] for key in metadata if ":compaction" in key), None)
 
 
 @given(st.integers(500, 5_000), st.lists(STEPS, max_size=16))

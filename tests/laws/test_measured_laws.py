@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
@@ -26,6 +27,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
     st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
     st.tuples(st.just("ask"), st.none()),
+    st.tuples(st.just("item"), st.integers(0, 5)),
     st.tuples(st.just("set"), st.tuples(st.integers(0, 40), st.lists(ANY_STEPS, max_size=2))),
 )
 # The provider's ratio in percent of our own count, and whether it fails at the nth count; 0 for never.
@@ -64,11 +66,16 @@ class Session:
     async def state(self) -> bytes:
         manager = self.manager
         counter = await manager.token_counter()
-        return dump(collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter, {}))
+        state = collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter, {})
+        beside = [await manager.get_messages(), manager.items.changed_list(BUDGET) is None]
+        return dump(state) + json.dumps(beside).encode()
 
     async def add(self, steps: Any) -> None:
         for message in flat(steps):
             await self.manager.add_message(message)
+
+    async def item(self, number: int) -> None:
+        await self.manager.pool.add(ContextItem(number, f"item {number}", f"i{number % 3}"))
 
     async def set(self, argument: Any) -> None:
         place, steps = argument
@@ -141,7 +148,7 @@ class Session:
 async def test_a_request_that_is_not_sent_leaves_view_state_and_history_as_without_it(
     first: list[Message], todo: list[Operation]
 ) -> None:
-    plain = [operation for operation in todo if operation[0] in ("add", "ask", "set")]
+    plain = [operation for operation in todo if operation[0] in ("add", "ask", "item", "set")]
     results: list[Any] = []
     for operations in (todo, plain):
         session = Session()
@@ -168,9 +175,11 @@ async def test_the_next_request_begins_with_the_one_that_was_committed(
 ) -> None:
     session = Session()
     await session.manager.set_messages(first)
+    await session.item(1)
     await session.begin(counts)
     result = session.open[0]
     assert await result["transaction"].commit() is True
+    assert "[i1] item 1" in result["base_view"][-1]["content"]
     sent = session.manager.compactor.last_sent
     assert sent is not None
     await session.ask(None)

@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, load_config
+from amplifier_context_core.compaction.identifiers import is_identifier
+from amplifier_context_core.transcript.matching_lines import MAX_EXCERPT, excerpts, words_of
 from amplifier_context_core.view import shared_cache
-from amplifier_context_recall.recall_excerpts import MAX_EXCERPT, excerpts, words_of
+from amplifier_context_recall.recall_names import Neighbour, name_sources
 from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
 from amplifier_context_recall.recall_tool import USED_UP
 from amplifier_context_testing import checked
-from tests.manager.support import rounds, size
-from tests.recall.support import recall_round, tool_of
+from tests.messages import rounds, size
+from tests.recall.calls import recall_round, tool_of
 
 RECALL = -1
 STEPS = st.lists(st.just(RECALL) | st.integers(1, 4_000), min_size=1, max_size=40)
@@ -89,6 +91,33 @@ def test_pages_one_after_another_show_every_line_once(messages: list[dict[str, A
     assert shown == text_lines(sources)
 
 
+GIANT = st.text(st.sampled_from("ab \n\u4f60😀</_quotedp"), max_size=200) | st.integers(900, 3_000).map(
+    lambda size: "x7" * size
+)
+
+
+@given(st.lists(GIANT, min_size=1, max_size=3), st.integers(45, 90))
+def test_pages_one_after_another_are_the_whole_text_however_small_they_are(texts: list[str], tokens: int) -> None:
+    sources = [source_of(f"m{number}", {"role": "user", "content": text}) for number, text in enumerate(texts, 1)]
+    lines = [line for source in sources for line in source.lines]
+    offset = column = 0
+    read = [""] * len(lines)
+    while offset < len(lines):
+        page = page_of(
+            sources, "all", offset=offset, column=column, limit=None, tokens=tokens, counter=approx_token_counter
+        )
+        assert page.shown
+        assert approx_token_counter(page.text) <= tokens
+        for number in range(offset, offset + page.shown):
+            end = page.cut_at if page.cut_at and number == offset + page.shown - 1 else None
+            part = lines[number][column if number == offset else 0 : end]
+            assert part in page.text.replace("&lt;", "<")
+            read[number] += part
+        offset += page.shown - bool(page.cut_at)
+        column = page.cut_at
+    assert read == lines
+
+
 @given(TEXTS, st.text(max_size=20), st.integers(1, 5))
 def test_excerpts_are_lines_of_the_text_with_a_word_of_the_query(text: str, query: str, most: int) -> None:
     lines, words = lines_of(text), words_of(query)
@@ -99,3 +128,29 @@ def test_excerpts_are_lines_of_the_text_with_a_word_of_the_query(text: str, quer
         assert any(word in lines[number - 1].lower() for word in words)
         assert len(shown) <= MAX_EXCERPT + 2
         assert shown.strip("…") in lines[number - 1]
+
+
+NAMES = st.lists(st.sampled_from(["src/a.py", "src/b/c.py", "item_42", "readFile", "a1b2c3d4", "prose", "(erased)"]))
+
+
+@given(st.lists(NAMES, max_size=6), st.integers(0, 200), st.data())
+def test_names_near_hits_are_of_their_messages_each_once_and_within_their_tokens(
+    texts: list[list[str]], tokens: int, data: st.DataObject
+) -> None:
+    sources = [source_of(f"m{seq}", {"role": "user", "content": " ".join(text)}) for seq, text in enumerate(texts, 1)]
+    near = [
+        Neighbour(source, data.draw(st.integers(0, 9)), data.draw(st.integers(0, 2)), data.draw(st.booleans()))
+        for source in sources
+    ]
+    shown = data.draw(st.sampled_from(["", "src/a.py is shown"]))
+    found = name_sources(near, shown, tokens, approx_token_counter)
+    named = {source.mark: source.lines[0].split(", ") for source in found}
+    names = [name for some in named.values() for name in some]
+    assert len(names) == len(set(names))
+    assert not any(name in shown for name in names)
+    for mark, some in named.items():
+        assert set(some) <= set(texts[int(mark[1:]) - 1])
+    assert list(named) == sorted(named, key=lambda mark: int(mark[1:]))
+    assert sum(approx_token_counter(f"{source.header}\n{source.lines[0]}\n") for source in found) <= tokens
+    if tokens == 200:
+        assert set(names) == {name for text in texts for name in text if is_identifier(name) and name not in shown}

@@ -116,7 +116,7 @@ class Thinker:
         self.manager = self._new_manager()
 
     def _new_manager(self) -> ContextManager:
-        settings = load_config({"token_counter": "heuristic", "min_savings": 0, **self.config})
+        settings = load_config({"token_counter": "heuristic", **self.config})
         manager = ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
         manager.compactor.tools = self._mounted
         return manager

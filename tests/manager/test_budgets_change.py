@@ -12,7 +12,8 @@ import pytest
 from amplifier_context_core import ConfigError
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
-from tests.manager.support import ask, feed, new_manager, rounds, session, shared_prefix, size, text, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import rounds, session, shared_prefix, size, text, work
 
 LARGE, SMALL = 8_000, 2_000
 
@@ -87,15 +88,30 @@ async def test_a_budget_a_little_smaller_is_served_by_the_checkpoint_there_is() 
     assert (await manager.explain())["compactions"] == start
 
 
+async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_of_a_larger_budget() -> None:
+    manager = await feed(new_manager(target_usage=0.05), work(30))
+    await ask(manager, 10 * LARGE)
+    await ask(manager, LARGE)
+    assert (await manager.compact())["compacted"]
+    before, compactions = await ask(manager, LARGE), 1
+    for number in range(30):
+        await feed(manager, rounds(1, start=500 + number))
+        view = await ask(manager, LARGE)
+        is_compacted = compactions != (compactions := manager.compactor.compactions)
+        assert is_compacted or shared_prefix(before, view) == len(before)
+        before = view
+    assert compactions > 1
+
+
 async def test_a_budget_passed_for_an_overflow_retry_shrinks_the_view_at_once() -> None:
-    manager = await feed(new_manager(), work(60))
+    manager = await feed(new_manager(target_usage=0.05), work(30))
     first = await ask(manager, LARGE)
     retried = await ask(manager, size(first) * 3 // 4)
     assert size(retried) <= size(first) * 3 // 4
 
 
 async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budget() -> None:
-    manager = await feed(new_manager(), work(60))
+    manager = await feed(new_manager(target_usage=0.05), work(30))
     first = await ask(manager, LARGE)
     manager.on_context_length_error()
     second = await ask(manager, LARGE)
@@ -103,7 +119,7 @@ async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budge
 
 
 async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() -> None:
-    manager = await feed(new_manager(), work(60))
+    manager = await feed(new_manager(target_usage=0.05), work(30))
     sizes = [size(await ask(manager, LARGE))]
     for _ in range(3):
         manager.on_context_length_error()

@@ -17,8 +17,8 @@ from amplifier_context_testing import EventRecorder
 from amplifier_context_testing.lab.caches import Cache, caches
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.token_scale import TokenScale
-
-from .support import Message, feed, new_manager, rounds, work
+from tests.managers import feed, new_manager
+from tests.messages import Message, rounds, work
 
 BUDGET = 16_000
 ANTHROPIC, OPENAI = ("anthropic", "claude-opus-5"), ("openai", "gpt-5.6")

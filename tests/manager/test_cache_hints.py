@@ -10,8 +10,8 @@ import pytest
 from amplifier_core.message_models import Message as KernelMessage
 
 from amplifier_context_core.messages.parsing import metadata_of
-
-from .support import Message, ask, feed, new_manager, rounds, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, work
 
 BUDGET = 8_000
 

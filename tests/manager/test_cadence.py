@@ -6,21 +6,24 @@ from types import SimpleNamespace
 from typing import Any
 
 from amplifier_context_core import ContextManager
-
-from .support import Message, ask, feed, new_manager, rounds, size, text, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size, text, work
 
 BUDGET = 8_000
 
 
 async def grown(manager: ContextManager, budget: int = BUDGET, *, output: int = 400) -> list[tuple[int, int]]:
-    """A session of many rounds; tokens of the views before and after each compaction."""
+    """A session of many rounds; tokens of the views before and after each compaction, as the manager counts them."""
     await manager.add_message({"role": "user", "content": "Do the work."})
     compactions: list[tuple[int, int]] = []
     before = 0
     for number in range(300):
         for message in rounds(1, start=number, output=output):
             await manager.add_message(message)
-        now = size(await ask(manager, budget))
+        view = await ask(manager, budget)
+        assert manager.compactor.last_sent is not None
+        now = manager.compactor.last_sent.counted
+        assert size(view) <= now
         if now < before:
             compactions.append((before, now))
         before = now

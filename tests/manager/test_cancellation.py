@@ -11,7 +11,8 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, text, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, rounds, text, work
 
 BUDGET = 4_000
 INTERRUPTED = "[interrupted"

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from amplifier_context_core import ContextManager
-
-from .support import new_manager
+from tests.managers import new_manager
 
 Message = dict[str, Any]
 

@@ -14,12 +14,13 @@ from amplifier_core.llm_errors import ContextLengthError
 from amplifier_context_core import ContextManager, MemoryStore, approx_token_counter, load_config
 from amplifier_context_core.view.view import View
 from amplifier_context_testing import check_request
+from tests.authors import make_manager
 
 SECRET = "SECRET-hunter2-SECRET"
 
 
 def manager_of(store: MemoryStore | None = None, hooks: Any = None, **config: Any) -> ContextManager:
-    return ContextManager(load_config(config), store=store, hooks=hooks, counter=approx_token_counter)
+    return make_manager(load_config(config), store=store, hooks=hooks, counter=approx_token_counter)
 
 
 async def chat(manager: ContextManager, turns: int, **words: str) -> None:

@@ -11,8 +11,9 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_testing import EventRecorder
-
-from .support import Message, ask, new_manager, rounds, text, work
+from tests.authors import make_manager
+from tests.managers import ask, new_manager
+from tests.messages import Message, rounds, text, work
 
 BUDGET = 8_000
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -145,7 +146,7 @@ async def test_a_session_resumed_after_the_pause_shows_what_it_would_have_shown(
     await manager.add_message(at(BACK, now + TTL + 1))
     view = await ask(manager, BUDGET)
     await manager.close()
-    again = ContextManager(manager.config, session_id=manager.session_id, store=manager.store)
+    again = make_manager(manager.config, session_id=manager.session_id, store=manager.store)
     assert await ask(again, BUDGET) == view
     await again.close()
 

@@ -11,7 +11,8 @@ from amplifier_context_core import ContextOverflow
 from amplifier_context_core.events import POST_COMPACT, PRE_COMPACT
 from amplifier_context_core.view.cache import ViewCache
 from amplifier_context_core.view.session_state import load
-from tests.manager.support import ask, feed, new_manager, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import work
 
 BUDGET = 4_000
 

@@ -12,11 +12,11 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import events
-from amplifier_context_core.compaction.checkpoint import Draft
-from amplifier_context_core.compaction.strategies import FoldRounds, Goal, Strategy
+from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing import EventRecorder
-from tests.manager.support import ask, feed, new_manager, rounds, size, text, work
+from tests.managers import Watch, ask, feed, new_manager
+from tests.messages import rounds, size, text, work
 
 BUDGET = 4_000
 PRE, POST, COMPACTION, WARNING = events.EVENTS
@@ -38,19 +38,6 @@ def answering(action: str, **more: Any) -> Handler:
         return HookResult(action=action, **more)  # type: ignore[arg-type]
 
     return handler
-
-
-class Watch(Strategy):
-    """Notes the goals it is given."""
-
-    name = "watch"
-
-    def __init__(self) -> None:
-        self.goals: list[Goal] = []
-
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        self.goals.append(goal)
-        return draft
 
 
 # --- what is emitted --------------------------------------------------------------------------------------------------

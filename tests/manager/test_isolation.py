@@ -12,7 +12,8 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import response_in
 from amplifier_context_testing import conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.manager.support import Message, ask, bare, digest, feed, new_manager, text, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, digest, text, work
 
 BUDGET = 4_000
 
@@ -166,9 +167,11 @@ async def test_the_report_of_explain_may_be_changed() -> None:
     manager = await feed(new_manager(), [*every_shape(), *work(60)])
     await ask(manager, BUDGET)
     await ask(manager, BUDGET)
-    before = text([await manager.explain()])
+    before = await manager.explain()
+    before.pop("summary", None)  # what each request adds to the money of summaries
     await same_afterwards(manager, manager.explain)
-    assert text([await manager.explain()]) == before
+    after = await manager.explain()
+    assert text([{key: after[key] for key in before}]) == text([before])
 
 
 async def test_what_compact_reports_may_be_changed() -> None:

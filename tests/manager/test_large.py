@@ -13,7 +13,8 @@ import pytest
 from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.manager.support import Message, ask, bare, feed, new_manager, rounds, size, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, rounds, size, work
 
 FIVE_MEGABYTES = "a line of some program's output, as it comes\n" * (5_000_000 // 45)
 

@@ -10,7 +10,8 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
-from tests.manager.support import Message, ask, feed, new_manager, rounds, size, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size, work
 
 BUDGET = 8_000
 

@@ -17,7 +17,9 @@ from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_core.events import POST_COMPACT, WARNING
 from amplifier_context_core.failures import failure
 from amplifier_context_testing import EventRecorder, checked
-from tests.manager.support import ask, feed, new_manager, rounds, work
+from tests.authors import make_manager
+from tests.managers import ask, feed, new_manager
+from tests.messages import rounds, work
 
 BUDGET = 4_000
 SECRET = "hunter2"
@@ -190,7 +192,7 @@ class Observer:
 def with_plugin(plugin: object, **config: Any) -> ContextManager:
     plugins = Plugins()
     plugins.register(plugin, "mine")
-    return ContextManager(load_config({"token_counter": "heuristic", **config}), session_id="s", plugins=plugins)
+    return make_manager(load_config({"token_counter": "heuristic", **config}), session_id="s", plugins=plugins)
 
 
 async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.LogCaptureFixture) -> None:
@@ -234,7 +236,7 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
         def amplifier_context_token_counters(self) -> Any:
             return {"odd": lambda: counter}
 
-    plain = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", plugins=Plugins())
+    plain = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", plugins=Plugins())
     odd = with_plugin(Plugin(), token_counter="odd")
     with caplog.at_level(logging.INFO):
         await compacted_often(odd)

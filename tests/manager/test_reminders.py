@@ -8,8 +8,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import checked
-
-from .support import new_manager
+from tests.managers import new_manager
 
 Message = dict[str, Any]
 
@@ -115,6 +114,7 @@ async def test_a_rich_result_of_text_and_images_is_sent_as_it_is() -> None:
     assert view[-1]["content"] == content
 
 
+@pytest.mark.digest
 async def test_a_rich_result_that_is_folded_leaves_its_text_and_no_data() -> None:
     manager = new_manager(min_savings=0)
     await manager.add_message({"role": "user", "content": "Take a picture."})

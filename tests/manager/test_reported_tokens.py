@@ -16,7 +16,8 @@ from amplifier_context_core import ContextManager, ContextOverflow, PinRefused, 
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.view.meter import Correction, Meter
 from amplifier_context_testing import EventRecorder
-from tests.manager.support import Message, ask, feed, new_manager, rounds, size
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size
 
 BUDGET = 6_000
 WINDOW = 8_000

@@ -10,7 +10,8 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_testing import EventRecorder, check_request
-from tests.manager.support import Message, feed, new_manager, rounds, size, text
+from tests.managers import feed, new_manager
+from tests.messages import Message, rounds, size, text
 
 BUDGET = 8_000
 HANDFUL = 10

@@ -9,7 +9,9 @@ import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.messages.parsing import is_signed
+from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
+from tests.authors import make_manager
 
 Message = dict[str, Any]
 
@@ -21,7 +23,7 @@ LARGE = 100_000
 
 def manager(store: MemoryStore | None = None, **config: Any) -> ContextManager:
     settings = load_config({"token_counter": "heuristic", **config})
-    return ContextManager(settings, session_id="s", store=store or MemoryStore(), plugins=Plugins())
+    return make_manager(settings, session_id="s", store=store or MemoryStore(), plugins=Plugins())
 
 
 def person(text: str) -> Message:
@@ -321,3 +323,70 @@ async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none(
     message["metadata"] = {"model": "gpt-5.6", "provider": "openai"}
     await session.set_messages([person("Well?"), message, person("Sure?")])
     assert signatures(await session.get_messages_for_request(LARGE)) == names(1)
+
+
+async def test_a_view_for_another_use_while_the_model_answers_is_not_the_request_that_is_answered() -> None:
+    """A host's page counts the tokens of a view, in which all before is folded."""
+    session = manager()
+    await talk(session, range(1, 30))
+    await session.add_message(person("Go on."))
+    shown = await seen(session)
+    session.on_request()
+    await session.compact()
+    assert await seen(session, budget=1_000) == []
+    await session.add_message(answer(30))
+    assert await seen(session, budget=1_000) == []
+    assert await seen(session) == []
+    assert shown == names(*range(1, 30))
+
+
+async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_only() -> None:
+    session = manager()
+    await session.add_message(person("word " * 300))
+    await session.get_messages_for_request(LARGE, FREE)
+    sent = session.compactor.last_sent
+    assert sent is not None
+    session.on_request()
+    await session.get_messages_for_request(LARGE, SimpleNamespace(name="gemini", default_model="gemini-2.5-pro"))
+    session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))
+    await session.add_message({"role": "assistant", "content": "Done."})
+    assert list(session.meter.corrections) == [sent.key]
+
+
+@pytest.mark.parametrize("fails", ["the provider reports it", "the person goes on"])
+async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails: str) -> None:
+    session = manager()
+    await talk(session, range(1, 4))
+    await session.add_message(person("Go on."))
+    await session.get_messages_for_request(LARGE, BOUND)
+    session.on_request()
+    if fails == "the provider reports it":
+        session.on_failed_request()
+        await session.compact()
+    else:
+        await session.add_message(person("No, stop."))
+    await session.get_messages_for_request(LARGE, BOUND)
+    await session.add_message(answer(4))
+    assert (await seen(session))[-1:] == names(4)
+
+
+async def test_a_view_that_a_handler_of_a_compaction_asks_for_is_not_the_request_that_is_answered() -> None:
+    hooks = LookingHooks()
+    session = hooks.session = ContextManager(
+        load_config({"token_counter": "heuristic"}), hooks=hooks, plugins=Plugins()
+    )
+    await talk(session, range(1, 30))
+    await session.add_message(person("Go on."))
+    await session.get_messages_for_request(LARGE, BOUND)
+    await session.compact()
+    await session.add_message(answer(30))
+    assert await seen(session) == []
+
+
+class LookingHooks:
+    """A handler of every event that takes a view for itself."""
+
+    session: ContextManager
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        await self.session.get_messages_for_request(LARGE, BOUND)

@@ -9,7 +9,8 @@ from typing import Any
 
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import check_request
-from tests.manager.support import Message, bare, new_manager, size, text
+from tests.managers import new_manager
+from tests.messages import Message, bare, size, text
 
 THREADS = 8
 ROUNDS = 40

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.manager.support import ask, bare, feed, marks, new_manager, rounds, work
+from tests.managers import ask, feed, marks, new_manager
+from tests.messages import bare, rounds, work
 
 
 def turns(manager: object) -> list[str]:

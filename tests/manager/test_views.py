@@ -6,30 +6,18 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextError, ContextOverflow
+from amplifier_context_core import ContextOverflow
 from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import Conversation
-from tests.manager.support import (
-    Message,
-    ask,
-    bare,
-    digest,
-    feed,
-    new_manager,
-    rounds,
-    session,
-    shared_prefix,
-    size,
-    text,
-    work,
-)
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, digest, rounds, session, shared_prefix, size, text, work
 
 BUDGET = 4_000
 ALL = [c for c in conversations() if any(m["role"] not in ("system", "developer") for m in c.messages)]
 
 
-# --- valid, always ----------------------------------------------------------------------------------------------------
+# -- valid, always -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("conversation", ALL, ids=lambda c: c.name)
@@ -79,7 +67,7 @@ async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() 
     assert views[0][0] == views[1][0]
 
 
-# --- lists of their own -----------------------------------------------------------------------------------------------
+# -- lists of their own ------------------------------------------------------------------------------------------------
 
 
 async def test_each_view_is_a_new_list() -> None:
@@ -100,16 +88,16 @@ async def test_asking_never_changes_the_history() -> None:
     assert digest(await manager.get_messages()) == before
 
 
-# --- the prefix -------------------------------------------------------------------------------------------------------
+# -- the prefix --------------------------------------------------------------------------------------------------------
 
 
 async def test_between_compactions_the_prefix_is_byte_identical() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, {"role": "user", "content": "Go."}])
     before: list[Message] = []
     compactions = kept = 0
-    for message in session(500)[1:]:
+    for message in session(300)[1:]:
         if message["role"] == "assistant":  # as loops do: ask, then store the answer
-            view = await ask(manager, 16_000)
+            view = await ask(manager, 10_000)
             now = (await manager.explain())["compactions"]
             if now == compactions:
                 assert digest(view[: len(before)]) == digest(before)
@@ -142,12 +130,13 @@ async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> 
     assert after[-1]["content"] == result["content"]
 
 
+@pytest.mark.digest
 async def test_the_same_inputs_give_the_same_bytes() -> None:
     views = []
     for _ in range(2):
         manager = new_manager(session_id=f"session {len(views)}")
         seen = []
-        for message in session(250, seed=7):
+        for message in session(100, seed=7):
             await manager.add_message({**message, "metadata": {"timestamp": f"time {len(views)}"}})
             seen.append(digest(await ask(manager, BUDGET)))
         views.append(seen)
@@ -163,119 +152,13 @@ async def test_explain_says_how_much_of_the_view_stood_in_the_request_before() -
     assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
 
 
-# --- the system prompt ------------------------------------------------------------------------------------------------
-
-
-class Prompt:
-    """A factory that counts its calls."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.calls = 0
-
-    async def __call__(self) -> str:
-        self.calls += 1
-        return self.text
-
-
-def stored_prompts() -> list[Message]:
-    return [
-        {"role": "system", "content": "Stored."},
-        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
-        *work(3),
-    ]
-
-
-async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
-    view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "system"] == ["Made anew.", "From a hook."]
-    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
-
-
-async def test_the_history_keeps_the_stored_prompt_and_never_sees_the_factorys() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
-    await ask(manager, BUDGET)
-    assert "Made anew." not in text(await manager.get_messages())
-    assert bare(await manager.get_messages()) == stored_prompts()
-
-
-async def test_the_factory_is_called_on_every_request() -> None:
-    manager = await feed(new_manager(), work(3))
-    prompt = Prompt("Made anew.")
-    await manager.set_system_prompt_factory(prompt)
-    for _ in range(4):
-        await ask(manager, BUDGET)
-    assert prompt.calls == 4
-
-
-async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
-    manager = await feed(new_manager(), work(60))
-    prompt = Prompt("One.")
-    await manager.set_system_prompt_factory(prompt)
-    before = await ask(manager, BUDGET)
-    assert digest(await ask(manager, BUDGET)) == digest(before)
-    prompt.text = "Two."
-    after = await ask(manager, BUDGET)
-    assert after[0]["content"] == "Two."
-    assert digest(after[1:]) == digest(before[1:])
-    assert (await manager.explain())["compactions"] == 1
-
-
-async def test_the_prompt_counts_in_the_budget() -> None:
-    manager = await feed(new_manager(), work(60))
-    await manager.set_system_prompt_factory(Prompt("word " * 2_000))
-    view = await ask(manager, BUDGET)
-    assert view[0]["content"] == "word " * 2_000
-
-
-async def test_a_factory_taken_away_leaves_the_stored_prompt() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
-    await ask(manager, BUDGET)
-    await manager.set_system_prompt_factory(None)
-    assert (await ask(manager, BUDGET))[0]["content"] == "Stored."
-
-
-async def test_a_factory_that_gives_nothing_leaves_no_empty_message() -> None:
-    manager = await feed(new_manager(), work(1))
-    for nothing in ("", "  \n"):
-        await manager.set_system_prompt_factory(Prompt(nothing))
-        assert (await ask(manager, BUDGET))[0]["role"] == "user"
-
-
-async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -> None:
-    async def broken() -> str:
-        raise RuntimeError("secret")
-
-    manager = await feed(new_manager(), work(1))
-    await manager.set_system_prompt_factory(broken)
-    with pytest.raises(ContextError, match="system prompt factory failed: RuntimeError"):
-        await manager.get_messages_for_request(BUDGET)
-    await manager.set_system_prompt_factory(None)
-    await ask(manager, BUDGET)
-
-
-async def test_the_system_prompt_is_outside_the_checkpoint() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, *work(60)])
-    before = await ask(manager, BUDGET)
-    edited = await manager.get_messages()
-    edited[0]["content"] = "Another prompt."
-    await manager.set_messages(edited)
-    after = await ask(manager, BUDGET)
-    assert after[0]["content"] == "Another prompt."
-    assert digest(after[1:]) == digest(before[1:])
-
-
-# --- the budget and the floor -----------------------------------------------------------------------------------------
+# -- the budget and the floor ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [700, 1_500, 6_000])
 async def test_no_view_is_ever_over_its_budget(budget: int) -> None:
     manager = new_manager()
-    for message in session(300, seed=3):
+    for message in session(150, seed=3):
         if message["role"] == "assistant":
             view = await manager.get_messages_for_request(budget)
             assert check_request(view) == []
@@ -398,7 +281,7 @@ async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
     assert view[0]["content"] == "One.\n\nTwo."
 
 
-# --- what changes rounds that were shown ------------------------------------------------------------------------------
+# -- what changes rounds that were shown -------------------------------------------------------------------------------
 
 
 def calling(*ids: str) -> Message:
@@ -463,7 +346,7 @@ async def test_the_opening_message_comes_after_instructions_that_were_sent_befor
     assert view[: len(before)] == before
 
 
-# --- nothing leaves a view in silence ---------------------------------------------------------------------------------
+# -- nothing leaves a view in silence ----------------------------------------------------------------------------------
 
 
 def logs(number: int) -> list[Message]:

@@ -14,9 +14,8 @@ from amplifier_context_core.stores import Extent, Store
 from amplifier_context_core.stores.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
-
-from .proxy import LATE, Moment, Proxy, proxied
-from .servers import PrivateServer
+from tests.stores.proxy import LATE, Moment, Proxy, proxied
+from tests.stores.servers import PrivateServer
 
 MOMENTS: list[Moment] = ["before", "after", "middle", "late"]
 MakeAt = Callable[[int], LeasedStore]  # makes a store at a server's port

@@ -19,8 +19,7 @@ from amplifier_context_core.stores import Extent, open_store
 from amplifier_context_core.stores.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
-
-from .servers import with_parameters
+from tests.stores.servers import with_parameters
 
 
 class LeaseContract:

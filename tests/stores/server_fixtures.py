@@ -15,9 +15,8 @@ import pytest
 from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.leased.store import LeasedStore
 from amplifier_context_testing.store_contract import MakeStore
-
-from .server_contract_connections import MakeAt
-from .servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters
+from tests.stores.server_contract_connections import MakeAt
+from tests.stores.servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import StoreError
@@ -16,16 +16,7 @@ from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
 from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_testing.contract.samples import differing, entry, knowing, odd_entries, odd_messages
-
-from ..laws.histories import ANY_STEPS, JSON, flat
-
-LAW = settings(
-    max_examples=120,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-)
+from tests.laws.histories import ANY_STEPS, JSON, flat
 
 # Any text that JSON can hold: lone surrogates too, but no pair of them, which JSON reads as one character.
 SURROGATES = st.characters(categories=["Cs"])
@@ -92,13 +83,11 @@ def written_down(given: Entry, session_id: str = "s") -> Entry:
     return decode_entry(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
 
 
-@LAW
 @given(any_entries())
 def test_an_encoded_entry_decodes_to_the_same_entry(given: Entry) -> None:
     assert not differing([written_down(given)], [given])
 
 
-@LAW
 @given(any_entries())
 def test_a_fork_reads_the_same_entry(given: Entry) -> None:
     """Its rows are those of the parent, with the parent's id in `extra`."""
@@ -108,7 +97,6 @@ def test_a_fork_reads_the_same_entry(given: Entry) -> None:
     assert not differing([written_down(given, "fork")], [given])
 
 
-@LAW
 @given(any_entries())
 def test_encoding_a_decoded_entry_gives_the_same_row(given: Entry) -> None:
     again = written_down(given)
@@ -116,7 +104,6 @@ def test_encoding_a_decoded_entry_gives_the_same_row(given: Entry) -> None:
     assert encode_extra(again, "s") == encode_extra(given, "s")
 
 
-@LAW
 @given(messages())
 def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
     read, _ = parse_message(message)
@@ -128,7 +115,6 @@ def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
     assert repr(loads(text)) == repr(loads(line)) == repr(read)
 
 
-@LAW
 @given(JSON | ANYTHING)
 def test_loads_reads_what_json_reads(value: object) -> None:
     for data in (json.dumps(value), json.dumps(value).encode()):

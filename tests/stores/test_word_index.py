@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.stores import word_index
 from amplifier_context_core.stores.word_index import WordIndex
+from amplifier_context_core.transcript.candidates import Wanted
 from amplifier_context_core.transcript.ranking import Query, frequent
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
 from amplifier_context_testing.contract.samples import entry
 
 WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon", "naïve", "the", '"', "-", "\ud83d", "x"]
+WORDS += ["getUserName", "username", "UserNa", "user_name", "a49f31bc", "49f31b"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join), max_size=12)
 
 
@@ -97,9 +99,9 @@ def test_a_query_of_any_length_looks_for_few_words(query: str, monkeypatch: pyte
     asked: list[str] = []
     newest = word_index._newest  # pyright: ignore[reportPrivateUsage]
 
-    def watched(db: sqlite3.Connection, match: str, keys: range, limit: int) -> list[int]:
-        asked.append(match)
-        return newest(db, match, keys, limit)
+    def watched(db: sqlite3.Connection, wanted: Wanted, keys: range) -> list[int]:
+        asked.extend(term.text for term in wanted.terms)
+        return newest(db, wanted, keys)
 
     monkeypatch.setattr(word_index, "_newest", watched)
     WordIndex().search([entry(1, "heron")], query, 5)

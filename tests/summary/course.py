@@ -70,7 +70,7 @@ class Course:
         return [
             str(message["content"])
             for message in self.views[-1]
-            if (message.get("metadata") or {}).get("source") == "context-compaction"
+            if message.get("metadata", {}).get("source") == "context-compaction"
         ]
 
     @property

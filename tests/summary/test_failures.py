@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_summary.writer import EVENTS
+from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
 from amplifier_context_testing.summaries.writers import (
     CLAIMED_TASK,
@@ -17,8 +17,8 @@ from amplifier_context_testing.summaries.writers import (
     INVENTED_QUOTE,
     Writer,
 )
-from tests.manager.support import bare, digest, text, work
-from tests.summary.support import BUDGET, drive, settle, summary_manager
+from tests.messages import bare, digest, text, work
+from tests.summary.scripted import BUDGET, drive, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -102,6 +102,17 @@ async def test_plain_sections_count_after_one_request_for_the_form() -> None:
     assert "could not be used" in str(writer.asked[1].messages[-1].content)
 
 
+@pytest.mark.parametrize("kind", ["refusing", "filtered", "empty", "truncated"])
+async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_reason(kind: str) -> None:
+    writer = Writer(kind)
+    manager = summary_manager(writer)
+    await drive(manager, SESSION[:41])
+    assert manager.compactor.compactions == 1
+    first, again = (str(request.messages[-1].content) for request in writer.asked)
+    assert "could not be used" not in first
+    assert "could not be used" in again
+
+
 async def test_plain_sections_count_where_the_limits_leave_no_second_call() -> None:
     writer = Writer("sections")
     manager = summary_manager(writer, max_summary_calls=1)
@@ -153,6 +164,24 @@ async def test_after_a_failure_no_call_is_made_until_the_back_off_is_over() -> N
     await drive(manager, work(60, output=900)[1:])
     assert len(writer.asked) == 2
     assert manager.limits.waits(now[0]) == pytest.approx(60)
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("NetworkError", 2), ("RateLimitError", 2), ("AuthenticationError", 1)])
+async def test_a_call_without_an_answer_is_made_once_more_after_the_back_off(kind: str, calls: int) -> None:
+    """Within the same compaction, if the reason may pass; never at once."""
+    writer = Writer(f"error:{kind}", retry_after=100.0)
+    manager = summary_manager(writer)
+    now = [0.0]
+    manager.writer.clock = lambda: now[0]
+    session = iter(SESSION)
+    while not writer.asked:
+        await drive(manager, [next(session)])
+    for seconds, asked in ((0, 1), (99, 1), (2, calls), (500, calls)):
+        now[0] += seconds
+        await manager.get_messages_for_request(BUDGET)
+        await settle(manager)
+        assert len(writer.asked) == asked
+    assert manager.compactor.compactions == 0
 
 
 async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() -> None:

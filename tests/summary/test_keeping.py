@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
 from amplifier_context_testing.summaries.writers import Writer
-from tests.manager.support import bare, digest, rounds, text, work
+from tests.messages import bare, digest, rounds, text, work
 from tests.places import Place, parameters
-from tests.summary.support import BUDGET, Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -37,13 +35,13 @@ async def kept(place: Place, provider: Any, **config: Any) -> Any:
 async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(place: Place) -> None:
     manager = await kept(place, Provider(good))
     before = await manager.get_messages_for_request(BUDGET)
-    state = manager._extra_state()
+    records = manager.records.valid(manager.history)
     await manager.close()
     provider = Provider(good)
     again = summary_manager(provider, store=place.store())
     assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
     await settle(again)
-    assert again._extra_state() == state
+    assert again.records.valid(again.history) == records
     assert provider.requests == []
     await again.close()
 
@@ -128,6 +126,28 @@ async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_k
     assert WORDS in report["chapter"]
     assert "dwell on this: the parser" in provider.text()
     assert report["chapter"] in [message["content"] for message in await manager.get_messages_for_request(BUDGET)]
+
+
+async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_behind_it(place: Place) -> None:
+    async def inject(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="inject_context", context_injection="Keep the ticket numbers.")
+
+    hooks = HookRegistry()
+    hooks.register("context:pre_compact", inject, 0, name="inject")
+    provider = Provider(good)
+    manager = summary_manager(provider, store=place.store(), hooks=hooks)
+    await drive(manager, SESSION[:41])
+    assert manager.compactor.compactions == 1
+    await manager.close()
+    assert "dwell on this" not in provider.text()
+    provider = Provider(good)
+    manager = summary_manager(provider, store=place.store())
+    await drive(manager, SESSION[41:55])
+    assert "dwell on this: Keep the ticket numbers." in provider.text(0)
+    await manager.compact("the parser")
+    await drive(manager, rounds(40, start=100, output=900))
+    assert provider.text().endswith("dwell on this: the parser")
+    await manager.close()
 
 
 async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
@@ -221,21 +241,22 @@ async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place:
     await again.close()
 
 
-async def test_a_process_killed_while_a_model_is_asked_loses_nothing_and_asks_once_more_at_most(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'sessions.db'}"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.summary.asking", url, stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    added = int(await asyncio.wait_for(child.stdout.readline(), 60))
-    child.kill()
-    await child.wait()
-    provider = Provider(good)
-    again = summary_manager(provider, store=open_store(url))
-    assert [message["content"] for message in await again.get_messages()] == [one["content"] for one in SESSION[:added]]
-    await again.get_messages_for_request(BUDGET)
-    await settle(again)
-    assert len(provider.requests) <= 1
+async def test_undo_that_changes_nothing_keeps_the_state_of_a_module_that_is_not_there(place: Place) -> None:
+    manager = await kept(place, Provider(good))
+    await manager.undo()
+    await manager.close()
+    manager = summary_manager(Provider(good), store=place.store())
+    await drive(manager, rounds(2, start=90))
+    held = manager.records.valid(manager.history)
+    (newest, *_) = reversed([one for one in manager.compactor.last_sent.view.checkpoint.segments if one.chapter])
+    assert held[-1].upto > newest.last
+    await manager.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    assert (await other.undo(newest.mark))["shows"] == "chapter", "it is the digest's already"
+    await other.close()
+    again = summary_manager(None, store=place.store())
+    await again.get_messages()
+    assert again.records.valid(again.history) == held
     await again.close()
 
 

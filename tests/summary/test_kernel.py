@@ -11,10 +11,10 @@ from amplifier_core.message_models import TextBlock
 from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_summary
-from amplifier_context_summary.writer import EVENTS
+from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing.summaries.writers import Writer
-from tests.manager.support import text, work
-from tests.summary.support import BUDGET, Provider, settle, summary_manager
+from tests.messages import text, work
+from tests.summary.scripted import BUDGET, Provider, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
 
@@ -31,6 +31,7 @@ async def mounted(writer: Writer, **config: Any) -> tuple[Any, Any, Any]:
 async def test_a_mounted_module_asks_the_mounted_provider_and_names_its_events() -> None:
     writer = Writer("good")
     coordinator, manager, cleanup = await mounted(writer)
+    view: list[dict[str, Any]] = []
     for message in work(60, output=900):
         await manager.add_message(message)
         if message["role"] != "assistant":

@@ -16,8 +16,8 @@ from amplifier_context_core.compaction.speech import RULE, Speaker, read
 from amplifier_context_summary.chapters import written
 from amplifier_context_summary.records import Record
 from amplifier_context_summary.state import State, StateLine
-from tests.manager.support import rounds, text
-from tests.summary.support import Provider, drive, summary_manager
+from tests.messages import rounds, text
+from tests.summary.scripted import Provider, drive, summary_manager
 
 _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
 words = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=12).map(" ".join)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import approx_token_counter as counter
+from amplifier_context_core.messages.parsing import json_text
 from amplifier_context_summary.patch import Patch
-from amplifier_context_summary.state import FileUse, State, applied, tokens_of
+from amplifier_context_summary.state import FileUse, State, applied, as_json, tokens_of
 
 ROOM = 1_500
 words = st.sampled_from(
@@ -59,6 +60,14 @@ def test_the_state_stays_within_its_bounds_however_often_it_changes(course: list
         assert tokens_of(state, counter) <= 400 * 1.1
         assert len(state.hints) <= 12
         assert len({item.id for item in state.items}) == len(state.items)
+
+
+@given(courses, st.sampled_from([200, 1_000, 4_000]))
+def test_as_json_the_state_is_little_larger_than_its_bound(
+    course: list[tuple[Patch, list[FileUse]]], room: int
+) -> None:
+    """`writer._JSON` is the bound: a request leaves as much room for the state."""
+    assert counter(json_text(as_json(run(course, room)[-1]))) <= 1.8 * room + 60
 
 
 @given(courses)

@@ -19,7 +19,7 @@ from amplifier_context_testing.wire.replies import (
     rate_limited,
     unavailable,
 )
-from tests.wire.support import APIS, HI, READ, Hooks, ask, wired
+from tests.wire.serving import APIS, HI, READ, Hooks, ask, wired
 
 pytestmark = [pytest.mark.kernel, pytest.mark.parametrize("api", APIS)]
 

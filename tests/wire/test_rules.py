@@ -18,7 +18,7 @@ from amplifier_context_testing.wire import anthropic_rules, openai_rules
 from amplifier_context_testing.wire.problems import Model, Refused
 from amplifier_context_testing.wire.provider import CLIENTS, Settings
 from amplifier_context_testing.wire.replies import faults_first, quota_exceeded
-from tests.wire.support import HI, MODEL, READ, ask, wired
+from tests.wire.serving import HI, MODEL, READ, ask, wired
 
 pytestmark = pytest.mark.kernel
 

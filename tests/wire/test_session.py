@@ -10,46 +10,20 @@ import pytest
 from amplifier_context_testing import EventRecorder, session
 from amplifier_context_testing.demo.scripted_agent import explore_script
 from amplifier_context_testing.lab.caches import caches
-from amplifier_context_testing.lab.paced import EVENTS as SUMMARY_EVENTS
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.token_scale import TokenScale
 from amplifier_context_testing.replay.provider import dump
-from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.apis import Service
 from amplifier_context_testing.wire.problems import Model
 from amplifier_context_testing.wire.replies import faults_first, unavailable
 from amplifier_context_testing.wire.server import serving
-from tests.wire.support import APIS, service_of
+from tests.wire.serving import APIS, service_of
+from tests.wire.sessions import ANSWER, WINDOW, plan
 
 pytestmark = pytest.mark.kernel
 
-WINDOW = 7_000  # tokens, so that the folder outgrows it several times
-ANSWER = 500
 MODULES = ("context-simple", "context-persistent")
 LAB = {"openai": "openai", "anthropic": "declared"}  # the lab's model of each vendor's cache
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder that the scripted agent explores."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    for part in range(12):
-        lines = [f"def function_{part}_{line}(value): return function_{(part + 5) % 12}_{line}" for line in range(60)]
-        (folder / f"part_{part}.py").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def plan(module: str, api: str, address: str, folder: Path, **context: Any) -> dict[str, Any]:
-    provider = {"api": api, "base_url": address, "context_window": WINDOW, "max_output_tokens": ANSWER}
-    return {
-        "session": {
-            "orchestrator": {"module": "loop-replay", "config": {"style": "streaming"}},
-            "context": {"module": module, "config": {"safety_margin": 200, **context}},
-        },
-        "providers": [{"module": "provider-wire", "config": provider}],
-        "tools": [{"module": "tool-folder", "config": {"path": str(folder)}}],
-    }
 
 
 class Run:
@@ -148,36 +122,3 @@ async def test_a_service_in_trouble_ends_the_turn_and_the_next_turn_goes_on(api:
     assert service.refusals == []
     (failed,) = run.recorder.named("provider:error")
     assert (failed["error"]["type"], failed["retryable"]) == ("ProviderUnavailableError", True)
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_summaries_over_the_wire_are_accepted_and_leave_the_meter_alone(api: str, folder: Path) -> None:
-    service = service_of(api, with_summaries(explore_script({"steps": 22})), Model("wire-1", WINDOW, ANSWER))
-    run = Run(service)
-    run.recorder = EventRecorder(only=("context:", "llm:"))
-    rich = {"summary_spend": 10.0, "summary_output": ANSWER}  # so small a window has little money
-    async with serving(service) as address:
-        mounts = plan("context-summary", api, address, folder, **rich)
-        async with session(mounts) as running:
-            run.recorder.attach(running.coordinator, SUMMARY_EVENTS)
-            for number in range(2):
-                assert "I listed" in await running.execute(f"Look around, part {number}.")
-            manager = running.coordinator.get("context")
-            correction = manager.meter.correction(manager.compactor.last_sent.key)
-            view = await running.coordinator.get_capability("context.explain")()
-    assert service.refusals == []
-    assert {one.status for one in service.exchanges} == {200}
-    summaries = [one for one in service.exchanges if "<context_record>\n[the state so far" in str_of(one.body)]
-    # The last one may still be under way when the session ends.
-    finished = run.recorder.count("context:summary_finished")
-    assert 2 <= finished <= len(summaries) <= finished + 1
-    assert run.recorder.count("context:summary_failed") == 0
-    newest = [one for one in service.exchanges if one not in summaries][-1]
-    assert correction.last[1] == newest.bill.tokens
-    assert view["view"]["tokens"] == pytest.approx(newest.bill.tokens, rel=0.03)
-
-
-def str_of(body: dict[str, Any]) -> str:
-    """The texts of the newest message of a request, however it is spelled."""
-    content = body["messages"][-1]["content"]
-    return content if isinstance(content, str) else "".join(str(block.get("text")) for block in content or ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, groupby, islice
 from typing import ClassVar
 
@@ -16,13 +17,14 @@ from ...messages.parsing import metadata_of, text_of
 from ...messages.tokens import are_large
 from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
-from ..condensing import condense, only_rules, rule_tokens, shorten_agent
+from ..condensing import condense, only_people, people_tokens, shorten_agent
 from ..digest import chapter_of, digest_round
 from ..identifiers import identifiers
+from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
 _YIELD_EVERY = 20  # rounds digested before the event loop gets a turn
-_SCANNED = 50_000  # characters of a message that stays, searched for names that need not be said again
+_SCANNED = 50_000  # characters of a message that stays, searched for names that need no second mention
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
@@ -47,14 +49,13 @@ class FoldRounds(Strategy):
         self.line_share = line_share
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        names = _ShownNames()
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Rounds(goal), names)
+            draft = await self._fold(draft, goal, _Rounds(goal))
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Humans(goal, draft), names)
+            draft = await self._fold(draft, goal, _Humans(goal, draft))
         return draft
 
-    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans, names: _ShownNames) -> Draft:
+    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
         done: list[Segment] = []
         run: list[Segment] = []  # what one chapter will replace
         tokens = draft.tokens
@@ -64,7 +65,7 @@ class FoldRounds(Strategy):
             if seen % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             if tokens > goal.target and choice.takes(segment):
-                known = names.of(draft.segments) if known is None else known
+                known = _names_shown(draft.segments) if known is None else known
                 run.append(segment)
                 freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
@@ -163,31 +164,17 @@ def _is_chapter(segment: Segment) -> bool:
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
-class _ShownNames:
-    """Identifiers in chapters and people's messages, which a new chapter need not repeat; each segment is read once."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, tuple[Segment, list[str]]] = {}  # by identity of the segment, which is held with them
-
-    def of(self, segments: Sequence[Segment]) -> set[str]:
-        """Return the names in all of these segments."""
-        return {name for segment in segments for name in self._names(segment)}
-
-    def _names(self, segment: Segment) -> list[str]:
-        if id(segment) not in self._read:
-            # One text, so that a name that many entries repeat is looked at once.
-            text = "\n".join(_texts_shown(segment))
-            self._read[id(segment)] = (segment, identifiers(text, limit=len(text)) if text else [])
-        return self._read[id(segment)][1]
-
-
-def _texts_shown(segment: Segment) -> Iterator[str]:
-    """Yield the texts of a chapter, with its paths in full, or of a person's message; nothing of other segments."""
-    if segment.chapter:
-        yield from (entry.text for entry in segment.chapter.entries)
-    elif segment.is_human:
-        for shown in segment.shown:
-            yield text_of(shown.message.get("content"))[:_SCANNED]
+def _names_shown(segments: Sequence[Segment]) -> set[str]:
+    """Return the identifiers in chapters and people's messages, which a new chapter need not repeat."""
+    names: set[str] = set()
+    for segment in segments:
+        if segment.chapter:
+            names.update(*(entry.names for entry in segment.chapter.entries))
+        elif segment.is_human:
+            for shown in segment.shown:
+                text = text_of(shown.message.get("content"))[:_SCANNED]
+                names.update(identifiers(text, limit=len(text)))
+    return names
 
 
 class CondenseChapters(Strategy):
@@ -198,21 +185,26 @@ class CondenseChapters(Strategy):
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         given = draft
         for _ in range(_TRIES):
-            total = sum(segment.tokens for segment in draft.segments if segment.chapter)
+            chapters = [segment for segment in draft.segments if segment.chapter]
+            total = sum(segment.tokens for segment in chapters)
             aim = int(tuning.TUNING.condensed_share * goal.chapter_tokens)
             room = goal.chapter_tokens if total <= goal.chapter_tokens else aim
-            if goal.is_last_resort and goal.ceiling:
-                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total)))
+            is_tight = goal.is_last_resort and draft.tokens > goal.ceiling > 0
+            if total <= room and not is_tight:
+                break
+            people = people_tokens(chapters, goal.counter, OWN)
+            if is_tight:
+                room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total), people))
             if total <= room:
                 break
-            draft = await self._condense(draft, goal, room / total)
+            draft = await self._condense(draft, goal, room / total, OWN if people <= room else RULE)
         # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
         return draft if draft.tokens < given.tokens else given
 
-    async def _condense(self, draft: Draft, goal: Goal, share: float) -> Draft:
+    async def _condense(self, draft: Draft, goal: Goal, share: float, least: float) -> Draft:
         runs = list(_runs(draft.segments))
         entries = [entry for run in runs for segment in run if segment.chapter for entry in segment.chapter.entries]
-        condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter))
+        condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter, least))
         done: list[Segment] = []
         for run in runs:
             await asyncio.sleep(0)
@@ -240,15 +232,16 @@ def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 class DropChapters(Strategy):
     """Drop the oldest chapters while all together outgrow their share, or the view its budget.
 
-    First each is reduced to the rules that people stated in it. Where that leaves the view above its budget, the oldest
-    rounds that state no rule go, and only then the oldest rules, as many as needed. Chapters within their share stay,
-    for they are worth their tokens. Originals stay in history.
+    First each is reduced to what people wrote themselves in it, then to the rules of that. Where that leaves the view
+    above its budget, the oldest rounds that state no rule go, and only then the oldest rules, as many as needed.
+    Chapters within their share stay, for they are worth their tokens. Originals stay in history.
     """
 
     name: ClassVar[str] = "drop"
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
-        draft = self._drop(draft, goal, self._reduced_to_rules)
+        for least in (OWN, RULE):
+            draft = self._drop(draft, goal, partial(self._reduced_to_people, least))
         if goal.is_last_resort and goal.budget > 0:
             draft = self._without_rounds(draft, goal)
         return self._drop(draft, goal, self._without_oldest)
@@ -279,15 +272,16 @@ class DropChapters(Strategy):
         kept: list[Segment] = []
         for segment in draft.segments:
             is_loose = segment.chapter is None and not segment.protected_because
-            if tokens > goal.budget and is_loose and not rule_tokens([segment], goal.counter):
+            if tokens > goal.budget and is_loose and not people_tokens([segment], goal.counter):
                 tokens -= segment.tokens
             else:
                 kept.append(segment)
         return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
 
-    def _reduced_to_rules(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
-        """Return the chapter with nothing but people's rules; None if it holds none."""
-        return self._with(segment, only_rules(segment.chapter.entries if segment.chapter else (), goal.counter), goal)
+    def _reduced_to_people(self, least: float, segment: Segment, over: int, goal: Goal) -> Segment | None:
+        """Return the chapter with nothing but people's sentences of at least this worth; None if it holds none."""
+        entries = segment.chapter.entries if segment.chapter else ()
+        return self._with(segment, only_people(entries, goal.counter, least), goal)
 
     def _without_oldest(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import random
 import socket
-import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +31,7 @@ from ...locks import CrossLoopLock
 from ...transcript.transcript import Entry
 from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
+from ..yielding import yield_gil
 from .loop_thread import LoopThread
 
 YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter
@@ -222,8 +222,3 @@ def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
         if index % YIELD_EVERY == 0:
             yield_gil()
     return rows
-
-
-def yield_gil() -> None:
-    """Let other threads run. A busy thread otherwise keeps the interpreter from them for 5 ms and more."""
-    time.sleep(0.00002)

@@ -19,9 +19,10 @@ from ...transcript.transcript import Entry
 from ..codec import decode_entry
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
 from ..validation import check_index, check_session_id, no_session, session_exists
+from ..yielding import yield_gil
 from .idempotency import append_on_caller_loop, apply_idempotently, lease_lost, retry_once
 from .loop_thread import RefCounted
-from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows, yield_gil
+from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows
 from .sessions import Change, LeasedSessions
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import Diagnostic
 
 from ...errors import NotErased, StoreError
 from ..codec import decode_entry, loads, message_json
@@ -29,8 +30,10 @@ from ..leased.protocol import (
 )
 from ..protocol import Extent, SessionInfo
 from .pool import PooledConnection, PostgresPool
-from .statements import Statements
+from .search import PostgresSearch
+from .statements import Statements, array
 from .url import PostgresSettings
+from .vectors import PostgresVectors
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
@@ -72,6 +75,16 @@ class PostgresDriver:
         # First used on the background loop: to build the statements takes milliseconds.
         return Statements(self._schema)
 
+    @cached_property
+    def search(self) -> PostgresSearch:
+        """The search index of this server's sessions; for the background loop."""
+        return PostgresSearch(self._pool, self._sql)
+
+    @cached_property
+    def vectors(self) -> PostgresVectors:
+        """The vectors of this server's sessions; for the background loop."""
+        return PostgresVectors(self._pool, self._sql)
+
     # -- leases ---------------------------------------------------------------------------------------------------
 
     async def acquire(self, session_id: str, fence: str, holder: str, ttl: float) -> LeaseGrant | str:
@@ -84,8 +97,8 @@ class PostgresDriver:
         return (found[0][0] or "") if found else ""
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
-        keys = _array([lease.grant.key for lease in leases])
-        fences = _array([lease.fence for lease in leases])
+        keys = array([lease.grant.key for lease in leases])
+        fences = array([lease.fence for lease in leases])
         await self._count(self._sql.renew, {"keys": keys, "fences": fences, "ttl": ttl})
 
     async def release(self, lease: Lease) -> None:
@@ -196,7 +209,7 @@ class PostgresDriver:
             "keep": keep,
             "length": keep + len(rows),
             "last_seq": max((lease.extent.last_seq, *(row.seq for row in rows))),
-            "staying": _array([row.seq for row in rows]),
+            "staying": array([row.seq for row in rows]),
         }
 
         async def work(connection: PooledConnection) -> bool:
@@ -255,9 +268,23 @@ class PostgresDriver:
     async def erase(self, lease: Lease) -> None:
         async def work(connection: PooledConnection) -> None:
             found = await (await connection.execute(self._sql.partitions, {"key": lease.grant.key})).fetchall()
-            tables = [sql.Identifier(self._schema, name) for name in ("archive", "damaged", "sessions")]
+            tables = [
+                sql.Identifier(self._schema, name) for name in ("archive", "damaged", "search", "sessions", "vectors")
+            ]
             tables += [sql.Identifier(self._schema, row[0]) for row in found]
-            await connection.execute(sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables)))
+            warnings: list[str] = []
+
+            def collect(notice: Diagnostic) -> None:
+                if notice.severity_nonlocalized == "WARNING":
+                    warnings.append(notice.message_primary or "")
+
+            connection.add_notice_handler(collect)
+            try:
+                await connection.execute(sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables)))
+            finally:
+                connection.remove_notice_handler(collect)
+            if warnings:  # a table that this role does not own is skipped, which is no error
+                raise StoreError(warnings[0])
 
         try:
             await self._pool.run_without_timeout(work, limit=_ERASE_LIMIT)
@@ -283,7 +310,7 @@ class PostgresDriver:
         return bool(await self._ask(self._sql.delete, {"key": lease.grant.key, "fence": lease.fence}))
 
     async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
-        guard = _guard(lease, revision, ttl) | {"seqs": _array(damaged)}
+        guard = _guard(lease, revision, ttl) | {"seqs": array(damaged)}
 
         async def work(connection: PooledConnection) -> bool:
             async with connection.transaction() as transaction:
@@ -309,7 +336,7 @@ class PostgresDriver:
         return _rows(await self._ask(self._sql.read, values | {"stop": _as_bigint(stop)}))
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]:
-        return _rows(await self._ask(self._sql.find, {"id": session_id, "seqs": _array(seqs)}))
+        return _rows(await self._ask(self._sql.find, {"id": session_id, "seqs": array(seqs)}))
 
     async def archived(self, session_id: str) -> list[EntryRow]:
         return _rows(await self._ask(self._sql.archived, {"id": session_id}))
@@ -362,10 +389,6 @@ def _as_bigint(index: int) -> int:
     return max(-(2**62), min(index, 2**62))
 
 
-def _array(values: Sequence[object]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
-
-
 def _size(rows: Sequence[EntryRow]) -> int:
     return sum(len(row.message) for row in rows)
 
@@ -373,9 +396,9 @@ def _size(rows: Sequence[EntryRow]) -> int:
 def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
     texts = [_texts(row) for row in rows]
     return {
-        "seqs": _array([row.seq for row in rows]),
-        "turns": _array([row.turn for row in rows]),
-        "tokens": _array([row.tokens for row in rows]),
+        "seqs": array([row.seq for row in rows]),
+        "turns": array([row.turn for row in rows]),
+        "tokens": array([row.tokens for row in rows]),
         "messages": [text[0] for text in texts],
         "origins": [text[1] for text in texts],
         "extras": [text[2] for text in texts],
@@ -390,16 +413,16 @@ def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
         for index in range(one.lease.extent.length, one.lease.extent.length + len(one.rows))
     ]
     return _columns([row for one in batch for row in one.rows]) | {
-        "keys": _array([one.lease.grant.key for one in batch]),
-        "fences": _array([one.lease.fence for one in batch]),
-        "lasts": _array([one.lease.grant.revision for one in batch]),
-        "changes": _array([one.revision for one in batch]),
-        "ttls": _array([one.ttl for one in batch]),
-        "counts": _array([len(one.rows) for one in batch]),
-        "last_seqs": _array([one.last_seq() for one in batch]),
-        "sizes": _array([_size(one.rows) for one in batch]),
-        "sessions": _array([key for key, _ in slots]),
-        "places": _array([index for _, index in slots]),
+        "keys": array([one.lease.grant.key for one in batch]),
+        "fences": array([one.lease.fence for one in batch]),
+        "lasts": array([one.lease.grant.revision for one in batch]),
+        "changes": array([one.revision for one in batch]),
+        "ttls": array([one.ttl for one in batch]),
+        "counts": array([len(one.rows) for one in batch]),
+        "last_seqs": array([one.last_seq() for one in batch]),
+        "sizes": array([_size(one.rows) for one in batch]),
+        "sessions": array([key for key, _ in slots]),
+        "places": array([index for _, index in slots]),
     }
 
 

@@ -25,7 +25,8 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from ...errors import StoreError
 from ..leased.loop_thread import LoopThread
-from ..leased.protocol import ConnectionLost, Unreachable, yield_gil
+from ..leased.protocol import ConnectionLost, Unreachable
+from ..yielding import yield_gil
 from .errors import advice, name_of, server_text, state_before_connection
 from .schema import migrate
 from .url import PostgresSettings

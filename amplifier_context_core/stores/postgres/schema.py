@@ -99,7 +99,68 @@ END
 $$;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+# The words of messages, for searches: see `search`. Statistics would hold words of messages that were erased. Each look
+# up reads the whole pending list: of 4 MB, the default, that takes as long as reading the table; 64 kB is the least.
+_SEARCH = """
+ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0, ADD COLUMN edits bigint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN sessions.indexed IS 'messages in the search index, which the next search adds to';
+COMMENT ON COLUMN sessions.edits IS 'changes with whatever takes messages out of the history';
+CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english);
+CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default);
+ALTER TEXT SEARCH CONFIGURATION stems ADD MAPPING FOR asciiword, word, numword WITH stem;
+CREATE TABLE search (
+    session bigint NOT NULL,
+    place integer NOT NULL,
+    part integer NOT NULL,
+    words tsvector NOT NULL,
+    PRIMARY KEY (session, place, part)
+);
+ALTER TABLE search ALTER COLUMN words SET STATISTICS 0;
+CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 64);
+"""
+
+# Vectors of messages: see `vectors`. Compression would gain nothing, and statistics would outlive erased messages.
+_VECTORS = """
+CREATE TABLE vectors (
+    session bigint NOT NULL,
+    seq bigint NOT NULL,
+    model text NOT NULL,
+    digest bytea NOT NULL,
+    vector bytea NOT NULL,
+    PRIMARY KEY (session, seq)
+);
+ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+ALTER TABLE vectors ALTER COLUMN vector SET STATISTICS 0, ALTER COLUMN digest SET STATISTICS 0;
+"""
+
+# ANALYZE copies texts below 1 kB into statistics, which outlive erased messages; no statement needs them. A target of 0
+# keeps what is there. A change of type removes it: to the same type it rewrites no row, but resets the compression.
+_STATISTICS = """
+ALTER TABLE entries
+    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
+    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE archive
+    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
+    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE damaged
+    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
+    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE sessions ALTER COLUMN checkpoint TYPE bytea, ALTER COLUMN checkpoint SET STATISTICS 0;
+DO $$
+DECLARE
+    part regclass;
+BEGIN
+    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)) THEN
+        -- Of a table with partitions it is set for each of them: it is not passed on.
+        FOR part IN SELECT relid FROM pg_partition_tree('entries') UNION ALL SELECT 'archive'::regclass LOOP
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN message SET COMPRESSION lz4', part);
+        END LOOP;
+    END IF;
+END
+$$;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SEARCH, _VECTORS, _STATISTICS)
 """Each migrates the schema from the version of its index to the next. Published ones never change; new ones follow."""
 
 

@@ -6,11 +6,12 @@ writer knows (`{guard}`). Nothing else is touched unless that row was updated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import LiteralString
 
 from psycopg import sql
 
-_TABLES = ("sessions", "entries", "archive", "damaged")
+_TABLES = ("sessions", "entries", "archive", "damaged", "search", "vectors")
 
 # Parts of several statements.
 _PARTS: dict[str, LiteralString] = {
@@ -48,6 +49,8 @@ class Statements:
         self._add_rewrites()
         self._add_reads()
         self._add_checks()
+        self._add_search(schema)
+        self._add_vectors()
 
     def _render(self, text: LiteralString) -> bytes:
         return sql.SQL(text).format(**self._names).as_bytes(None)
@@ -88,8 +91,11 @@ class Statements:
             WITH s AS (
                 UPDATE {sessions}
                 SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
-                    updated = CASE WHEN %(created)s::boolean THEN updated END
+                    updated = CASE WHEN %(created)s::boolean THEN updated END,
+                    indexed = least(indexed, %(length)s::bigint), edits = edits + 1
                 WHERE {guard} RETURNING key
+            ), unindexed AS (
+                DELETE FROM {search} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
             ), gone AS (
                 DELETE FROM {entries} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
                 RETURNING octet_length(message) AS size
@@ -155,6 +161,7 @@ class Statements:
             SET length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
                 covered = CASE WHEN covered <= %(keep)s::bigint THEN covered END,
                 checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
+                indexed = least(indexed, %(keep)s::bigint), edits = edits + 1,
                 {changed}
             WHERE {guard}
         """)
@@ -163,7 +170,15 @@ class Statements:
             SELECT session, {row} FROM {entries} WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
         """)
         self.tail_size = self._render("SELECT coalesce(sum(octet_length(message)), 0) FROM {entries} WHERE {tail}")
-        self.delete_tail = self._render("DELETE FROM {entries} WHERE {tail}")
+        self.delete_tail = self._render("""
+            WITH unindexed AS (
+                DELETE FROM {search} WHERE {tail}
+            ), without AS (
+                DELETE FROM {vectors} v USING (SELECT seq FROM {entries} WHERE {tail}) AS gone
+                WHERE v.session = %(key)s::bigint AND v.seq = gone.seq
+            )
+            DELETE FROM {entries} WHERE {tail}
+        """)
         self.add_size = self._render("UPDATE {sessions} SET size = size + %(size)s::bigint WHERE key = %(key)s::bigint")
         self.save_checkpoint = self._render("""
             UPDATE {sessions} SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {guard}
@@ -202,6 +217,10 @@ class Statements:
                 DELETE FROM {archive} WHERE session = (SELECT key FROM s)
             ), d AS (
                 DELETE FROM {damaged} WHERE session = (SELECT key FROM s)
+            ), i AS (
+                DELETE FROM {search} WHERE session = (SELECT key FROM s)
+            ), v AS (
+                DELETE FROM {vectors} WHERE session = (SELECT key FROM s)
             )
             SELECT key FROM s
         """)
@@ -225,6 +244,12 @@ class Statements:
         """)
         self.discard_quarantine = self._render("DELETE FROM {damaged} WHERE session = %(key)s::bigint")
         self.rewrite_entries = self._render("""
+            WITH without AS (
+                DELETE FROM {vectors} v
+                USING {entries} e, {rows} AS r (seq, turn, tokens, message, origin, extra)
+                WHERE e.session = %(key)s::bigint AND e.seq = r.seq AND e.message <> r.message
+                    AND v.session = %(key)s::bigint AND v.seq = r.seq
+            )
             UPDATE {entries} AS e
             SET turn = r.turn, tokens = r.tokens, message = r.message,
                 origin = nullif(r.origin, ''), extra = nullif(r.extra, '')
@@ -239,8 +264,10 @@ class Statements:
             WHERE e.session = %(key)s::bigint AND e.seq = r.seq
         """)
         self.discard_derived = self._render("""
-            WITH gone AS (DELETE FROM {damaged} WHERE session = %(key)s::bigint)
-            UPDATE {sessions} SET covered = NULL, checkpoint = NULL WHERE key = %(key)s::bigint
+            WITH gone AS (DELETE FROM {damaged} WHERE session = %(key)s::bigint),
+                unindexed AS (DELETE FROM {search} WHERE session = %(key)s::bigint)
+            UPDATE {sessions} SET covered = NULL, checkpoint = NULL, indexed = 0, edits = edits + 1
+            WHERE key = %(key)s::bigint
         """)
         self.partitions = self._render("""
             SELECT DISTINCT c.relname
@@ -301,8 +328,95 @@ class Statements:
         """)
         self.renumber_back = self._render("UPDATE {entries} SET place = -1 - place WHERE session = %(key)s::bigint")
         self.recount = self._render("""
+            WITH unindexed AS (
+                DELETE FROM {search} WHERE session = %(key)s::bigint
+            ), without AS (
+                DELETE FROM {vectors} v WHERE session = %(key)s::bigint
+                    AND NOT EXISTS (SELECT FROM {entries} e WHERE e.session = v.session AND e.seq = v.seq)
+            )
             UPDATE {sessions}
             SET length = (SELECT count(*) FROM {entries} WHERE session = %(key)s::bigint),
-                covered = NULL, checkpoint = NULL
+                covered = NULL, checkpoint = NULL, indexed = 0, edits = edits + 1
             WHERE key = %(key)s::bigint
         """)
+
+    def _add_search(self, schema: str) -> None:
+        table, stems = (sql.Literal(sql.Identifier(schema, name).as_string()) for name in ("search", "stems"))
+        self._names |= {"search_name": table, "stems": sql.SQL("{}::regconfig").format(stems)}
+        self.index_state = self._render("""
+            SELECT key, length, indexed, edits,
+                indexed > 0 AND NOT EXISTS (SELECT FROM {search} WHERE session = key),
+                current_setting('transaction_read_only') = 'off' AND has_table_privilege({search_name}, 'INSERT')
+            FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL
+        """)
+        self.unindexed = self._render("""
+            SELECT place, message
+            FROM (
+                SELECT place, message, sum(octet_length(message)) OVER (ORDER BY place) - octet_length(message)
+                        AS before
+                FROM {entries}
+                WHERE session = %(key)s::bigint AND place >= %(start)s::bigint AND place < %(stop)s::bigint
+            ) AS found
+            WHERE before < %(bytes)s::bigint
+            ORDER BY place
+        """)
+        # Adds nothing if another process has added these messages, or the history was edited since they were read.
+        self.index = self._render("""
+            WITH s AS (
+                UPDATE {sessions} SET indexed = %(stop)s::bigint
+                WHERE key = %(key)s::bigint AND indexed = %(start)s::bigint AND edits = %(edits)s::bigint
+                RETURNING key
+            )
+            INSERT INTO {search} (session, place, part, words)
+            SELECT s.key, r.place, r.part, to_tsvector({stems}, r.text)
+            FROM s, unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
+        """)
+        self.forget_index = self._render("""
+            WITH gone AS (DELETE FROM {search} WHERE session = %(key)s::bigint)
+            UPDATE {sessions} SET indexed = 0, edits = edits + 1 WHERE key = %(key)s::bigint
+        """)
+        self._names["asked"] = sql.SQL("""WITH asked AS MATERIALIZED (
+                SELECT to_tsquery({stems}, text) AS query, most, number
+                FROM unnest(%(queries)b::text[], %(limits)s::bigint[]) WITH ORDINALITY AS r (text, most, number)
+            )""").format(**self._names)
+        self.matching = self._render("""
+            {asked} SELECT ARRAY(SELECT place FROM {search} WHERE words @@ query LIMIT most) FROM asked ORDER BY number
+        """)
+        self.newest_matching = self._render("""
+            {asked} SELECT ARRAY(SELECT place FROM {search} WHERE words @@ query ORDER BY place DESC LIMIT most)
+            FROM asked ORDER BY number
+        """)
+        self.messages_at = self._render("""
+            SELECT seq, message FROM {entries}
+            WHERE session = %(key)s::bigint AND place = ANY (%(places)s::bigint[]) ORDER BY place
+        """)
+
+    def _add_vectors(self) -> None:
+        self.vectors = self._render("""
+            SELECT seq, digest, vector FROM {vectors} WHERE session = {session_key} AND model = %(model)s
+        """)
+        self.embedded_messages = self._render("""
+            SELECT s.key, s.edits, e.seq, e.message
+            FROM {sessions} s JOIN {entries} e ON e.session = s.key
+            WHERE s.id = %(id)s AND e.seq = ANY (%(seqs)s::bigint[])
+        """)
+        self.drop_other_vectors = self._render("""
+            DELETE FROM {vectors} WHERE session = %(key)s::bigint AND model <> %(model)s
+        """)
+        # Keeps nothing if the history was edited since its messages were compared with the vectors.
+        self.save_vectors = self._render("""
+            WITH s AS (
+                SELECT key FROM {sessions}
+                WHERE key = %(key)s::bigint AND edits = %(edits)s::bigint FOR NO KEY UPDATE
+            )
+            INSERT INTO {vectors} AS v (session, seq, model, digest, vector)
+            SELECT s.key, r.seq, %(model)s, r.digest, r.vector
+            FROM s, unnest(%(seqs)s::bigint[], %(digests)s::bytea[], %(vectors)s::bytea[]) AS r (seq, digest, vector)
+            ON CONFLICT (session, seq)
+            DO UPDATE SET model = excluded.model, digest = excluded.digest, vector = excluded.vector
+        """)
+
+
+def array(values: Sequence[object]) -> str:
+    """Return numbers or ids as the text of a PostgreSQL array."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -7,15 +7,22 @@
 ones. Bytes may remain where no query looks:
 
 - in the free space of a page until it is used again (``VACUUM FULL`` rewrites whole tables),
+- in the tree of the search index, as words, until it is made again (``REINDEX INDEX search_words``),
 - in the write-ahead log until it is recycled, and in replicas for a moment,
 - in archived logs and backups for as long as those are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
+from ...futures import in_thread
+from ...transcript.search import ScanIndex
 from ..leased.loop_thread import RefCounted
+from ..leased.protocol import Driver
 from ..leased.store import LeasedStore
-from ..protocol import Durability
+from ..protocol import Durability, KeptVector
 from .driver import PostgresDriver
 from .url import PostgresSettings, parse_store_url
 
@@ -33,6 +40,39 @@ class PostgresStore(LeasedStore):
 
     def __init__(self, settings: PostgresSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
         super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
+
+    async def search(self, session_id: str, query: str, limit: int) -> list[int]:
+        """See `Searchable`. The index is filled first, one batch at a time; without the right to, all is scanned."""
+
+        async def fill(driver: Driver) -> bool | None:
+            return await cast(PostgresDriver, driver).search.index_next_batch(session_id)
+
+        async def ask(driver: Driver) -> list[int]:
+            return await cast(PostgresDriver, driver).search.matching_seqs(session_id, query, limit)
+
+        while more := await self._read(session_id, fill):
+            pass
+        if more is None:
+            found = await in_thread(ScanIndex().search, await self.read(session_id), query, limit)
+            return [entry.seq for entry in found]
+        return await self._read(session_id, ask)
+
+    async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
+        """See `KeepsVectors`."""
+
+        async def work(driver: Driver) -> list[KeptVector]:
+            return await cast(PostgresDriver, driver).vectors.read(session_id, model)
+
+        return await self._read(session_id, work)
+
+    async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+        """See `KeepsVectors`. Needs no lease."""
+        batch = tuple(vectors)
+
+        async def work(driver: Driver) -> None:
+            await cast(PostgresDriver, driver).vectors.save(session_id, model, batch)
+
+        await self._read(session_id, work)
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> PostgresStore:

@@ -31,7 +31,7 @@ from .errors import (
     moved_error,
     store_error,
 )
-from .file_identity import FileIdentity, identity_of
+from .file_identity import DatabaseFiles
 from .leases import TTL, Leases
 from .recovery import finish_recovery, is_truncated, pop_repairs, quarantine_log, recover
 from .row_recovery import REWRITTEN, WHOLE_DATABASE
@@ -60,10 +60,7 @@ class SqliteEngine:
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._file_identity: FileIdentity | None = None
-        self._log_path = str(sidecar(path, "-wal"))  # a string, because it is checked often and faster than a `Path`
-        self._file_path = str(path)
-        self._log_identity: FileIdentity | None = None
+        self._files = self._make_files()
         self._is_synchronous = True
         self._listeners: dict[str, OnRepair | None] = {}
         self._pending_repairs: dict[str, list[Repair]] = {}
@@ -76,6 +73,9 @@ class SqliteEngine:
         self._pid = os.getpid()
         self._worker = SqliteWorker("sqlite store", self._handle, self._tick)
         self._background = SqliteWorker("sqlite store, long", self._handle_background, lambda: None)
+
+    def _make_files(self) -> DatabaseFiles:
+        return DatabaseFiles(self.path, sidecar(self.path, "-wal"))
 
     async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
         """Run a function as a task, in order. If the caller is cancelled, the task is executed all the same."""
@@ -314,24 +314,15 @@ class SqliteEngine:
                 if not self.path.exists():
                     self.leases.orphan_all(f"removed {self.path}")
             return False
-        change = self._file_change()
+        change = self._files.change()
         if not change:
             return False
         log.warning("another program %s while it was in use", change)
-        if identity_of(self._file_path) is not None:
-            former_log = self._log_identity.identity if self._log_identity is not None else None
-            self._quarantine_log(lambda: former_log is not None and identity_of(self._log_path) == former_log)
+        if self._files.is_database_there():
+            self._quarantine_log(self._files.is_log_there)
         self._disconnect()
         self.leases.orphan_all(change)
         return True
-
-    def _file_change(self) -> str:
-        """Describe the change of the open files; empty if they are still at their paths."""
-        if self._file_identity is not None and (change := self._file_identity.change()):
-            return f"{change} {self._file_path}"
-        if self._log_identity is not None and (change := self._log_identity.change()):
-            return f"{change} {self._log_path}"
-        return ""
 
     def _quarantine_log(self, is_orphan: Callable[[], bool]) -> None:
         quarantined_at = quarantine_log(self.path, is_orphan)
@@ -344,10 +335,10 @@ class SqliteEngine:
             finish_recovery(self.path)
             self._quarantine_log(lambda: is_regular_file(sidecar(self.path, "-wal")) and not self.path.exists())
             make_file(self.path)
-            self._file_identity = FileIdentity(self._file_path)
+            self._files.note_database()
             self._db, self._is_synchronous = open_database(self.path, self._durability, self._busy), True
-            self._log_identity = FileIdentity(self._log_path)
-            if self._file_identity.change():  # another process moved the file to quarantine meanwhile
+            self._files.note_log()
+            if self._files.change():  # another process moved the file to quarantine meanwhile
                 self._disconnect()
             elif is_truncated(self._db, self.path):
                 self._disconnect()
@@ -363,9 +354,7 @@ class SqliteEngine:
         if db is not None:
             with suppress(sqlite3.Error):
                 disconnect(db, self.path)
-        for watch in (self._file_identity, self._log_identity):
-            if watch is not None:
-                watch.close()
+        self._files.close()
 
     def _repair(self, problem: DriverError, session_id: str) -> bool:
         """Repair the database after damage. Return False if the error is no damage.
@@ -383,9 +372,7 @@ class SqliteEngine:
             return False
         self._disconnect()
         try:
-            quarantined_at = recover(
-                self.path, self._file_identity.identity if self._file_identity is not None else None
-            )
+            quarantined_at = recover(self.path, self._files.identity)
         except _FAULTS as another:
             text = f"{self._translate_error(another)}; it is damaged, and is recovered then"
             raise StoreError(text) from another
@@ -478,7 +465,7 @@ class SqliteEngine:
         """Start over in a forked process: threads, connection and leases belong to the parent."""
         if self._db is not None:
             _abandoned.append(self._db)
-        self._db, self._file_identity, self._log_identity, self._delayed = None, None, None, []
+        self._db, self._files, self._delayed = None, self._make_files(), []
         self.leases = Leases()
         self._make_workers()
 

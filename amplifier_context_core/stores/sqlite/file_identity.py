@@ -71,3 +71,59 @@ class FileIdentity:
         descriptor, self._descriptor, self._link = self._descriptor, None, ""
         if descriptor is not None:
             os.close(descriptor)
+
+
+class DatabaseFiles:
+    """The identities of an open database and of its log.
+
+    Args:
+        path: The database file.
+        log_path: Its write-ahead log.
+    """
+
+    def __init__(self, path: Path, log_path: Path) -> None:
+        self._paths = (str(path), str(log_path))  # strings: they are checked often, and faster than a `Path`
+        self._database: FileIdentity | None = None
+        self._log: FileIdentity | None = None
+
+    @property
+    def identity(self) -> DeviceInode | None:
+        """Identity of the database when it was opened; None if it was not, or did not exist."""
+        return self._database.identity if self._database is not None else None
+
+    def note_database(self) -> None:
+        """Note the database that is about to be opened."""
+        self._database = FileIdentity(self._paths[0])
+
+    def note_log(self) -> None:
+        """Note the log of the database that was opened."""
+        self._log = FileIdentity(self._paths[1])
+
+    def change(self) -> str:
+        """Describe what happened to a file since it was noted; empty if both are still at their paths.
+
+        Raises:
+            OSError: The system cannot tell now.
+        """
+        for watched, path in zip((self._database, self._log), self._paths, strict=True):
+            if watched is not None and (change := watched.change()):
+                return f"{change} {path}"
+        return ""
+
+    def is_database_there(self) -> bool:
+        """True if a file is at the path of the database, be it another one."""
+        return identity_of(self._paths[0]) is not None
+
+    def is_log_there(self) -> bool:
+        """True if the log that was noted is still at its path."""
+        return (
+            self._log is not None
+            and self._log.identity is not None
+            and identity_of(self._paths[1]) == self._log.identity
+        )
+
+    def close(self) -> None:
+        """Close the descriptors. The identities stay, so that a repair knows which file was open."""
+        for watched in (self._database, self._log):
+            if watched is not None:
+                watched.close()

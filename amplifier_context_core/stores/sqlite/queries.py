@@ -146,19 +146,24 @@ def find(db: sqlite3.Connection, session_id: str, session: SessionRow, seqs: Seq
         sqlite3.Error: The index of seqs is damaged, or the database cannot be read.
     """
     found = ReadResult()
-    rows: list[RawRow] = []
     wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
-    for start in range(0, len(wanted), _MAX_VALUES):
-        part = wanted[start : start + _MAX_VALUES]
-        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
-        rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
-        rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
-    for row in sorted(rows, key=lambda row: row[0]):
+    for row in sorted(rows_by_seq(db, session, wanted), key=lambda row: row[0]):
         _add_row(found, row, session_id, row[0])
     missed = set(wanted).difference(entry.seq for entry in found.entries)
     if missed and not found.damaged:
         found.damaged = _missing_keys(db, session, missed)
     return found
+
+
+def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]) -> list[RawRow]:
+    """Return keys and columns of the history's entries with these seqs, in no order."""
+    rows: list[RawRow] = []
+    for start in range(0, len(seqs), _MAX_VALUES):
+        part = list(seqs[start : start + _MAX_VALUES])
+        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
+        rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
+        rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
+    return rows
 
 
 def _missing_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> list[int]:

@@ -87,8 +87,12 @@ PAGE_SIZE = 4096  # bytes of a page in the files created here; SQLite's default
 _open_connections: Counter[Path] = Counter()
 _connections_lock = threading.Lock()
 SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
-# Of files that were written before words were indexed by their stem. The next search makes the table again.
-_FORMER_SEARCH_TABLE = "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
+# Of files that were written before words were indexed by their stem, and before parts of identifiers were indexed. The
+# next search makes the table again.
+_FORMER_SEARCH_TABLES = (
+    "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')",
+    "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2')",
+)
 
 
 def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Connection:
@@ -228,10 +232,10 @@ def has_search_table(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
 
-def has_former_search_table(db: sqlite3.Connection) -> bool:
-    """True if the database has a search table of a former version."""
+def former_search_table(db: sqlite3.Connection) -> str | None:
+    """Return the statement that made the database's search table, if it is that of a former version."""
     select = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql = ?"
-    return db.execute(select, (_FORMER_SEARCH_TABLE,)).fetchone() is not None
+    return next((one for one in _FORMER_SEARCH_TABLES if db.execute(select, (one,)).fetchone()), None)
 
 
 def make_file(path: Path) -> None:
@@ -319,7 +323,7 @@ def _has_schema(db: sqlite3.Connection, version: int) -> bool:
     rows = db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master").fetchall()
     found = {name: (*row, sql) for name, *row, sql, _ in rows}
     roots = [root for *_, root in rows if root]
-    search = _search_objects(_FORMER_SEARCH_TABLE if has_former_search_table(db) else SEARCH_TABLE)
+    search = _search_objects(former_search_table(db) or SEARCH_TABLE)
     expected = schema_objects(version) | (search if search.keys() & found.keys() else {})
     return len(set(roots)) == len(roots) and all(found.get(name) == row for name, row in expected.items())
 

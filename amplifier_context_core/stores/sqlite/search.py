@@ -10,11 +10,12 @@ from ...errors import StoreError
 from ...transcript.ranking import Query, rank
 from ...transcript.search import ScanIndex, searchable_text
 from ...transcript.transcript import Entry
-from ..word_index import find_candidates, has_fts5, indexed_text
+from ..word_index import candidates, has_fts5, indexed
+from ..yielding import yielding
 from .columns import number_in, text_in
 from .queries import find_session, iterate_rows, save_session_row, session_rows
 from .rows import SessionRow, decode_entry_row, first_key
-from .schema import SEARCH_TABLE, has_former_search_table, has_search_table
+from .schema import SEARCH_TABLE, former_search_table, has_search_table
 
 _BATCH_ENTRIES = 500  # entries in one batch, before other tasks run
 _BATCH_SECONDS = 0.01  # seconds of one batch, likewise
@@ -22,7 +23,7 @@ _BATCH_SECONDS = 0.01  # seconds of one batch, likewise
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
-    if has_former_search_table(db):
+    if former_search_table(db):
         drop_index(db)
     session = find_session(db, session_id)
     if session is None or session.indexed_slots >= session.stop_slot:
@@ -48,7 +49,8 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
 
 def index_entry(db: sqlite3.Connection, key: int, entry: Entry) -> None:
     """Add an entry's text to the index, replacing what its key had."""
-    db.execute("INSERT OR REPLACE INTO search(rowid, text) VALUES (?, ?)", (key, indexed_text(searchable_text(entry))))
+    values = (key, *indexed(searchable_text(entry)))
+    db.execute("INSERT OR REPLACE INTO search(rowid, text, grams) VALUES (?, ?, ?)", values)
 
 
 def check_index(db: sqlite3.Connection) -> None:
@@ -79,10 +81,12 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     if session is None or not parsed or limit < 1 or not has_search_table(db):
         return []
     start, total = first_key(session.number), session.indexed_slots
-    keys, frequency = find_candidates(db, parsed, range(start, start + total), total, limit)
+    keys, frequency = candidates(db, parsed, range(start, start + total), total, limit)
     select_text, select_seq = "SELECT text FROM search WHERE rowid = ?", "SELECT seq FROM entries WHERE id = ?"
     texts = ((key, text_in(db.execute(select_text, (key,)).fetchone()[0])) for key in keys)
-    seqs = (db.execute(select_seq, (key,)).fetchone() for key in rank(parsed, texts, frequency, total)[:limit])
+    seqs = (
+        db.execute(select_seq, (key,)).fetchone() for key in rank(parsed, yielding(texts), frequency, total)[:limit]
+    )
     return [number_in(seq[0]) for seq in seqs if seq is not None]
 
 

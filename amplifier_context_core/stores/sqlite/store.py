@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from ...transcript.transcript import Entry
-from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, index_range
+from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
 from ..word_index import has_fts5
@@ -26,6 +26,7 @@ from .row_recovery import WHOLE_DATABASE
 from .rows import SessionRow
 from .schema import disconnect, is_read_only
 from .secure_erase import erase, is_erase_pending, request_erase
+from .vectors import read_vectors, save_vectors
 from .verify import check_database, check_pages, find_problems, verify
 from .worker import Continuation, Task
 
@@ -256,6 +257,23 @@ class SqliteStore:
         catching_up = Continuation(catch_up, "write_unsynced", fallback=lambda _: Continuation(scan, "read"))
 
         return await self._engine.run("read", begin, session_id)
+
+    async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
+        """See `KeepsVectors`."""
+        check_session_id(session_id)
+
+        def work(_: Task) -> Continuation:
+            return self._in_background(lambda db: read_vectors(db, session_id, model))
+
+        return await self._engine.run("read", work, session_id)
+
+    async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+        """See `KeepsVectors`. Needs no lease."""
+        check_session_id(session_id)
+        batch = tuple(vectors)
+        await self._engine.run(
+            "write_unsynced", lambda task: save_vectors(task.db, session_id, model, batch), session_id
+        )
 
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session."""

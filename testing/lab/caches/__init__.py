@@ -24,7 +24,9 @@ from .bill import Bill
 from .openai import OpenAI
 from .wire import Wires
 
-__all__ = ["Bill", "Cache", "caches"]
+__all__ = ["OPENAI", "Bill", "Cache", "caches"]
+
+OPENAI = ("openai", "openai+")  # the caches of which the provider is named to a manager, as in a session
 
 
 class Cache(Protocol):

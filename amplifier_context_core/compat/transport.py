@@ -1,0 +1,104 @@
+"""The model that writes a summary: a function, a provider of the kernel, or any object with `complete`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from ..errors import ConfigError, PluginError
+from ..messages.parsing import text_of
+from ..view.budget import provider_window
+
+Complete = Callable[[str], Awaitable[str]]
+
+PURPOSE = "context-compaction"  # hosts and hooks label calls by it; those of amplifier-context-summary have it too
+_SAFETY = 2_000  # tokens of the window that are kept free: the instruction, and what a provider counts besides
+
+
+class Transport(Protocol):
+    """A model behind a method."""
+
+    @property
+    def complete(self) -> Callable[..., Awaitable[Any]]:
+        """Await an answer.
+
+        A provider of the kernel, which is an object with `get_info`, is passed a `ChatRequest` and returns a
+        `ChatResponse`. Any other object is passed the text of the prompt. It returns text, or an object with
+        ``content`` like a response.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is asked once.
+
+    Attributes:
+        ask_text: from a prompt to an answer, as the model gives it.
+        window: tokens that the prompt may have; None if that is not known.
+    """
+
+    ask_text: Callable[[str], Awaitable[object]]
+    window: int | None = None
+
+    @classmethod
+    def of(cls, complete: object, transport: object) -> Model:
+        """Return the model of the two arguments, of which one must be given.
+
+        Raises:
+            ConfigError: both or neither are given, or the one given is no model.
+        """
+        if (complete is None) == (transport is None):
+            raise ConfigError("transport", "needs one model: give either `complete` or `transport`")
+        given, name = (complete, "complete") if transport is None else (transport, "transport")
+        method = getattr(given, "complete", None)
+        if callable(method):
+            asked = cast("Callable[[object], Awaitable[object]]", method)
+            if not callable(getattr(given, "get_info", None)):
+                return cls(asked)
+            return cls(lambda prompt: asked(_request(prompt)), provider_window(given, 1.0, _SAFETY))
+        if transport is None and callable(given):
+            return cls(cast("Callable[[str], Awaitable[object]]", given))
+        wanted = "have a method `complete`" if complete is None else "be an async function, or have a method `complete`"
+        raise ConfigError(name, f"must {wanted}; {type(given).__name__} is no model")
+
+    async def summary(self, prompt: str) -> str:
+        """Return the text that the model answers with. Exceptions of the model pass through.
+
+        Raises:
+            PluginError: it answered without text.
+        """
+        answer = await self.ask_text(prompt)
+        text = _text_in(answer)
+        if text is None or not text.strip():
+            got = type(answer).__name__ if text is None else "an empty text"
+            raise PluginError(f"complete: must return the text of a summary, got {got}; the conversation is unchanged")
+        return text
+
+
+def _request(prompt: str) -> object:
+    from amplifier_core import ChatRequest
+
+    return ChatRequest.model_validate(
+        {
+            "messages": [{"role": "user", "content": prompt}],
+            "stream": False,
+            "metadata": {"purpose": PURPOSE, "stream": False},
+        }
+    )
+
+
+def _text_in(answer: object) -> str | None:
+    """Return the text of an answer; None if it is of no form that can hold any."""
+    content: object = answer if isinstance(answer, str) else getattr(answer, "content", None)
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    return text_of([_as_dict(block) for block in cast("list[object]", content)])
+
+
+def _as_dict(block: object) -> object:
+    """Return a block of the kernel, which is an object, as a dict; a dict as it is."""
+    if isinstance(block, dict):
+        return cast(object, block)
+    return {"type": getattr(block, "type", ""), "text": getattr(block, "text", "")}

@@ -1,0 +1,97 @@
+"""The vectors of one session's messages: made by an embedder, kept in the store if it can keep them, searched here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import StoreError
+from ..failures import failure
+from ..futures import in_thread
+from ..locks import CrossLoopLock
+from ..stores.protocol import KeepsVectors, KeptVector, Store
+from ..transcript.search import searchable_text
+from ..transcript.transcript import Entry, Snapshot
+from ..transcript.vectors import BadVectors, Embedder, Vectors, digest, embedded, packed, unpacked
+
+_BATCH = 64  # texts that an embedder gets at once
+NEAREST = 50  # messages that take part in the fusion; as many as an index of words gives
+
+
+class SessionVectors:
+    """Finds messages whose vectors are near that of a query.
+
+    The first search makes the vectors of all messages, unless the store has them, and each further one those of new
+    messages. A message whose text was erased or changed has another digest, and so no vector any more.
+
+    Args:
+        embedder: makes the vectors.
+        store: of the session.
+        report: called with a line for each fault of the embedder.
+    """
+
+    def __init__(self, embedder: Embedder, store: Store, report: Callable[[str], None]) -> None:
+        self._embedder = embedder
+        self._model = f"{embedder.name}/{embedder.dimensions}"
+        self._store = store if isinstance(store, KeepsVectors) else None
+        self._report = report
+        self._lock = CrossLoopLock()
+        self._history = Snapshot([], 0, 0)
+        self._vectors = Vectors(embedder.dimensions)
+
+    async def nearest(self, session_id: str, history: Snapshot, query: str) -> list[int]:
+        """Return the seqs of the messages nearest to a query, the nearest first; none if the embedder fails."""
+        async with self._lock:
+            try:
+                await self._follow(session_id, history)
+                vector = (await in_thread(embedded, self._embedder, [query]))[0]
+                return await in_thread(self._vectors.nearest, vector, NEAREST)
+            except StoreError:
+                raise
+            except BadVectors:
+                self._report(f"embedder {self._model} returned no vectors of its length; words alone are searched")
+            except Exception as problem:  # noqa: BLE001 - other people's code: reported
+                self._report(f"embedder {self._model} {failure(problem, self._embedder)}; words alone are searched")
+            return []
+
+    def forget(self) -> None:
+        """Drop all vectors of this process."""
+        self._history, self._vectors = Snapshot([], 0, 0), Vectors(self._embedder.dimensions)
+
+    async def _follow(self, session_id: str, history: Snapshot) -> None:
+        """Make the vectors of what is new in a history."""
+        if not history.begins_with(self._history):
+            self.forget()
+        self._history, vectors = history, self._vectors  # vectors of its first messages, also if a batch fails
+        kept: dict[int, KeptVector] = {}
+        if self._store and not len(vectors) and len(history):
+            kept = {one.seq: one for one in await self._store.vectors(session_id, self._model)}
+        for start in range(len(vectors), len(history), _BATCH):
+            entries = history[start : start + _BATCH]
+            made = await in_thread(self._made, entries, kept)
+            new = [one for one in made if one.seq not in kept or kept[one.seq].digest != one.digest]
+            await self._save(session_id, new)
+            rows = await in_thread(unpacked, [one.vector for one in made], self._embedder.dimensions)
+            vectors.add([one.seq for one in made], rows)
+
+    async def _save(self, session_id: str, vectors: list[KeptVector]) -> None:
+        if self._store is None or not vectors:
+            return
+        try:
+            await self._store.save_vectors(session_id, self._model, vectors)
+        except StoreError as problem:
+            self._report(f"vectors are not kept, the next process makes them again: {problem}")
+
+    def _made(self, entries: list[Entry], kept: dict[int, KeptVector]) -> list[KeptVector]:
+        """Return the vectors of entries: those that the store has, and new ones."""
+        texts = {entry.seq: searchable_text(entry) for entry in entries}
+        made: dict[int, KeptVector] = {}
+        for seq, text in texts.items():
+            known = kept.get(seq)
+            if known and known.digest == digest(text) and len(known.vector) == 4 * self._embedder.dimensions:
+                made[seq] = known
+        missing = [seq for seq in texts if seq not in made]
+        if missing:
+            vectors = embedded(self._embedder, [texts[seq] for seq in missing])
+            for seq, vector in zip(missing, vectors, strict=True):
+                made[seq] = KeptVector(seq, digest(texts[seq]), packed(vector))
+        return [made[entry.seq] for entry in entries]

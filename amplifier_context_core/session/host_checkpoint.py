@@ -1,0 +1,186 @@
+"""The checkpoints of a session as JSON, for a host that keeps transcripts itself.
+
+Such a host gives a new process the saved messages: the session's own store is empty and has no checkpoint. The host
+offers `context.preserve_evidence`, and saves or restores a record of the checkpoints while that is awaited. The first
+view is then the last one of the process before. A record of another history, model or configuration is refused; the
+view is made from the history instead, which is always complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from ..compaction.checkpoint import Checkpoint
+from ..messages.hashing import chain_hash, content_hash
+from ..messages.tokens import TokenCounter
+from ..transcript.transcript import Snapshot
+from ..view.resume import collect_checkpoints
+from ..view.session_state import SessionState, counter_name, dump, load
+from .lifecycle import SessionLifecycle
+
+log = logging.getLogger(__name__)
+
+FORMAT = "amplifier-context-checkpoint-v1"
+
+
+class HostCheckpoint:
+    """What a session offers such a host.
+
+    Args:
+        session: whose checkpoints these are.
+        messages: returns the whole history in copies.
+        preserve: returns the host's `context.preserve_evidence`; None if the host offers none.
+    """
+
+    def __init__(
+        self,
+        session: SessionLifecycle,
+        messages: Callable[[], Awaitable[list[dict[str, Any]]]],
+        preserve: Callable[[], object],
+    ) -> None:
+        self._session = session
+        self._messages = messages
+        self._preserve = preserve
+        self._counter: TokenCounter | None = None  # None before the host was first awaited
+        self._awaiting = False
+        self._awaited_at = -1  # compactions when the host was last awaited
+        self._exported: tuple[tuple[Checkpoint | None, ...], dict[str, Any]] = ((), {})
+        self._status: dict[str, Any] = {"status": "empty"}
+
+    async def before_request(self) -> None:
+        """Await the host with the whole history: before the first request, and the first after each compaction.
+
+        A host that fails is awaited again before the next request. What it returns is not used: a history is never
+        clipped, so nothing has to be found again elsewhere.
+        """
+        preserve, compactions = self._preserve(), self._session.compactor.compactions
+        if self._awaiting or not callable(preserve) or self._awaited_at == compactions:
+            return
+        self._awaiting = True  # the host may ask for a view itself
+        try:
+            self._counter = await self._session.counted()
+            await cast("Awaitable[object]", preserve(await self._messages()))
+            self._awaited_at = compactions
+        except Exception as problem:  # noqa: BLE001 - code of other parties
+            log.warning("context.preserve_evidence of the host failed (%s)", type(problem).__name__)
+        finally:
+            self._awaiting = False
+
+    def export(self, identity: object) -> dict[str, Any] | None:
+        """Return the record of the checkpoints; None while there is none of the history as it is now.
+
+        Args:
+            identity: provider and model, as the host names them.
+
+        Raises:
+            ValueError: the identity names no provider or no model.
+        """
+        identity = _identity(identity)
+        views = self._session.compactor.cache.valid_views()
+        if self._counter is None or not views:
+            return None
+        checkpoints = tuple(view.checkpoint for view in views)
+        if self._exported[0] != checkpoints:  # hosts ask after each tool
+            self._exported = checkpoints, self._record(self._counter)
+        self._status = {"status": "current"}
+        return {**self._exported[1], "identity": identity}
+
+    def restore(self, record: object, identity: object) -> dict[str, Any]:
+        """Continue from a record of `export`, if it is of this history, identity and configuration.
+
+        Returns:
+            ``status``: ``restored``; ``current`` if the session has a checkpoint already; ``rejected`` with a
+            ``reason`` otherwise. ``originalsAvailable`` is always true.
+        """
+        try:
+            status = {"status": self._restored(record, _identity(identity))}
+        except ValueError as problem:
+            status = {"status": "rejected", "reason": str(problem)}
+        self._status = {**status, "originalsAvailable": True}
+        return dict(self._status)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `restore` returned last, or ``current`` after an export; ``empty`` before either."""
+        return dict(self._status)
+
+    def _record(self, counter: TokenCounter) -> dict[str, Any]:
+        state = collect_checkpoints(self._session.history, self._session.compactor.cache, counter)
+        text = dump(state).decode()
+        return {
+            "format": FORMAT,
+            "sourceRevision": {"messages": state.covered_count},
+            "state": text,
+            "sha256": _sha256(text),
+        }
+
+    def _restored(self, record: object, identity: Mapping[str, str]) -> str:
+        cache = self._session.compactor.cache
+        if cache.valid_views():
+            return "current"
+        if self._counter is None:
+            raise ValueError("a checkpoint is restored while context.preserve_evidence is awaited")
+        if not isinstance(record, dict):
+            raise ValueError("the record is no object")
+        given = cast("dict[str, Any]", record)
+        text = given.get("state")
+        if given.get("format") != FORMAT or not isinstance(text, str):
+            raise ValueError("the record is of another format")
+        if given.get("sha256") != _sha256(text):
+            raise ValueError("the record is damaged")
+        if given.get("identity") != identity:
+            raise ValueError("the record is of another provider or model")
+        state = load(text.encode())
+        key = cache.compatibility_key(self._counter)
+        if state is None or (state.counter, state.compatibility_key) != (counter_name(self._counter), key):
+            raise ValueError("the record is of another configuration")
+        history = self._session.history.snapshot()
+        if not state.views or not _is_of(state, history):
+            raise ValueError("the record is of another history")
+        try:
+            cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, self._counter)
+        except (IndexError, KeyError, ValueError) as problem:
+            raise ValueError(f"the record makes no sense ({type(problem).__name__})") from None
+        return "restored"
+
+
+def _identity(identity: object) -> dict[str, str]:
+    """Return provider and model.
+
+    Raises:
+        ValueError: one is missing.
+    """
+    if isinstance(identity, dict):
+        given = cast("dict[object, object]", identity)
+        provider, model = given.get("provider"), given.get("model")
+        if isinstance(provider, str) and isinstance(model, str) and provider and model:
+            return {"provider": provider, "model": model}
+    raise ValueError("a checkpoint needs the names of a provider and a model")
+
+
+def _is_of(state: SessionState, history: Snapshot) -> bool:
+    """True if all checkpoints cover messages of this history, by content and by seq: their marks are right then."""
+    wanted = {view.checkpoint.covered: view.digest for view in state.views}
+    if len(wanted) != len({(view.checkpoint.covered, view.digest) for view in state.views}) or history.gap:
+        return False
+    digest = b""
+    for covered, entry in enumerate(history[history.leading_count :], start=1):
+        digest = chain_hash(digest, entry.seq, content_hash(entry.message))
+        if covered in wanted and wanted.pop(covered) != digest.hex():
+            return False
+        if not wanted:
+            return True
+    return False
+
+
+def _of_one_session(state: SessionState) -> SessionState:
+    """Return the state with checkpoints that no other session may use: a host's file is not trusted by all of them."""
+    views = (replace(view, checkpoint=replace(view.checkpoint, from_content=False)) for view in state.views)
+    return replace(state, views=tuple(views))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

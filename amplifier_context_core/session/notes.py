@@ -1,0 +1,234 @@
+"""Notes of a project: short texts that outlive sessions, in the store that keeps the project's sessions.
+
+They are a history of their own, under a session id that begins with `PREFIX`. So every store keeps them as it keeps
+messages: with seqs that are never given again, one writer at a time, private files, and an erasure that leaves nothing.
+A writer has the history for as long as one change takes; another one waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..default_paths import project_name
+from ..errors import ConfigError, SessionInUse
+from ..messages.parsing import Message, metadata_of, parse_message, text_of
+from ..messages.timestamps import utc_now, with_timestamp
+from ..messages.tokens import TokenCounter, approx_token_counter, count_message_tokens, measure
+from ..rendering.quoting import quoted, single_line
+from ..stores import Store
+from ..transcript.redaction import is_redacted, redacted
+from ..transcript.transcript import Entry, Transcript
+
+PREFIX = "notes."
+MAX_CHARS = 1_000  # of a note: about 250 tokens
+MAX_NOTES = 200  # of a project
+_MAX_AUTHOR = 80  # characters
+_WAIT = 15.0  # seconds that a writer waits for another one, whose change takes milliseconds
+_PAUSE = 0.02  # seconds before it asks again at first
+_HOOK = "project-note"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectNote:
+    """One note.
+
+    Attributes:
+        seq: its identity in the project; no other note ever gets it.
+        text: of the note.
+        author: a person or an agent, and which.
+        created: ISO 8601, UTC.
+        changed: ISO 8601, UTC; `created` if it was never edited.
+    """
+
+    seq: int
+    text: str
+    author: str
+    created: str
+    changed: str
+
+    @property
+    def mark(self) -> str:
+        """Its name: ``n3``."""
+        return f"n{self.seq}"
+
+    def as_json(self) -> dict[str, str]:
+        """Return the note as plain JSON."""
+        return {"mark": self.mark, **{name: value for name, value in asdict(self).items() if name != "seq"}}
+
+    @property
+    def line(self) -> str:
+        """The note in one line, with mark, date and author; no text in it can pose as another note."""
+        return single_line(f"{self.mark} ({self.changed[:10]}, {self.author}): {self.text}")
+
+
+def notes_id(project: Path | None = None) -> str:
+    """Return the session id of a project's notes.
+
+    Args:
+        project: folder of the project; the current one when not given.
+    """
+    return PREFIX + project_name(project)
+
+
+class Notes:
+    """The notes of one project.
+
+    Args:
+        opened: makes a store; each call of a method has one of its own, and closes it.
+        session_id: from `notes_id`.
+        clock: gives the time as ISO 8601 text, UTC.
+    """
+
+    def __init__(self, opened: Callable[[], Store], session_id: str, clock: Callable[[], str] = utc_now) -> None:
+        self._opened = opened
+        self._session_id = session_id
+        self._clock = clock
+
+    async def all(self) -> list[ProjectNote]:
+        """Return all notes, the oldest first; none of a project without any.
+
+        Raises:
+            StoreError: the store cannot read them.
+        """
+        store = self._opened()
+        try:
+            entries = await store.read(self._session_id)
+        finally:
+            await store.close()
+        return [_note(entry) for entry in entries if not is_redacted(entry.message)]
+
+    async def add(self, text: str, author: str) -> ProjectNote:
+        """Keep a note.
+
+        Raises:
+            ConfigError: the text is empty or too long, or there are too many notes.
+            StoreError: the store refused it, or other writers did not let go of the notes for 15 seconds.
+        """
+        text = _checked(text)
+        async with self._writing() as store:
+            entries = await store.read(self._session_id)
+            if sum(1 for entry in entries if not is_redacted(entry.message)) >= MAX_NOTES:
+                raise ConfigError("note", f"the project has {MAX_NOTES} notes; delete some first")
+            extent = await store.extent(self._session_id)
+            history = Transcript.resumed(self._session_id, (), entries, length=extent.length, last_seq=extent.last_seq)
+            now = self._clock()
+            message, info = parse_message(with_timestamp(_message(text, author), now))
+            entry = history.draft(message, info, await measure(message, approx_token_counter), created=now)
+            await store.append(self._session_id, [entry])
+        return _note(entry)
+
+    async def edit(self, mark: str, text: str, author: str) -> ProjectNote | None:
+        """Replace the text of a note; the former text is erased. Return None if there is no such note.
+
+        Raises:
+            ConfigError: the text is empty or too long.
+            ValueError: `mark` is no mark of a note.
+            StoreError: as for `add`. With `NotErased` the note is changed, and the same call again erases the rest.
+        """
+        text, seq = _checked(text), note_seq(mark)
+        async with self._writing() as store:
+            for entry in await store.find(self._session_id, [seq]):
+                if is_redacted(entry.message):
+                    break
+                message, _ = parse_message(with_timestamp(_message(text, author), entry.created))
+                tokens = await measure(message, approx_token_counter)
+                changed = entry._replace(message=message, tokens=tokens, completed=self._clock())
+                await store.rewrite(self._session_id, [changed])
+                return _note(changed)
+        return None
+
+    async def delete(self, mark: str) -> bool:
+        """Erase a note. Return False if there never was one of this mark.
+
+        Raises:
+            ValueError: `mark` is no mark of a note.
+            StoreError: as for `add`. With `NotErased` it reads as erased, and the same call again erases the rest.
+        """
+        async with self._writing() as store:
+            found = await store.find(self._session_id, [note_seq(mark)])
+            if found:
+                await store.rewrite(self._session_id, [redacted(entry, approx_token_counter) for entry in found])
+        return bool(found)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncGenerator[Store]:
+        """Open a store and lock the notes; wait for another writer."""
+        store = self._opened()
+        clock = asyncio.get_running_loop().time
+        until, pause = clock() + _WAIT, _PAUSE
+        try:
+            while True:
+                try:
+                    await store.open(self._session_id)
+                    break
+                except SessionInUse:
+                    if clock() > until:
+                        raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.5)
+            yield store
+        finally:
+            await store.close()
+
+
+def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCounter) -> Message | None:
+    """Return the system message with which a fresh session begins; None if there is no note, or no room for one.
+
+    It is quoted as data, and marked as a hook's, as the messages of memory files are.
+
+    Args:
+        notes: the oldest first.
+        tokens: that the message may cost. Where they do not suffice, the oldest notes are left out, and it says so.
+        counter: text to tokens.
+    """
+
+    def message(left_out: int) -> Message:
+        lines = [note.line for note in notes[left_out:]]
+        if left_out:
+            lines.insert(0, f"[{left_out:,} older notes are left out]")
+        text = quoted("notes of this project, kept by earlier sessions", "\n".join(lines))
+        return {"role": "system", "content": text, "metadata": {"source": "hook", "hook_name": "memory:notes"}}
+
+    def fits(left_out: int) -> bool:
+        return count_message_tokens(message(left_out), counter) <= tokens
+
+    # The line that says how many are left out may be longer than a note: to leave out one may take more than none.
+    fewest = 0 if fits(0) else bisect_left(range(len(notes)), True, lo=1, key=fits)
+    return message(fewest) if fewest < len(notes) else None
+
+
+def _message(text: str, author: str) -> Message:
+    about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(author)[:_MAX_AUTHOR]}
+    return {"role": "system", "content": text, "metadata": about}
+
+
+def _note(entry: Entry) -> ProjectNote:
+    author = metadata_of(entry.message).get("note_author")
+    text = text_of(entry.message.get("content"))
+    return ProjectNote(entry.seq, text, author if isinstance(author, str) else "", entry.created, entry.completed)
+
+
+def _checked(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError("note", "must be a text that is not empty")
+    text = text.strip()
+    if len(text) > MAX_CHARS:
+        raise ConfigError("note", f"has {len(text):,} characters; a note has at most {MAX_CHARS:,}")
+    return text
+
+
+def note_seq(mark: str) -> int:
+    """Return the seq that a mark such as ``n3`` names.
+
+    Raises:
+        ValueError: the text is no mark of a note.
+    """
+    number = mark.strip().lower().removeprefix("n")
+    if not number.isascii() or not number.isdecimal() or len(number) > 12:
+        raise ValueError(f"{mark[:40]!r} is no mark of a note, such as n3")
+    return int(number)

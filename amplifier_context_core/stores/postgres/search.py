@@ -1,0 +1,162 @@
+"""The search index over messages in PostgreSQL: its own full text, filled by the first search.
+
+A row of the table `search` holds the words of a message, or of a piece of a long one, as a `tsvector` of stems. One
+index over all sessions finds the rows. So that a word of one session is not looked for among those of all others, each
+word begins with the session's key: ``q12qparser`` is `parser` in session 12. Nothing of a text or a query is syntax
+for the server: both are sent as letters and digits.
+
+`sessions.indexed` counts the messages that are in the index. `sessions.edits` changes with whatever takes messages out,
+so that rows which were made of a history before an edit are not added after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...errors import StoreError
+from ...futures import in_thread
+from ...transcript.candidates import Wanted, find_candidates
+from ...transcript.ranking import UNSPACED, Query, Term, fold, grams, rank, spelled
+from ...transcript.search import searchable_text
+from ..codec import decode_entry
+from ..leased.protocol import YIELD_EVERY
+from ..yielding import yield_gil, yielding
+from .pool import PostgresPool
+from .statements import Statements, array
+
+_BATCH_ROWS, _BATCH_BYTES = 500, 2_000_000  # of one batch, before other calls for the session run
+_PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
+_OVERLAP = 20  # words that two pieces share, so that a phrase between them is found
+_LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words above 2,046 bytes
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+
+
+class IndexState(NamedTuple):
+    """How far the index of a session is filled.
+
+    Attributes:
+        key: of the session's rows.
+        length: messages of the history.
+        indexed: messages in the index.
+        edits: changes with whatever took messages out of the history.
+        is_missing: True if the index should have messages and has none.
+        is_writable: True if this user may fill it on this server.
+    """
+
+    key: int
+    length: int
+    indexed: int
+    edits: int
+    is_missing: bool
+    is_writable: bool
+
+
+class PostgresSearch:
+    """Fills the index and asks it. Its methods run on the driver's loop thread."""
+
+    def __init__(self, pool: PostgresPool, statements: Statements) -> None:
+        self._pool, self._sql = pool, statements
+
+    async def index_next_batch(self, session_id: str) -> bool | None:
+        """Add a session's next messages. Return True if there may be more, None if the index cannot be filled."""
+        state = await self._state(session_id)
+        if state is None or (state.indexed >= state.length and not state.is_missing):
+            return False
+        if not state.is_writable:
+            return None
+        if state.is_missing:
+            await self._pool.count(self._sql.forget_index, {"key": state.key})
+            return True
+        start, stop = state.indexed, min(state.indexed + _BATCH_ROWS, state.length)
+        rows = await self._pool.ask(
+            self._sql.unindexed, {"key": state.key, "start": start, "stop": stop, "bytes": _BATCH_BYTES}
+        )
+        reached = rows[-1][0] + 1 if rows else stop
+        places: list[int] = []
+        parts: list[int] = []
+        texts: list[str] = []
+        for number, (place, message) in enumerate(rows, 1):
+            for part, piece in enumerate(pieces(state.key, text_of_message(session_id, message))):
+                places.append(place)
+                parts.append(part)
+                texts.append(piece)
+            if number % YIELD_EVERY == 0:
+                yield_gil()
+                await asyncio.sleep(0)
+        values = {"key": state.key, "start": start, "stop": reached, "edits": state.edits}
+        await self._pool.count(
+            self._sql.index, values | {"places": array(places), "parts": array(parts), "texts": texts}
+        )
+        return True
+
+    async def matching_seqs(self, session_id: str, query: str, limit: int) -> list[int]:
+        """Return the seqs of the matching entries, best first."""
+        parsed, state = Query(query), await self._state(session_id)
+        if state is None or not parsed or limit < 1:
+            return []
+        asking = find_candidates(parsed, state.indexed, limit)
+        try:
+            wanted = next(asking)
+            while True:
+                wanted = asking.send(await self._answers(state.key, wanted))
+        except StopIteration as end:
+            places, frequency = end.value
+        found = await self._pool.ask(self._sql.messages_at, {"key": state.key, "places": array(places)})
+
+        def ranked() -> list[int]:
+            texts = ((seq, text_of_message(session_id, message)) for seq, message in found)
+            return rank(parsed, yielding(texts), frequency, state.indexed)[:limit]
+
+        return await in_thread(ranked)
+
+    async def _state(self, session_id: str) -> IndexState | None:
+        found = await self._pool.ask_few(self._sql.index_state, {"id": session_id})
+        return IndexState(*found[0]) if found else None
+
+    async def _answers(self, key: int, wanted: Sequence[Wanted]) -> Sequence[Sequence[int]]:
+        """Return the places of messages that have what is wanted."""
+        answers: list[Sequence[int]] = [()] * len(wanted)
+        for is_newest, statement in ((False, self._sql.matching), (True, self._sql.newest_matching)):
+            numbers = [number for number, one in enumerate(wanted) if one.is_newest is is_newest]
+            if numbers:
+                values: dict[str, Any] = {
+                    "queries": [tsquery(key, wanted[number].terms) for number in numbers],
+                    "limits": array([wanted[number].limit for number in numbers]),
+                }
+                for number, (places,) in zip(numbers, await self._pool.ask(statement, values), strict=True):
+                    answers[number] = list(dict.fromkeys(places))
+        return answers
+
+
+def pieces(key: int, text: str) -> Iterator[str]:
+    """Yield a text as rows of the index take it: words of letters and digits, each after its session's key."""
+    words = [f"q{key}q{word[:_LONGEST_WORD]}" for word in _WORD.findall(f"{fold(text)} {grams(text)}")]
+    start = size = 0
+    for at, word in enumerate(words):
+        size += len(word)
+        if at - start >= _PIECE_WORDS or size > _PIECE_CHARACTERS:
+            yield " ".join(words[start:at])
+            start, size = at - _OVERLAP, sum(map(len, words[at - _OVERLAP : at + 1]))
+    yield " ".join(words[start:])
+
+
+def tsquery(key: int, terms: Sequence[Term]) -> str:
+    """Return what `to_tsquery` takes for texts that have all of some terms. Its words are letters and digits only."""
+    return " & ".join(f"({_phrase(key, term)})" for term in terms)
+
+
+def _phrase(key: int, term: Term) -> str:
+    parts = spelled("".join(term.parts)).split() if term.is_inside else term.parts
+    words = [f"'q{key}q{part[:_LONGEST_WORD]}'" for part in parts]
+    return " <-> ".join(words) + (":*" if term.is_prefix else "")
+
+
+def text_of_message(session_id: str, message: str) -> str:
+    """Return the text of a message that is searched; empty if it is damaged, which the next read reports."""
+    try:
+        return searchable_text(decode_entry(session_id, 0, 0, 0, message, {}))
+    except StoreError:
+        return ""

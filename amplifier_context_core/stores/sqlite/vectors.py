@@ -1,0 +1,65 @@
+"""Vectors of messages, beside the entries: a table that the first vectors create.
+
+Triggers remove a vector with its entry, and when the entry's message changes. So no change of a history can leave one
+behind.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from ...transcript.search import searchable_text
+from ...transcript.vectors import digest
+from ..protocol import KeptVector
+from .columns import number_in
+from .queries import find_session, rows_by_seq
+from .rows import decode_entry_row, first_key
+from .schema import SLOT_BITS
+
+_CREATE = (
+    "CREATE TABLE vectors(id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL)",
+    """CREATE TRIGGER vectors_of_changed AFTER UPDATE OF message ON entries WHEN new.message IS NOT old.message
+BEGIN DELETE FROM vectors WHERE id = old.id; END""",
+    "CREATE TRIGGER vectors_of_removed AFTER DELETE ON entries BEGIN DELETE FROM vectors WHERE id = old.id; END",
+)
+
+
+def read_vectors(db: sqlite3.Connection, session_id: str, model: str) -> list[KeptVector]:
+    """Return the vectors of a session that a model made."""
+    session = find_session(db, session_id)
+    if session is None or not _has_table(db):
+        return []
+    start = first_key(session.number)
+    select = (
+        "SELECT e.seq, v.digest, v.vector FROM vectors v JOIN entries e ON e.id = v.id "
+        "WHERE v.id >= ? AND v.id < ? AND v.model = ?"
+    )
+    rows = db.execute(select, (start, start + (1 << SLOT_BITS), model))
+    return [
+        KeptVector(number_in(seq), made_of, vector)
+        for seq, made_of, vector in rows
+        if isinstance(made_of, bytes) and isinstance(vector, bytes)
+    ]
+
+
+def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+    """Keep vectors, inside a transaction, but for those of another text than the history has now."""
+    session = find_session(db, session_id)
+    if session is None:
+        return
+    if not _has_table(db):
+        for statement in _CREATE:
+            db.execute(statement)
+    start = first_key(session.number)
+    db.execute("DELETE FROM vectors WHERE id >= ? AND id < ? AND model <> ?", (start, start + (1 << SLOT_BITS), model))
+    by_seq = {one.seq: one for one in vectors}
+    for row in rows_by_seq(db, session, sorted(by_seq)):
+        entry = decode_entry_row(row[1:], session_id, row[0])
+        if entry is not None and digest(searchable_text(entry)) == by_seq[entry.seq].digest:
+            one = by_seq[entry.seq]
+            db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (row[0], model, one.digest, one.vector))
+
+
+def _has_table(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'vectors'").fetchone() is not None

@@ -1,0 +1,48 @@
+"""The lines of a message that match a query best.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .ranking import beginning
+
+_QUERY = re.compile(r'"([^"]+)"|(\S+)')
+_PUNCTUATION = ".,;:!?()[]{}'\"`"
+_BEFORE = 0.4  # of an excerpt of a long line: what is shown before the first match; chosen by hand
+_MAX_WORDS = 48  # of a query
+MAX_EXCERPT = 300  # characters of one line
+
+
+def words_of(query: str) -> list[str]:
+    """Return the first quoted phrases and words of a query, in lower case and each once."""
+    parts = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
+    return list(dict.fromkeys(part.lower() for part in parts if part.strip()))[:_MAX_WORDS]
+
+
+def excerpts(
+    lines: Sequence[str], words: Sequence[str], most: int, longest: int = MAX_EXCERPT
+) -> list[tuple[int, str]]:
+    """Return the best lines with their numbers, from 1, in the order of the text; at most `most`.
+
+    A line with more of the words is better, then one with longer words, then an earlier one. Of a line of more
+    than `longest` characters, the part around its first match is returned.
+    """
+    scored: list[tuple[int, int, int, int]] = []
+    for number, line in enumerate(lines, 1):
+        lowered = line.lower()
+        found = [word for word in words if word in lowered]
+        if found:
+            place = min(lowered.find(word) for word in found)
+            scored.append((-len(found), -sum(map(len, found)), number, place))
+    best = sorted(sorted(scored)[:most], key=lambda one: one[2])
+    return [(number, _around(lines[number - 1], place, longest)) for _, _, number, place in best]
+
+
+def _around(line: str, place: int, longest: int) -> str:
+    start = max(0, place - int(_BEFORE * longest)) if len(line) > longest else 0
+    cut = line[start : start + longest]
+    return ("…" if start else "") + cut + ("…" if start + len(cut) < len(line) else "")

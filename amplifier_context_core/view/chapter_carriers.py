@@ -1,0 +1,110 @@
+"""A carrier beside a chapter: what a provider compacted itself, for a session that asked for that.
+
+The chapter keeps the digest's message, and behind it the carrier. A request to the model that reads the carrier begins
+with it, and shows none of the chapters up to there (`view/carried.py`). All other requests show the chapters.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ..compaction.checkpoint import Segment
+from ..compaction.digest import chapter_of
+from ..messages.carriers import is_carrier
+from ..messages.parsing import Message
+from ..messages.tokens import TokenCounter, count_message_tokens
+from ..rendering.renderer import RenderedMessage
+from .trigger import TokenLimits
+
+Carry = Callable[[tuple[Segment, ...], tuple[str, str], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
+"""Given the segments of a new checkpoint, provider and model, the tokens that they may have, and the counter: the same
+segments, or some with a carrier beside a chapter."""
+
+
+def carrier_room(limits: TokenLimits, system_tokens: int) -> int:
+    """Return the tokens that segments with a carrier may have: half of the way from the target to the threshold."""
+    return (limits.target + limits.threshold) // 2 - system_tokens
+
+
+def with_carrier(
+    segments: Sequence[Segment], carrier: Message, upto: int, counter: TokenCounter
+) -> tuple[Segment, ...] | None:
+    """Return the segments of a view with a carrier beside the last chapter that it replaces, and no other carrier.
+
+    A chapter that reaches further is parted.
+
+    Args:
+        segments: of a checkpoint.
+        carrier: the message as the provider made it.
+        upto: highest seq that it covers.
+        counter: text to tokens.
+
+    Returns:
+        None if the chapters end before: the view shows rounds that the carrier covers.
+    """
+    parted = [part for segment in without_carriers(segments) for part in _parted(segment, upto, counter)]
+    chapters = [segment for segment in parted if segment.chapter]
+    replaced = [segment for segment in chapters if segment.last <= upto]
+    if not replaced or chapters[-1].last < upto:
+        return None
+    last = replaced[-1]
+    shown = RenderedMessage(carrier, count_message_tokens(carrier, counter), -last.last)
+    beside = replace(last, shown=(*last.shown, shown), tokens=last.tokens + shown.tokens)
+    return tuple(beside if segment is last else segment for segment in parted)
+
+
+def without_carriers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Return the segments of a view without carriers beside chapters."""
+    return tuple(
+        replace(one, shown=one.shown[:-1], tokens=one.tokens - carrier.tokens)
+        if (carrier := carrier_of(one)) is not None
+        else one
+        for one in segments
+    )
+
+
+def carrier_of(segment: Segment) -> RenderedMessage | None:
+    """Return the carrier beside a chapter; None if there is none."""
+    last = segment.shown[-1] if segment.chapter and segment.shown else None
+    return last if last is not None and is_carrier(last.message) else None
+
+
+def sent_tokens(segments: Sequence[Segment]) -> int:
+    """Return the tokens of segments in a request to the model that reads the carrier among them."""
+    index = next((i for i in range(len(segments) - 1, -1, -1) if carrier_of(segments[i])), -1)
+    carrier = carrier_of(segments[index]) if index >= 0 else None
+    shown = [one for i, one in enumerate(segments) if i > index or one.chapter is None]
+    return sum(one.tokens for one in shown) + (carrier.tokens if carrier else 0)
+
+
+def _parted(segment: Segment, upto: int, counter: TokenCounter) -> list[Segment]:
+    """Return a chapter in two parts, up to a seq and behind it; in one where it does not reach across."""
+    chapter = segment.chapter
+    if chapter is None or not segment.first <= upto < segment.last:
+        return [segment]
+    older = [entry for entry in chapter.entries if entry.last <= upto]
+    newer = [entry for entry in chapter.entries if entry.last > upto]
+    if not older or not newer or newer[0].first <= upto:
+        return [segment]
+    rest = sum(entry.original_tokens for entry in newer)
+    spans = ((segment.first, upto), (newer[0].first, segment.last))
+    sizes = (max(0, chapter.original_tokens - rest), min(rest, chapter.original_tokens))
+    parts: list[Segment] = []
+    for entries, span, left_out, tokens in zip((older, newer), spans, (chapter.left_out, 0), sizes, strict=True):
+        made, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
+        made = replace(made, made_at=chapter.made_at)
+        parts.append(
+            replace(
+                segment,
+                first=span[0],
+                last=span[1],
+                shown=(shown,),
+                tokens=shown.tokens,
+                original_tokens=tokens,
+                chapter=made,
+            )
+        )
+    return parts

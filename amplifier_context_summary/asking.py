@@ -1,0 +1,233 @@
+"""One question to a model: the limits before it, the events around it, the checks of its answer.
+
+An answer that is no good is asked for once more, with the reason. Where that brings nothing better, the first answer is
+read as plain sections. A call that fails is followed by a back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from amplifier_context_core.events import Hooks, emit
+from amplifier_context_core.messages.parsing import Message
+from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.messages.usage import Usage
+
+from .call import TIMEOUT, Caller, CallFailed
+from .checks import RejectedAnswer, Reply, checked, patch_in
+from .config import SummaryConfig
+from .files import files_of
+from .limits import Limits, Prices
+from .patch import Patch
+from .prompt import REPAIR
+from .request import Range
+from .state import State
+
+STARTED = "context:summary_started"
+FINISHED = "context:summary_finished"
+FAILED = "context:summary_failed"
+EVENTS = (STARTED, FINISHED, FAILED)
+
+Status = Literal["idle", "running", "ready", "failed", "refused"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the last attempt, for `explain`.
+
+    Attributes:
+        status: ``idle``, ``running``, ``ready``, ``failed`` or ``refused``.
+        reason: why it failed or was refused.
+        upto: mark of the end of the newest range that was summarised.
+        may_pass: true if a call had no answer, for a reason that may be gone after the back-off.
+    """
+
+    status: Status = "idle"
+    reason: str = ""
+    upto: str = ""
+    may_pass: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked.
+
+    Attributes:
+        messages: of the request.
+        piece: the range that it is about.
+        state: before the range.
+        size: tokens of the request.
+        prices: of the model.
+        counter: text to tokens.
+        tools: mounted tools by name, where the request must look like the session's own.
+    """
+
+    messages: list[Message]
+    piece: Range
+    state: State
+    size: int
+    prices: Prices
+    counter: TokenCounter
+    tools: Mapping[str, Any] | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return what events say of it."""
+        return {"first": f"m{self.piece.first}", "last": f"m{self.piece.last}", "input_tokens": self.size}
+
+    def again(self, reason: str) -> Question:
+        """Return the question for a better answer than the last one."""
+        text = REPAIR.format(reason=reason)
+        messages = [*self.messages, {"role": "user", "content": text}]
+        return replace(self, messages=messages, size=self.size + self.counter(text))
+
+
+@dataclass(slots=True)
+class Asking:
+    """Asks, within the limits of a session.
+
+    Args:
+        config: the session's settings.
+        session_id: of the session.
+        limits: what may be spent.
+        hooks: for events; may be None.
+        clock: seconds.
+        save: saves the session's state.
+
+    Attributes:
+        outcome: of the last attempt.
+        may_repair: an answer that is no good may be asked for once more.
+    """
+
+    config: SummaryConfig
+    session_id: str
+    limits: Limits
+    hooks: Hooks | None
+    clock: Callable[[], float]
+    save: Callable[[], Awaitable[None]]
+    outcome: Outcome = field(default_factory=Outcome)
+    may_repair: bool = True
+
+    async def patch(self, caller: Caller, question: Question) -> Patch | None:
+        """Return the checked patch of one piece, None if there is none."""
+        piece, state = question.piece, question.state
+        entries = {entry.mark: entry for entry in piece.entries}
+        paths = frozenset(use.path for use in files_of(piece.rounds)) | {item.text for item in state.of("file")}
+
+        def read(answer: Reply, *, plain: bool) -> Patch:
+            return checked(patch_in(answer, plain=plain), entries, state, paths)
+
+        first: Reply | None = None
+        while True:
+            about = question.about | {"again": first is not None}
+            answer: Reply | None = None
+            failed: CallFailed | None = None
+            refused = self.refusal(question.size, question.prices)
+            try:
+                if refused:
+                    raise RejectedAnswer(refused)
+                ask = partial(caller.ask, question.messages, question.tools)
+                answer = await self.call(ask, question.size, question.prices, about)
+                patch = read(answer, plain=first is not None or not self.may_repair)
+            except CallFailed as problem:
+                reason, failed = problem.reason, problem
+            except RejectedAnswer as problem:
+                reason = problem.reason
+                if answer is not None and self.may_repair:
+                    self.may_repair, first = False, answer
+                    question = question.again(reason)
+                    continue
+            else:
+                await self.succeeded(about)
+                return patch
+            try:
+                patch = read(first or Reply(""), plain=True)
+            except RejectedAnswer:
+                if refused:
+                    self.note("refused", refused)
+                else:
+                    await self.failed(about, reason, failed)
+                return None
+            await self.succeeded(about)
+            return patch
+
+    def refusal(self, size: int, prices: Prices) -> str:
+        """Return why a request of so many tokens may not be made now; empty if it may."""
+        cost = size * prices.fresh + self.config.summary_output // 2 * prices.output
+        return self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
+
+    async def call(
+        self, ask: Callable[[], Awaitable[tuple[T, Usage | None]]], size: int, prices: Prices, about: dict[str, Any]
+    ) -> T:
+        """Return what a call brings, and note what it took.
+
+        Args:
+            ask: makes the call; returns what it brings and what it took.
+            size: tokens of the request.
+            prices: of the model.
+            about: what events say of it.
+
+        Raises:
+            CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
+        """
+        self.note("running")
+        await self.emit(STARTED, about)
+        self.limits.begin(self.clock(), size)
+        try:
+            answer, usage = await ask()
+        except (CallFailed, asyncio.CancelledError) as problem:
+            if not isinstance(problem, CallFailed) or problem.reason == TIMEOUT:  # the provider may have done the work
+                self.limits.paid(prices.of(Usage(size, self.config.summary_output), with_output=True))
+            raise
+        written = len(answer.text) // 3 if isinstance(answer, Reply) else 0
+        self.limits.paid(prices.of(usage or Usage(size, written), with_output=True))
+        return answer
+
+    async def succeeded(self, about: dict[str, Any]) -> None:
+        """Note an answer that counts."""
+        self.limits.succeeded()
+        await self.emit(FINISHED, about)
+
+    def note(self, status: Status, reason: str = "", upto: str | None = None) -> None:
+        """Note what became of the attempt; `Outcome` says what is what."""
+        self.outcome = Outcome(status, reason, self.outcome.upto if upto is None else upto)
+
+    async def failed(self, about: dict[str, Any], reason: str, call: CallFailed | None = None) -> None:
+        """Report an attempt that brought nothing; the next one waits.
+
+        Args:
+            about: what events say of it.
+            reason: in words that quote nothing of the answer.
+            call: the call that failed; None if there was an answer.
+        """
+        await self.back_off(reason, call)
+        await self.emit(FAILED, about | {"reason": reason})
+
+    async def back_off(self, reason: str, call: CallFailed | None = None) -> None:
+        """Let the next attempt wait, in the next process too; arguments are those of `failed`."""
+        self.limits.failed(self.clock(), call.retry_after if call else None)
+        self.outcome = Outcome("failed", reason, self.outcome.upto, may_pass=call is not None and call.may_pass)
+        await self.save()
+
+    async def emit(self, event: str, about: dict[str, Any]) -> None:
+        """Emit an event, with what was spent so far."""
+        await emit(self.hooks, self, event, {"session_id": self.session_id, **about, **self.spent()})
+
+    def spent(self) -> dict[str, Any]:
+        """Return what events and `explain` say of costs."""
+        return {
+            "calls": self.limits.calls,
+            "session_cost": round(self.limits.session_cost),
+            "summary_cost": round(self.limits.summary_cost),
+            "waits_seconds": round(self.limits.waits(self.clock())),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return what `explain` says of summaries."""
+        outcome = self.outcome
+        return {"status": outcome.status, "reason": outcome.reason, "upto": outcome.upto, **self.spent()}

@@ -1,0 +1,33 @@
+"""Kept sessions, and a secret that one of them holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from click.testing import Result
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.stores import open_store
+from amplifier_context_testing import coding_session
+
+SECRET = "sk-live-4242-topsecret"
+Run = Callable[..., Result]
+
+
+async def fill(url: str, name: str, messages: int, seed: int) -> None:
+    store = open_store(url, durability="flush")
+    manager = ContextManager(
+        load_config({"token_counter": "heuristic", "max_tokens": 8_000}), session_id=name, store=store
+    )
+    for number, message in enumerate(coding_session(messages, seed)):
+        if number == 20:
+            await manager.add_message({"role": "user", "content": f"the key is {SECRET}, \x1b[2J keep it"})
+        await manager.add_message(message)
+    await manager.get_messages_for_request()
+    await manager.close()
+
+
+def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:
+    shown = run("show", name, "--store", url, "--json", *options).output
+    return [json.loads(line) for line in shown.splitlines()]

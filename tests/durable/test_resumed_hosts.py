@@ -1,0 +1,185 @@
+"""How hosts use a history after a resume (docs/kernel.md): saved transcripts, replays, children, edits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amplifier_context_core.messages.usage import Response, Usage
+from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, raw, turns, user
+from tests.managers import ask, feed
+from tests.messages import rounds
+from tests.places import Place
+
+pytestmark = pytest.mark.stores("jsonl", "postgresql")  # a folder and a server: what differs further is the contract's
+
+
+async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:
+    async with opened(place) as manager:
+        before = await compacted(await feed(manager, [{"role": "system", "content": "Be brief."}]))
+        history = await manager.get_messages()
+    saved = [m for m in json.loads(json.dumps(history)) if m["role"] != "system"]
+    async with opened(place) as manager:
+        await manager.set_messages(saved)
+        await manager.set_messages([history[0], *saved])
+        assert await manager.get_messages() == history
+        assert raw(await ask(manager)) == raw(before)
+        assert manager.history.snapshot().revision == 0
+
+
+async def test_a_repair_in_the_middle_is_recorded_and_resumed(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        await feed(manager, [{"role": "user", "content": "go on"}, *rounds(1, start=900)[:1]])
+    async with opened(place) as manager:
+        history = await manager.get_messages()
+        call = history[-1]["tool_calls"][0]["id"] if "tool_calls" in history[-1] else None
+        repaired = {"role": "tool", "tool_call_id": call or "call_900", "content": "interrupted"}
+        await manager.set_messages([*history, repaired])
+        edited = [*history[:-1], {"role": "user", "content": "put in between"}, history[-1], repaired]
+        await manager.set_messages(edited)
+        kept = await manager.get_messages()
+        assert [m["content"] for m in kept] == [m["content"] for m in edited]
+        marks = [entry.mark for entry in manager.snapshot()]
+        assert len(set(marks)) == len(marks)
+        view = await ask(manager)
+    async with opened(place) as manager:
+        assert raw(await ask(manager)) == raw(view)
+        assert await manager.get_messages() == kept
+        assert [entry.mark for entry in manager.snapshot()] == marks
+
+
+async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        history = await manager.get_messages()
+    async with opened(place) as manager:
+        for message in history:
+            await manager.add_message(message)
+        assert await manager.get_messages() == history
+        await manager.add_message({"role": "user", "content": history[0]["content"]})
+        assert len(await manager.get_messages()) == len(history) + 1
+
+
+async def test_instructions_given_again_before_a_replay_double_nothing(place: Place) -> None:
+    instructions = {"role": "system", "content": "You are a careful agent."}
+    async with opened(place) as manager:
+        await manager.add_message(instructions)
+        await compacted(manager)
+        history = await manager.get_messages()
+    async with opened(place) as manager:
+        await feed(manager, [instructions, *history[1:]])
+        assert await manager.get_messages() == history
+        await ask(manager)
+        await manager.add_message(instructions)  # once it is at work, it means it
+        assert len(await manager.get_messages()) == len(history) + 1
+
+
+async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_again(place: Place) -> None:
+    reminder = {"role": "system", "content": "Be brief.", "metadata": {"source": "hook"}}
+    async with opened(place) as manager:
+        await feed(manager, [reminder, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])
+    async with opened(place) as manager:
+        await feed(manager, [{"role": "user", "content": "q2"}, reminder])
+        assert [m["content"] for m in await manager.get_messages()] == ["Be brief.", "q", "a", "q2", "Be brief."]
+
+
+async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        history = await manager.get_messages()
+    changed = {**history[3], "content": "left out by the host"}
+    hint = {"role": "system", "content": "You were resumed."}
+    async with opened(place) as manager:
+        await feed(manager, [hint, *history[:3], changed, *history[4:]])
+        found = await manager.get_messages()
+        assert found[: len(history)] == history
+        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
+
+
+async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
+    async with opened(place) as manager:
+        await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "done"}])
+    async with opened(place) as manager:
+        await manager.add_message({"role": "user", "content": "continue"})
+        assert [m["content"] for m in await manager.get_messages()] == ["continue", "done", "continue"]
+
+
+async def test_a_child_begins_with_the_raw_history_of_its_parent(place: Place) -> None:
+    async with opened(place) as parent:
+        await compacted(parent)
+        history = await parent.get_messages()
+    async with opened(place, "child") as child:
+        await child.set_messages(history)
+        await child.add_message({"role": "user", "content": "your part"})
+    async with opened(place, "child") as child:
+        assert [m["content"] for m in await child.get_messages()] == [*(m["content"] for m in history), "your part"]
+
+
+async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        last = manager.snapshot()[-1].seq
+        await manager.clear()
+    async with opened(place) as manager:
+        assert await manager.get_messages() == []
+        await manager.add_message({"role": "user", "content": "afresh"})
+        assert [entry.seq for entry in manager.snapshot()] == [last + 1]
+
+
+async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        kept = await manager.get_messages()
+        await feed(manager, [{"role": "user", "content": "and then"}, *rounds(1, start=70)[:1]])
+        assert (await manager.interrupt())["interrupted"]
+    async with opened(place) as manager:
+        after = await manager.get_messages()
+        assert after == kept[: len(after)]
+        assert "and then" not in [m["content"] for m in after]
+
+
+async def test_an_edit_behind_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
+    async with opened(place) as manager:
+        view = await compacted(manager)
+    async with opened(place) as manager:
+        history = await manager.get_messages()
+        await manager.set_messages([*history[:-1], {"role": "user", "content": "otherwise"}])
+        changed = await ask(manager)
+        assert changed[:5] == view[:5]
+    async with opened(place) as manager:
+        assert raw(await ask(manager)) == raw(changed)
+        assert manager.history.snapshot().gap
+
+
+async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
+    async with opened(place) as manager:
+        await feed(manager, [{"role": "user", "content": "hi"}])
+        await ask(manager)
+        manager.on_response(Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop"))
+        await manager.add_message({"role": "assistant", "content": "hello"})
+        before = manager.snapshot()[-1]
+    async with opened(place) as manager:
+        assert (await loaded_entries(manager))[-1] == before
+        assert before.response == Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop")
+
+
+async def test_a_replay_may_leave_messages_out(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(5))
+    history = await manager.get_messages()
+    manager = await again(manager, place)
+    for message in [*history[:2], *history[3:]]:
+        await manager.add_message(message)
+    assert await manager.get_messages() == history
+    await manager.close()
+
+
+async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
+    await ask(manager)
+    manager = await again(manager, place)
+    await manager.add_message({**user("next"), "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}})
+    assert manager.snapshot().gap
+    assert manager.snapshot()[-1].message["content"] == "next"
+    await manager.close()

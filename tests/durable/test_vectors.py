@@ -1,0 +1,73 @@
+"""Vectors of messages that a store keeps: made once, made again for another model, and gone with their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import KeptVector
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
+from tests.places import Place
+
+
+@pytest.mark.stores("sqlite", "postgresql")
+async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
+    manager = searching(Deterministic(), place.store(), place.session_id())
+    await add(manager, "grey heron", "goose")
+    await manager.search("heron")
+    await manager.close()
+    embedder = Deterministic()
+    resumed = searching(embedder, place.store(), place.session_id())
+    await add(resumed, "swan")
+    assert (await resumed.search("grey heron"))[0] == "m1"
+    assert embedder.asked == [["swan"], ["grey heron"]]
+    await resumed.close()
+
+
+@pytest.mark.stores("sqlite", "postgresql")
+@pytest.mark.parametrize("other", [Deterministic(32), Fitted(CORPUS)])
+async def test_of_another_model_all_vectors_are_made_again(place: Place, other: Any) -> None:
+    manager = searching(Deterministic(), place.store(), place.session_id())
+    await add(manager, *CORPUS)
+    await manager.search("heron")
+    await manager.close()
+    resumed = searching(other, place.store(), place.session_id())
+    await resumed.search("doctor")
+    kept = await cast(Any, resumed.store).vectors(place.session_id(), f"{other.name}/{other.dimensions}")
+    assert [len(one.vector) for one in kept] == [4 * other.dimensions] * len(CORPUS)
+    assert await cast(Any, resumed.store).vectors(place.session_id(), "hashed words/64") == []
+    await resumed.close()
+
+
+@pytest.mark.stores("sqlite", "postgresql")
+async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
+    embedder = Deterministic()
+    manager = searching(embedder, place.store(), place.session_id())
+    await add(manager, "the password is hunter2", "goose", "swan")
+    assert (await manager.search("hunter2"))[0] == "m1"
+    await manager.forget(containing="hunter2")
+    kept = await cast(Any, manager.store).vectors(place.session_id(), "hashed words/64")
+    assert {one.seq for one in kept} == {2, 3}
+    embedder.asked.clear()
+    assert "m1" not in await manager.search("the password is hunter2")
+    assert embedder.asked[0] == ["(erased)"]
+    await manager.close()
+
+
+@pytest.mark.stores("sqlite")
+async def test_a_store_that_refuses_vectors_does_not_fail_the_search(place: Place) -> None:
+    class Refusing(SqliteStore):
+        async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+            raise StoreError("the disk is full")
+
+    manager = searching(Deterministic(), Refusing(place.folder / "refusing.db"))
+    await add(manager, "grey heron", "goose")
+    for _ in range(2):
+        assert (await manager.search("grey heron"))[0] == "m1"
+    (warning,) = (await manager.explain())["warnings"]
+    assert "vectors are not kept" in warning
+    await manager.close()

@@ -1,0 +1,169 @@
+"""Items in the results of plain kernel tools, through the kernel: kept as if a function tool had returned them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, tool_from_function
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_testing import mount_plan, session
+
+pytestmark = pytest.mark.kernel
+
+
+@dataclass
+class Report:
+    """A payload that is no JSON."""
+
+    text: str
+
+
+class Plain:
+    """A kernel tool that knows nothing of pools: it returns what it is made with as the output of its result."""
+
+    def __init__(self, name: str, output: Any) -> None:
+        self.name, self.description = name, "Returns something."
+        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
+        self.output = output
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        from amplifier_core import ToolResult
+
+        return ToolResult(output=self.output() if callable(self.output) else self.output)
+
+
+async def called(*tools: Any, calls: list[str] | None = None) -> tuple[Any, list[str]]:
+    """Let an agent call tools one after another; return the session's manager, and results as the model read them."""
+
+    async def mount(coordinator: Any, config: Any = None) -> None:
+        for tool in tools:
+            await coordinator.mount("tools", tool, name=tool.name)
+
+    names = calls or [tool.name for tool in tools]
+    script = [*({"calls": [{"tool": name, "arguments": {}}]} for name in names), "Done."]
+    plan = mount_plan("context-simple", script=script, provider={"check": True}, tools={"tool-plain": {}})
+    async with session(plan, modules={"tool-plain": mount}) as running:
+        assert await running.execute("Go.") == "Done."
+        manager = running.coordinator.get("context")
+        results = [message for message in await manager.get_messages() if message["role"] == "tool"]
+        return manager, [str(message["content"]) for message in results]
+
+
+async def test_an_item_in_the_result_of_a_plain_tool_is_in_the_pool_before_the_next_call_runs() -> None:
+    report = Report("Revenue: $42M.")
+    tool = Plain("fetch", lambda: ContextItem(report, "Q3 earnings", "q3"))
+    manager, results = await called(tool, tool_from_function(look_up))
+    assert results == ["Kept in the pool: [q3] Q3 earnings", "- [q3] Q3 earnings"]
+    assert manager.pool.get("q3").content is report, "the item itself, not its JSON"
+
+
+@pytest.mark.parametrize("payload", ["a note", {"a": (1, 2)}, 7, None, {1, 2}, Report("x")], ids=str)
+async def test_an_item_without_id_goes_to_the_queue_and_the_model_reads_its_content(payload: Any) -> None:
+    from amplifier_core import ToolResult
+
+    tool = Plain("note", lambda: ContextItem(payload))
+    manager, results = await called(tool)
+    assert [item.content for item in manager.queue] == [payload]
+    assert results == [ToolResult(output=payload).get_serialized_output()]
+
+
+async def test_each_call_of_a_plain_tool_is_routed_once() -> None:
+    numbers = iter(range(3))
+    tool = Plain("note", lambda: ContextItem(f"note {next(numbers)}"))
+    manager, _ = await called(tool, calls=["note"] * 3)
+    assert manager.queue.history() == "note 0\nnote 1\nnote 2"
+
+
+class Textless:
+    """A payload whose own code fails when it is made text."""
+
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+async def test_an_item_that_has_no_json_keeps_no_other_item_from_the_queue() -> None:
+    unsent: list[ContextItem[Any]] = []
+
+    def made() -> ContextItem[Any]:
+        item = ContextItem("a note")
+        unsent.append(ContextItem(Textless()))  # newer, so it is compared first
+        return item
+
+    manager, results = await called(Plain("note", made))
+    assert [item.content for item in manager.queue] == ["a note"]
+    assert results == ["a note"]
+
+
+async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
+    alive = ContextItem("other", "d", "q3")
+    data = {"content": "x", "description": "d", "id": "q3"}
+    manager, results = await called(Plain("plain", data))
+    assert not manager.pool
+    assert json.loads(results[0]) == data
+    assert alive.content == "other"
+
+
+async def test_an_item_of_a_plain_tool_with_an_id_alone_is_a_warning_and_a_plain_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        manager, results = await called(Plain("fetch", lambda: ContextItem("body", None, "secret-id")))
+    assert not manager.pool
+    assert "body" in results[0]
+    assert "no description" in caplog.text
+    assert "secret-id" not in caplog.text
+
+
+async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(pool: ContextPool, item: ContextItem[Any]) -> None:
+        raise ValueError("no room for q3")
+
+    refusing: Any = refuse
+    refusing.type = ContextPoolHook.BEFORE_ADD
+
+    async def mount(coordinator: Any, config: Any = None) -> None:
+        manager = ContextManager()
+        manager.pool.hooks.append(refusing)
+        await mount_manager(coordinator, manager, "context-refusing")
+
+    plan = mount_plan("context-refusing", script=[{"calls": [{"tool": "fetch", "arguments": {}}]}, "Done."])
+    async with session(plan, modules={"context-refusing": mount}) as running:
+        tool = Plain("fetch", lambda: ContextItem("body", "d", "q3"))
+        await running.coordinator.mount("tools", tool, name=tool.name)
+        assert await running.execute("Go.") == "Done."
+        assert not running.coordinator.get_capability("context.pool")
+    assert "keeping the item of a tool's result failed (ValueError)" in caplog.text
+    assert "q3" not in caplog.text
+
+
+async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_it() -> None:
+    seen: list[Any] = []
+
+    async def hooked(coordinator: Any, config: Any = None) -> None:
+        from amplifier_core import HookResult
+
+        async def look(event: str, data: dict[str, Any]) -> Any:
+            seen.append(data["result"]["output"])
+            return HookResult(action="continue")
+
+        coordinator.hooks.register("tool:post", look, 100, name="look")
+        tool = Plain("note", lambda: ContextItem("a note"))
+        await coordinator.mount("tools", tool, name=tool.name)
+
+    plan = mount_plan(
+        "context-simple", script=[{"calls": [{"tool": "note", "arguments": {}}]}, "Done."], tools={"t": {}}
+    )
+    async with session(plan, modules={"t": hooked}) as running:
+        await running.execute("Go.")
+        assert len(running.coordinator.get_capability("context.queue")) == 1
+    assert seen == [{"content": "a note", "description": None, "id": None}]
+
+
+async def look_up(pool: ContextPool) -> str:
+    return pool.catalogue()

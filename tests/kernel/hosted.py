@@ -1,0 +1,103 @@
+"""A host that keeps transcripts itself and the checkpoints of a context beside them.
+
+`Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order: its
+identity is known while `context.preserve_evidence` is awaited, the transcript and the record are saved first, then the
+record of the process before is restored, and the hooks of tools save again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import check_request, mount_plan, session
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.kernel.mounted import CURRENT
+
+Message = dict[str, Any]
+
+IDENTITY = {"provider": "anthropic", "model": "one"}
+
+
+class Host:
+    """The calls of that host for one session and process."""
+
+    def __init__(self, coordinator: Any, folder: Path, identity: dict[str, str | None]) -> None:
+        self.coordinator = coordinator
+        self.transcript, self.record = folder / "transcript.json", folder / "context-checkpoint.json"
+        self.identity: dict[str, str | None] | None = None
+        self.provider = identity
+        self.loaded = False
+        self.awaited: list[int] = []
+        self.status: dict[str, Any] = {}
+        coordinator.register_capability("context.checkpoint_identity", lambda: self.identity)
+        coordinator.register_capability("context.preserve_evidence", self.preserve)
+
+    async def preserve(self, messages: list[Message]) -> list[Message]:
+        self.identity = self.provider
+        self.awaited.append(len(messages))
+        await self.checkpoint()
+        if not self.loaded:
+            self.loaded = True
+            restore = self.coordinator.get_capability("context.checkpoint.restore")
+            if restore and self.record.exists():
+                self.status.update(restore(json.loads(self.record.read_text()), self.identity))
+        return []
+
+    async def checkpoint(self) -> None:
+        messages = await self.coordinator.get("context").get_messages()
+        self.transcript.write_text(json.dumps(messages))
+        export = self.coordinator.get_capability("context.checkpoint.export")
+        if export is None or not self.identity or not all(self.identity.values()):
+            return
+        record = export(self.identity)
+        if record is not None:
+            self.record.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+            self.status = {"status": "saved", "sourceRevision": record["sourceRevision"]}
+
+    def public(self) -> dict[str, Any]:
+        if self.status.get("status") == "rejected":
+            return self.status
+        return {**self.status, **self.coordinator.get_capability("context.checkpoint.status")()}
+
+
+@asynccontextmanager
+async def process(
+    folder: Path, identity: dict[str, Any] = IDENTITY, **config: Any
+) -> AsyncGenerator[tuple[Host, ContextManager]]:
+    """A process of the host: a session of the real kernel that has the saved transcript, if there is one."""
+    shared_cache.clear()  # no process has the checkpoints of another in memory
+    entry = CURRENT.entry(**{"max_tokens": 3_000, **config})
+    plan = mount_plan(entry, script=["Done."] * 50, window=8_000, provider={"check": True})
+    async with session(plan, session_id="hosted") as opened:
+        host, context = Host(opened.coordinator, folder, identity), opened.coordinator.get("context")
+        if host.transcript.exists():
+            await context.set_messages(json.loads(host.transcript.read_text()))
+        yield host, context
+
+
+async def view_of(context: ContextManager) -> list[Message]:
+    view = await context.get_messages_for_request()
+    assert check_request(view) == []
+    return view
+
+
+async def worked(host: Host, context: ContextManager, rounds: int = 120) -> list[Message]:
+    """Work until the context has compacted, and let the host save. Return the last view."""
+    made = ConversationBuilder("kernel").user("Look around.")
+    for number in range(rounds):
+        (call,) = made.call(("look", {"at": f"place_{number}"}), text=f"Looking at place {number} \u2013 'é'.")
+        made.result(call, f"place {number} is empty", name="look")
+    for number, message in enumerate(made.messages):
+        await context.add_message(message)
+        if number % 40 == 0:
+            await view_of(context)
+    await view_of(context)
+    await host.checkpoint()  # as after a tool
+    assert (await context.explain())["compactions"] > 0
+    return await view_of(context)

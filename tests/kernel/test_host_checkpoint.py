@@ -1,0 +1,117 @@
+"""Checkpoints that a host saves and restores: the calls of `microsoft/amplifier-unified`, see `hosted.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel.hosted import IDENTITY, Host, process, view_of, worked
+
+pytestmark = pytest.mark.kernel
+
+
+async def test_a_resumed_session_continues_with_the_view_of_the_process_before(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+        compactions = (await context.explain())["compactions"]
+        assert len(host.awaited) == 1 + compactions
+        assert host.status["status"] == "saved"
+        assert host.status["sourceRevision"]["messages"] > 0
+    async with process(tmp_path) as (host, context):
+        assert await view_of(context) == last
+        assert host.public()["status"] == "restored"
+        assert (await context.explain())["compactions"] == 0
+        await host.checkpoint()  # after the next tool: the restored checkpoint is saved again
+        assert host.status["status"] == "saved"
+    async with process(tmp_path) as (host, context):
+        assert await view_of(context) == last
+
+
+async def test_messages_that_came_after_the_saved_record_follow_its_view(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+    later = {"role": "assistant", "content": "Nothing there."}
+    host.transcript.write_text(json.dumps([*json.loads(host.transcript.read_text()), later]))
+    async with process(tmp_path) as (host, context):
+        view = await view_of(context)
+        assert host.public()["status"] == "restored"
+        assert (view[:-1], view[-1]["content"]) == (last, later["content"])
+
+
+async def test_without_the_record_the_view_is_another_one(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+    host.record.unlink()
+    async with process(tmp_path) as (host, context):
+        assert await view_of(context) != last
+
+
+def unchanged(host: Host) -> None:
+    pass
+
+
+def edited_transcript(host: Host) -> None:
+    messages = json.loads(host.transcript.read_text())
+    messages[2]["content"] = "place 0 is full"
+    host.transcript.write_text(json.dumps(messages))
+
+
+def shorter_transcript(host: Host) -> None:
+    host.transcript.write_text(json.dumps(json.loads(host.transcript.read_text())[:5]))
+
+
+def changed_state(host: Host) -> None:
+    record = json.loads(host.record.read_text())
+    record["state"] = record["state"].replace("place", "plaza")
+    host.record.write_text(json.dumps(record))
+
+
+CHANGES: list[tuple[str, Any, dict[str, Any], dict[str, Any]]] = [
+    ("another history", edited_transcript, IDENTITY, {}),
+    ("another history", shorter_transcript, IDENTITY, {}),
+    ("damaged", changed_state, IDENTITY, {}),
+    ("no object", lambda host: host.record.write_text("[]"), IDENTITY, {}),
+    ("format", lambda host: host.record.write_text('{"format": "context-managed-boundary-v1"}'), IDENTITY, {}),
+    ("provider or model", unchanged, {**IDENTITY, "model": "two"}, {}),
+    ("needs the names", unchanged, {**IDENTITY, "model": None}, {}),
+    ("configuration", unchanged, IDENTITY, {"output_share": 0.07}),
+]
+
+
+async def test_a_record_of_something_else_is_refused(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        await worked(host, context)
+    saved = host.transcript.read_text(), host.record.read_text()
+    for reason, change, identity, config in CHANGES:
+        host.transcript.write_text(saved[0])
+        host.record.write_text(saved[1])
+        change(host)
+        async with process(tmp_path, identity, **config) as (resumed, context):
+            await view_of(context)
+            status = resumed.public()
+            assert (status["status"], reason in status["reason"]) == ("rejected", True), status
+            assert status["originalsAvailable"] is True
+
+
+async def test_a_session_without_a_compaction_leaves_the_saved_record_alone(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        await context.add_message({"role": "user", "content": "Hi."})
+        await view_of(context)
+        await host.checkpoint()
+        assert not host.record.exists()
+        assert host.public()["status"] == "empty"
+
+
+async def test_a_host_that_fails_stops_no_request_and_is_awaited_again(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        host.transcript = tmp_path / "missing" / "transcript.json"
+        await context.add_message({"role": "user", "content": "Hi."})
+        await view_of(context)
+        host.transcript = tmp_path / "transcript.json"
+        await view_of(context)
+        await view_of(context)
+        assert len(host.awaited) == 2
+        assert json.loads(host.transcript.read_text()) == await context.get_messages()

@@ -1,0 +1,70 @@
+"""Child sessions that begin with their parent's history share its checkpoint and its marks."""
+
+from __future__ import annotations
+
+import re
+
+from tests.managers import Counter, ask, feed, new_manager
+from tests.messages import rounds, text, work
+
+BUDGET = 4_000
+
+
+async def test_a_child_with_its_parents_history_starts_from_its_parents_checkpoint() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    before = await ask(parent, BUDGET)
+    child = new_manager(session_id="child")
+    await child.set_messages(await parent.get_messages())
+    view = await ask(child, BUDGET)
+    assert text(view) == text(before)
+    assert (await child.explain())["compactions"] == 0
+
+
+async def test_a_child_counts_again_nothing_its_parents_checkpoint_covers() -> None:
+    counter = Counter()
+    parent = await feed(new_manager(counter=counter, session_id="parent"), work(80))
+    await ask(parent, BUDGET)
+    counted = counter.characters
+    covered = int((await parent.explain())["view"]["checkpoint"][1:])
+    history = await parent.get_messages()
+    counter.characters = 0
+    child = new_manager(counter=counter, session_id="child")
+    await child.set_messages(history)
+    await ask(child, BUDGET)
+    behind = sum(len(text([message])) for message in history[covered:])
+    assert covered > 100
+    assert counter.characters <= behind + 200 < counted / 3
+
+
+async def test_a_child_keeps_the_marks_its_parents_chapters_name() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    await ask(parent, BUDGET)
+    child = new_manager(session_id="child")
+    await child.set_messages(await parent.get_messages())
+    named = set(re.findall(r"\bm\d+\b", text(await ask(child, BUDGET))))
+    assert named
+    for mark in named:
+        assert await child.recall(mark) == await parent.recall(mark)
+
+
+async def test_a_child_that_goes_its_own_way_leaves_its_parent_alone() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    before, view = await parent.get_messages(), await ask(parent, BUDGET)
+    child = new_manager(session_id="child")
+    await child.set_messages(before)
+    await feed(child, [{"role": "user", "content": "Only the child hears this."}, *rounds(40, start=500)])
+    await ask(child, BUDGET)
+    assert await parent.get_messages() == before
+    assert text(await ask(parent, BUDGET)) == text(view)
+
+
+async def test_a_checkpoint_of_another_history_is_not_found() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    await ask(parent, BUDGET)
+    other = await parent.get_messages()
+    other[0]["content"] = "Do something else."
+    child = new_manager(session_id="child")
+    await child.set_messages(other)
+    view = await ask(child, BUDGET)
+    assert view[0]["content"] == "Do something else."
+    assert (await child.explain())["compactions"] == 1

@@ -1,0 +1,153 @@
+"""Searches that compare vectors: what they find beside the words, and what happens when a model fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.transcript.vectors import EMBEDDED
+from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
+
+
+async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
+    manager = searching(Fitted(CORPUS))
+    await add(manager, *CORPUS)
+    words_alone = ContextManager(load_config({"token_counter": "heuristic"}))
+    await add(words_alone, *CORPUS)
+    assert "m5" not in await words_alone.search("doctor")
+    found = await manager.search("doctor")
+    assert set(found[:3]) == {"m4", "m5", "m6"}
+
+
+async def test_what_both_rankings_have_comes_first() -> None:
+    manager = searching(Deterministic())
+    await add(manager, "grey heron", "a goose", "heron")
+    assert (await manager.search("grey heron"))[:2] == ["m1", "m3"]
+    assert await manager.search("grey heron", 1) == ["m1"]
+    assert await manager.search("grey heron", 0) == []
+
+
+async def test_each_text_is_embedded_once_in_batches() -> None:
+    embedder = Deterministic()
+    manager = searching(embedder)
+    await add(manager, *(f"message {number}" for number in range(150)))
+    await manager.search("message 7")
+    assert [len(batch) for batch in embedder.asked] == [64, 64, 22, 1]
+    await add(manager, "one more", "x" * 3 * EMBEDDED)
+    embedder.asked.clear()
+    await manager.search("more")
+    assert [len(batch) for batch in embedder.asked] == [2, 1]
+    assert max(len(text) for batch in embedder.asked for text in batch) == EMBEDDED
+
+
+async def test_after_an_edit_what_left_the_history_is_not_found() -> None:
+    manager = searching(Deterministic())
+    await add(manager, "heron", "goose")
+    assert "m2" in await manager.search("goose")
+    await manager.set_messages((await manager.get_messages())[:1])
+    await add(manager, "swan")
+    assert "m2" not in await manager.search("goose")
+    assert (await manager.search("swan"))[0] == "m3"
+
+
+class Failing(Deterministic):
+    name = "failing"
+
+    def __init__(self, answer: Callable[[Sequence[str]], object]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return self._answer(texts)
+
+
+def _raises(texts: Sequence[str]) -> object:
+    raise RuntimeError(f"no such model for {texts}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _raises,
+        lambda texts: None,
+        lambda texts: [[0.0] * 63 for _ in texts],
+        lambda texts: [[0.0] * 64],
+        lambda texts: [[float("nan")] * 64 for _ in texts],
+        lambda texts: [["x"] * 64 for _ in texts],
+    ],
+)
+async def test_where_an_embedder_fails_words_alone_are_searched_with_one_warning(
+    answer: Callable[[Sequence[str]], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = searching(Failing(answer))
+    await add(manager, "a secret heron", "goose")
+    for _ in range(3):
+        assert await manager.search("heron") == ["m1"]
+    warnings = (await manager.explain())["warnings"]
+    assert len(warnings) == 1
+    assert "words alone are searched" in warnings[0]
+    assert "secret" not in caplog.text
+
+
+async def test_an_embedder_that_recovers_is_used_again() -> None:
+    fails = [True]
+    good = Deterministic()
+    manager = searching(Failing(lambda texts: _raises(texts) if fails else good.embed(texts)))
+    await add(manager, "grey heron", "goose")
+    assert await manager.search("a heron, and a goose") != []
+    fails.clear()
+    assert set(await manager.search("goose heron")) == {"m1", "m2"}
+
+
+async def test_an_edit_after_an_embedder_failed_midway_leaves_no_vector_of_what_left_the_history() -> None:
+    good = Deterministic()
+    fails = [True]
+    manager = searching(Failing(lambda texts: _raises(texts) if fails and "last" in texts else good.embed(texts)))
+    await add(manager, *(f"filler {number}" for number in range(70)), "last")
+    await manager.search("filler")  # the first batch has its vectors, the second has none
+    edited = await manager.get_messages()
+    edited[3]["content"] = "heron"
+    await manager.set_messages(edited)
+    fails.clear()
+    assert "m4" not in await manager.search("filler heron 3", 200)
+
+
+@pytest.mark.parametrize("odd", [None, 7, object(), type("Odd", (), {"name": "x", "dimensions": 0, "embed": print})()])
+async def test_what_is_no_embedder_is_refused(odd: object) -> None:
+    with pytest.raises(ConfigError, match="embedder"):
+        searching(odd)
+
+
+async def test_an_unknown_embedder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="embedder"):
+        ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
+
+
+async def test_numbers_of_zero_and_queries_without_words_find_nothing_by_vector() -> None:
+    manager = searching(Failing(lambda texts: [[0.0] * 64 for _ in texts]))
+    await add(manager, "heron", "goose")
+    assert await manager.search("heron") == ["m1"]
+    assert await manager.search("?!") == []
+
+
+async def test_the_event_loop_goes_on_while_texts_are_embedded() -> None:
+    going_on = threading.Event()
+
+    class Waiting(Deterministic):
+        def embed(self, texts: Sequence[str]) -> Any:
+            assert going_on.wait(30)
+            return super().embed(texts)
+
+    manager = searching(Waiting())
+    await add(manager, "heron")
+    searched = asyncio.create_task(manager.search("heron"))
+    await asyncio.sleep(0.01)
+    await add(manager, "goose")  # while the search waits for its vectors
+    going_on.set()
+    assert await searched == ["m1"]

@@ -1,0 +1,132 @@
+"""Pins: a message and its round stay verbatim, within their share."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core import ContextManager, PinRefused
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size, work
+
+BUDGET = 4_000
+
+
+def asking_to_be_pinned(number: int, words: int) -> Message:
+    return {"role": "user", "content": f"{number} " + "word " * words, "metadata": {"pinned": True}}
+
+
+async def pin_all(manager: ContextManager, names: list[str]) -> None:
+    for name in names:
+        await manager.pin(name)
+
+
+async def test_a_pin_keeps_a_message_and_its_round_verbatim() -> None:
+    manager = await feed(new_manager(), work(20))
+    await manager.pin("m5")
+    await feed(manager, rounds(60, start=100))
+    view = await ask(manager, BUDGET)
+    original = await manager.recall("m5")
+    assert original is not None
+    place = next(i for i, m in enumerate(view) if m["content"] == original["content"])
+    assert view[place - 1]["tool_calls"][0]["id"] == "call_1"
+
+
+async def test_a_pin_brings_back_what_was_folded_already() -> None:
+    manager = await feed(new_manager(), work(60))
+    original = work(60)[4]["content"]
+    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
+    await manager.pin("m5")
+    assert original in [m["content"] for m in await ask(manager, BUDGET)]
+    await feed(manager, rounds(60, start=100))
+    assert original in [m["content"] for m in await ask(manager, BUDGET)]
+
+
+async def test_an_unpinned_message_may_go_again() -> None:
+    manager = await feed(new_manager(), work(20))
+    original = work(20)[4]["content"]
+    await manager.pin("m5")
+    await manager.pin("m5", pinned=False)
+    await feed(manager, rounds(60, start=100))
+    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
+
+
+async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
+    manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
+    await manager.get_messages_for_request(BUDGET)
+    with pytest.raises(PinRefused, match=r"m12 has 2,00\d tokens; pins hold 0 of the 1,000 they may fill .*25%.*4,000"):
+        await manager.pin("m12")
+    with pytest.raises(ValueError, match="pin_share"):
+        await manager.pin("m12")
+
+
+async def test_pins_together_are_held_to_their_share() -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    for number in range(3, 20, 2):
+        await manager.pin(f"m{number}")
+    with pytest.raises(PinRefused, match=r"pins hold \d{3} of the 1,000"):
+        await pin_all(manager, [f"m{number}" for number in range(21, 40, 2)])
+
+
+async def test_a_refused_pin_changes_nothing() -> None:
+    manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
+    before = await manager.get_messages_for_request(BUDGET)
+    with pytest.raises(PinRefused):
+        await manager.pin("m12")
+    assert await manager.get_messages_for_request(BUDGET) == before
+
+
+async def test_pinning_twice_costs_once() -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    for _ in range(50):
+        await manager.pin("m5")
+
+
+@pytest.mark.parametrize("mark", ["m0", "m999", "12", "", "x", "m1.5"])
+async def test_a_mark_that_names_nothing_cannot_be_pinned(mark: str) -> None:
+    manager = await feed(new_manager(), work(3))
+    with pytest.raises(PinRefused):
+        await manager.pin(mark)
+
+
+async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> None:
+    messages = [asking_to_be_pinned(number, 300) for number in range(10)]
+    manager = await feed(
+        new_manager(),
+        [{"role": "user", "content": "Go."}, *messages, *rounds(60), {"role": "user", "content": "Go on."}],
+    )
+    view = await ask(manager, BUDGET)
+    kept = [m for m in view if (m.get("metadata") or {}).get("pinned")]
+    assert kept
+    assert size(kept) <= 0.25 * BUDGET
+    warnings = (await manager.explain())["warnings"]
+    assert len([warning for warning in warnings if "pin" in warning]) == 1
+
+
+async def test_a_pin_is_refused_when_messages_that_ask_to_be_pinned_fill_the_share() -> None:
+    messages = [asking_to_be_pinned(number, 240) for number in range(3)]
+    manager = await feed(new_manager(), [{"role": "user", "content": "Go."}, *messages, *rounds(10)])
+    await ask(manager, BUDGET)
+    with pytest.raises(PinRefused, match="pins hold 9"):
+        await pin_all(manager, ["m6", "m8", "m10"])
+
+
+async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:
+    talk = ConversationBuilder().user("Read both.")
+    small, large = talk.call(("read", {"path": "small"}), ("read", {"path": "large"}))
+    talk.result(small, "a few words").result(large, "word " * 900)
+    manager = await feed(new_manager(), [*talk.messages, *rounds(10)])
+    await ask(manager, BUDGET)
+    with pytest.raises(PinRefused):
+        await manager.pin("m3")
+
+
+async def test_clear_drops_the_pins() -> None:
+    manager = await feed(new_manager(), work(20))
+    await manager.pin("m5")
+    await manager.clear()
+    await feed(manager, work(60))
+    await ask(manager, BUDGET)
+    assert not [m for m in (await manager.explain())["floor"]["members"] if m["why"] == "pinned"]

@@ -1,0 +1,104 @@
+"""Texts that a loop asks to retain verbatim in one request, and requests that must fit one budget."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from amplifier_core.llm_errors import ContextLengthError
+
+from amplifier_context_testing import check_request
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size, work
+
+BUDGET = 4_000
+
+
+def steered(content: str) -> Message:
+    return {"role": "user", "content": content, "metadata": {"ephemeral": True, "persisted": True}}
+
+
+async def test_a_retained_text_stays_verbatim_in_the_view() -> None:
+    manager = await feed(new_manager(), [*work(5), steered("STEER LEFT"), *rounds(80, start=100)])
+    assert "STEER LEFT" not in [m["content"] for m in await ask(manager, BUDGET)]
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
+    assert check_request(view) == []
+    assert size(view) <= BUDGET
+    assert "STEER LEFT" in [m["content"] for m in view]
+
+
+async def test_of_equal_texts_the_newest_stays() -> None:
+    manager = await feed(
+        new_manager(), [*work(5), steered("STEER LEFT"), *rounds(40, start=100), steered("STEER LEFT")]
+    )
+    await feed(manager, rounds(60, start=200))
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
+    assert [m["content"] for m in view].count("STEER LEFT") == 1
+
+
+async def test_without_texts_retention_is_an_ordinary_request() -> None:
+    manager = await feed(new_manager(), work(60))
+    view = await ask(manager, BUDGET)
+    assert await manager.request_retention(retain_contents=[], token_budget=BUDGET) == view
+
+
+async def test_a_text_that_is_not_in_the_history_is_a_value_error() -> None:
+    manager = await feed(new_manager(), work(3))
+    with pytest.raises(ValueError, match="not in the history"):
+        await manager.request_retention(retain_contents=["never said"])
+
+
+async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
+    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "said by the model"}])
+    with pytest.raises(ValueError, match="not in the history"):
+        await manager.request_retention(retain_contents=["said by the model"])
+
+
+async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:
+    manager = await feed(new_manager(), [*work(5), steered("word " * 5_000)])
+    with pytest.raises(ContextLengthError):
+        await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
+    await ask(manager, 20_000)
+
+
+async def test_a_text_that_fits_stays_however_large_its_share() -> None:
+    steering = steered("word " * 1_600)  # half of the budget
+    manager = await feed(new_manager(), [*work(5), steering, *rounds(80, start=100)])
+    view = await manager.request_retention(retain_contents=[steering["content"]], token_budget=BUDGET)
+    assert check_request(view) == []
+    assert steering["content"] in [m["content"] for m in view]
+    assert size(view) <= BUDGET
+
+
+async def test_hard_fit_holds_the_view_to_this_very_budget() -> None:
+    manager = await feed(new_manager(), [*work(40), steered("STEER LEFT"), *rounds(2, start=100)])
+    first = await ask(manager, 8_000)
+    budget = size(first) // 2
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=budget, hard_fit=True)
+    assert check_request(view) == []
+    assert size(view) <= budget
+    assert "STEER LEFT" in [m["content"] for m in view]
+
+
+async def test_hard_fit_by_the_providers_own_count() -> None:
+    """A provider that was measured to count twice as much must be sent half."""
+    manager = await feed(new_manager(), [*work(60), steered("STEER LEFT")])
+    provider = SimpleNamespace(name="p")
+    manager.meter.correction(("p", "")).ratio = 2.0
+    view = await manager.request_retention(
+        retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
+    )
+    assert 2 * size(view) <= BUDGET
+
+
+async def test_hard_fit_that_is_impossible_is_a_context_length_error() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3), steered("LEFT")])
+    with pytest.raises(ContextLengthError):
+        await manager.request_retention(retain_contents=["LEFT"], token_budget=1_000, hard_fit=True)
+
+
+async def test_retention_does_not_disturb_the_view_afterwards_more_than_it_must() -> None:
+    manager = await feed(new_manager(), [*work(60), steered("STEER LEFT"), *rounds(2, start=100)])
+    before = await ask(manager, BUDGET)
+    await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
+    assert await ask(manager, BUDGET) == before  # it was there already

@@ -1,0 +1,114 @@
+"""The system prompt of a view: a factory's or the stored one, counted, and outside the checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core import ContextError
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, digest, text, work
+
+BUDGET = 4_000
+
+
+class Prompt:
+    """A factory that counts its calls."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        return self.text
+
+
+def stored_prompts() -> list[Message]:
+    return [
+        {"role": "system", "content": "Stored."},
+        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
+        *work(3),
+    ]
+
+
+async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    view = await ask(manager, BUDGET)
+    assert [m["content"] for m in view if m["role"] == "system"] == ["Made anew.", "From a hook."]
+    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
+
+
+async def test_the_history_keeps_the_stored_prompt_and_never_sees_the_factorys() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await ask(manager, BUDGET)
+    assert "Made anew." not in text(await manager.get_messages())
+    assert bare(await manager.get_messages()) == stored_prompts()
+
+
+async def test_the_factory_is_called_on_every_request() -> None:
+    manager = await feed(new_manager(), work(3))
+    prompt = Prompt("Made anew.")
+    await manager.set_system_prompt_factory(prompt)
+    for _ in range(4):
+        await ask(manager, BUDGET)
+    assert prompt.calls == 4
+
+
+async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
+    manager = await feed(new_manager(), work(60))
+    prompt = Prompt("One.")
+    await manager.set_system_prompt_factory(prompt)
+    before = await ask(manager, BUDGET)
+    assert digest(await ask(manager, BUDGET)) == digest(before)
+    prompt.text = "Two."
+    after = await ask(manager, BUDGET)
+    assert after[0]["content"] == "Two."
+    assert digest(after[1:]) == digest(before[1:])
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def test_the_prompt_counts_in_the_budget() -> None:
+    manager = await feed(new_manager(), work(60))
+    await manager.set_system_prompt_factory(Prompt("word " * 2_000))
+    view = await ask(manager, BUDGET)
+    assert view[0]["content"] == "word " * 2_000
+
+
+async def test_a_factory_taken_away_leaves_the_stored_prompt() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await ask(manager, BUDGET)
+    await manager.set_system_prompt_factory(None)
+    assert (await ask(manager, BUDGET))[0]["content"] == "Stored."
+
+
+async def test_a_factory_that_gives_nothing_leaves_no_empty_message() -> None:
+    manager = await feed(new_manager(), work(1))
+    for nothing in ("", "  \n"):
+        await manager.set_system_prompt_factory(Prompt(nothing))
+        assert (await ask(manager, BUDGET))[0]["role"] == "user"
+
+
+async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -> None:
+    async def broken() -> str:
+        raise RuntimeError("secret")
+
+    manager = await feed(new_manager(), work(1))
+    await manager.set_system_prompt_factory(broken)
+    with pytest.raises(ContextError, match="system prompt factory failed: RuntimeError"):
+        await manager.get_messages_for_request(BUDGET)
+    await manager.set_system_prompt_factory(None)
+    await ask(manager, BUDGET)
+
+
+async def test_the_system_prompt_is_outside_the_checkpoint() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, *work(60)])
+    before = await ask(manager, BUDGET)
+    edited = await manager.get_messages()
+    edited[0]["content"] = "Another prompt."
+    await manager.set_messages(edited)
+    after = await ask(manager, BUDGET)
+    assert after[0]["content"] == "Another prompt."
+    assert digest(after[1:]) == digest(before[1:])

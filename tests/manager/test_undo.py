@@ -1,0 +1,71 @@
+"""Taking the newest compaction back: all of its chapters, and no other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_context_core import ContextManager
+from tests.managers import ask, feed, new_manager
+from tests.messages import rounds, text, work
+
+BUDGET = 10_000
+
+
+def spans(manager: Any) -> list[tuple[int, int]]:
+    checkpoint = manager.compactor.last_sent.view.checkpoint
+    return [(one.first, one.last) for one in checkpoint.segments if one.chapter]
+
+
+async def two_compactions() -> ContextManager:
+    """A session that was compacted twice; a pin parts what the second compaction folds into two chapters."""
+    manager = new_manager()
+    await feed(manager, work(16, output=1800))
+    await ask(manager, BUDGET)
+    assert (await manager.compact())["compacted"]
+    await ask(manager, BUDGET)
+    first = spans(manager)
+    await feed(manager, rounds(12, start=40, output=1800))
+    pinned = manager.snapshot()[-34].mark
+    await ask(manager, BUDGET)
+    await manager.pin(pinned)
+    assert (await manager.compact())["compacted"]
+    await ask(manager, BUDGET)
+    spans_after = spans(manager)
+    assert len(first) == 1
+    assert spans_after[0] == first[0]
+    assert len(spans_after) == 3
+    return manager
+
+
+async def test_undo_takes_back_all_chapters_of_the_newest_compaction_and_no_other() -> None:
+    manager = await two_compactions()
+    before = spans(manager)
+    report = await manager.undo()
+    assert (report["undone"], report["shows"]) == (True, "originals")
+    assert (report["first"], report["last"]) == (f"m{before[1][0]}", f"m{before[2][1]}")
+    assert [(one["first"], one["last"]) for one in report["chapters"]] == [(f"m{a}", f"m{b}") for a, b in before[1:]]
+    view = await ask(manager, BUDGET)
+    assert spans(manager) == before[:1]
+    results = [entry for entry in manager.snapshot() if entry.role == "tool" and entry.seq > before[0][1]]
+    assert all(entry.message["content"] in text(view) for entry in results)
+    again = await manager.undo()
+    assert again["first"] == f"m{before[0][0]}", "the compaction before is the newest one now"
+    assert (again["undone"], again["shows"]) == (False, "chapter"), "there is no room for its originals"
+
+
+async def test_undo_of_a_mark_takes_back_the_chapter_that_holds_it_alone() -> None:
+    manager = await two_compactions()
+    before = spans(manager)
+    report = await manager.undo(f"m{before[1][0]}")
+    assert [(one["first"], one["last"]) for one in report["chapters"]] == [(f"m{before[1][0]}", f"m{before[1][1]}")]
+    await ask(manager, BUDGET)
+    assert spans(manager) == [before[0], before[2]]
+
+
+async def test_a_resumed_session_takes_back_the_newest_compaction_too() -> None:
+    manager = await two_compactions()
+    before = spans(manager)
+    await manager.close()
+    await manager.undo()
+    await ask(manager, BUDGET)
+    assert spans(manager) == before[:1]

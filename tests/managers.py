@@ -1,0 +1,108 @@
+"""Managers with settings, in the place that a test runs on: filled, and asked for views that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter
+from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.strategies import Goal, Strategy
+from amplifier_context_testing import checked
+from tests.authors import make_manager
+from tests.messages import Message, size
+from tests.places import Place
+
+
+class Watch(Strategy):
+    """Notes the goals it is given."""
+
+    name = "watch"
+
+    def __init__(self) -> None:
+        self.goals: list[Goal] = []
+
+    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        self.goals.append(goal)
+        return draft
+
+
+class Counter:
+    """Counts as the heuristic does, and what it was asked to count. Its name is always the same."""
+
+    exact = False
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.characters = 0
+
+    def __call__(self, text: str) -> int:
+        self.calls += 1
+        self.characters += len(text)
+        return approx_token_counter(text)
+
+    def __repr__(self) -> str:
+        return "tests.Counter"
+
+
+_where: tuple[str, Path] = ("memory", Path())
+_opened: list[ContextManager] = []
+
+
+def begin(backend: str, folder: Path) -> None:
+    """Managers keep their histories here from now on."""
+    global _where
+    _where = (backend, folder)
+
+
+async def end() -> None:
+    """Close the managers that were made. Those that come keep their histories in memory again."""
+    global _where
+    _where = ("memory", Path())
+    while _opened:
+        await _opened.pop().store.close()
+
+
+def new_manager(
+    *,
+    counter: TokenCounter | None = None,
+    hooks: Any = None,
+    session_id: str = "s",
+    strategies: Sequence[Strategy] | None = None,
+    **config: Any,
+) -> ContextManager:
+    """A manager of its own; keyword arguments are config keys."""
+    backend, folder = _where
+    place = Place(backend, folder / str(len(_opened)))
+    manager = make_manager(
+        {"token_counter": "heuristic", **config},
+        session_id=place.session_id(session_id),
+        hooks=hooks,
+        counter=counter,
+        ladder=strategies,
+        store=place.store(),
+    )
+    _opened.append(manager)
+    return manager
+
+
+async def feed(manager: ContextManager, messages: Iterable[Message]) -> ContextManager:
+    """Add messages one by one; the manager."""
+    for message in messages:
+        await manager.add_message(message)
+    return manager
+
+
+async def ask(manager: ContextManager, budget: int | None = None, provider: Any = None) -> list[Message]:
+    """A view, valid for every provider and within the budget."""
+    view = await manager.get_messages_for_request(budget, provider)
+    checked(view)
+    if budget is not None:
+        assert size(view) <= budget, f"{size(view)} tokens, over the budget of {budget}"
+    return view
+
+
+def marks(manager: ContextManager) -> list[str]:
+    """Marks of the history, in order."""
+    return [entry.mark for entry in manager.snapshot()]

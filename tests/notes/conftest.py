@@ -1,0 +1,20 @@
+"""The tests of this folder run on every persistent backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.session.notes import Notes
+from tests.places import Place, parameters
+
+
+@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql", "redis"))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+@pytest.fixture
+def notes(place: Place) -> Notes:
+    return Notes(place.store, place.session_id("notes.p"))

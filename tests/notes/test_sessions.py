@@ -1,0 +1,170 @@
+"""Notes in sessions of the kernel: an agent keeps one, fresh sessions of the project begin with it, others do not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+from click.testing import CliRunner
+
+from amplifier_context_core.cli.app import main
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.session.notes import Notes, notes_id
+from amplifier_context_core.stores import open_store
+from amplifier_context_persistent import mount
+from amplifier_context_recall.recall_tool import NO_NOTES
+from amplifier_context_testing import mount_plan, session
+from tests.places import Place
+
+pytestmark = pytest.mark.kernel
+NOTE = "The integration tests need PostgreSQL on port 5433."
+
+
+async def talk(
+    place: Place, name: str, *calls: dict[str, Any], config: dict[str, Any] | None = None, **context: Any
+) -> tuple[list[str], list[str]]:
+    """Let a scripted agent make calls of the tool; return the contents of the first request, and the tool's results."""
+    kept = {"module": "context-persistent", "config": {"store": place.url(), "durability": "none", "notes": True}}
+    kept["config"] |= context
+    script = [*({"calls": [{"tool": "context_recall", "arguments": call}]} for call in calls), "Done."]
+    tools = {"tool-context-recall": {"allow": ["notes"]} if config is None else config}
+    plan = mount_plan(kept, script=script, provider={"check": True}, tools=tools)
+    async with session(plan, session_id=place.session_id(name)) as running:
+        assert await running.execute("Go.") == "Done."
+        provider = next(iter(running.coordinator.get("providers").values()))
+        assert provider.violations == []
+        messages = await running.coordinator.get("context").get_messages()
+        results = [str(message["content"]) for message in messages if message["role"] == "tool"]
+        return [str(message["content"]) for message in messages if message["role"] == "system"], results
+
+
+@pytest.fixture(autouse=True)
+def project(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of its own: its path is in the id of the notes."""
+    folder = tmp_path / place.session_id("project")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+async def test_a_note_of_an_agent_begins_the_next_fresh_session_and_no_resumed_one(place: Place) -> None:
+    system, results = await talk(place, "first", {"operation": "notes", "note": NOTE}, {"operation": "notes"})
+    assert system == []
+    assert results[0] == "n1 is kept for later sessions of this project"
+    assert f"agent, session {place.session_id('first')}): {NOTE}" in results[1]
+    system, results = await talk(place, "second")
+    assert len(system) == 1
+    assert system[0].startswith("<quoted_output>\n[notes of this project, kept by earlier sessions; quoted")
+    assert NOTE in system[0]
+    resumed, _ = await talk(place, "first")
+    assert resumed == []
+
+
+async def test_a_deleted_note_begins_no_session(place: Place) -> None:
+    await talk(place, "first", {"operation": "notes", "note": NOTE})
+    assert await Notes(place.store, notes_id()).delete("n1")
+    system, results = await talk(place, "second", {"operation": "notes"})
+    assert (system, results) == ([], ["the project has no notes"])
+
+
+async def test_notes_are_off_by_default_for_the_context_and_for_the_tool(place: Place) -> None:
+    await Notes(place.store, notes_id()).add(NOTE, "person")
+    system, results = await talk(place, "off", {"operation": "notes", "note": "x"}, notes=False)
+    assert (system, results) == ([], [NO_NOTES])
+    _, results = await talk(place, "not-allowed", {"operation": "notes", "note": "x"}, config={})
+    assert results[0].startswith("operation must be one of read, search, list, not 'notes'")
+    assert [note.text for note in await Notes(place.store, notes_id()).all()] == [NOTE]
+
+
+@pytest.mark.parametrize("note", ["", "x" * 1_001, 5, ["a"]])
+async def test_a_note_that_cannot_be_kept_is_a_result_that_says_why(place: Place, note: Any) -> None:
+    _, results = await talk(place, "first", {"operation": "notes", "note": note})
+    assert results[0].startswith("context_recall: note: ")
+
+
+async def test_the_notes_of_a_fresh_session_are_bounded_and_the_newest_stay(place: Place) -> None:
+    notes = Notes(place.store, notes_id())
+    for number in range(6):
+        await notes.add(f"note {number} " + "word " * 100, "agent")
+    system, _ = await talk(place, "first", notes_tokens=300)
+    assert "[4 older notes are left out]\nn5 (" in system[0]
+    assert "note 5 word" in system[0]
+    system, _ = await talk(place, "second", notes_tokens=5)
+    assert system == []
+
+
+async def test_memory_files_come_before_notes_and_a_store_that_cannot_be_read_stops_no_session(
+    place: Place, project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (project / "memory.md").write_text("Use tabs.")
+    await Notes(place.store, notes_id()).add(NOTE, "person")
+    system, _ = await talk(place, "first", memory_files=["memory.md"])
+    assert [text[:22] for text in system] == ["[Context from memory.m", "<quoted_output>\n[notes"]
+
+    async def failing(self: Notes) -> Any:
+        from amplifier_context_core.errors import StoreError
+
+        raise StoreError("the disk is on fire")
+
+    monkeypatch.setattr(Notes, "all", failing)
+    with caplog.at_level(logging.ERROR):
+        system, _ = await talk(place, "second", memory_files=["memory.md"])
+    assert system == ["[Context from memory.md]\n\nUse tabs."]
+    assert "the notes of the project are left out: the disk is on fire" in caplog.text
+
+
+async def test_forgetting_a_text_in_all_sessions_reaches_notes(place: Place) -> None:
+    """The notes are a session of the store, so `forget` and `verify` treat them as one."""
+    from amplifier_context_core import ContextManager
+
+    notes = Notes(place.store, notes_id())
+    await notes.add(NOTE, "agent")
+    await notes.add("harmless", "agent")
+    manager = ContextManager(session_id=notes_id(), store=place.store())
+    assert await manager.forget(containing="port 5433") == ["m1"]
+    await manager.close()
+    assert [note.text for note in await notes.all()] == ["harmless"]
+
+
+@pytest.mark.parametrize("place", ["jsonl"], indirect=True)
+async def test_a_session_that_is_a_file_of_its_own_has_its_notes_beside_the_others(
+    place: Place, tmp_path: Path
+) -> None:
+    files = {"store": None, "storage_path": str(tmp_path / "kept")}
+    await talk(
+        place, "first", {"operation": "notes", "note": NOTE}, **files, transcript_path=str(tmp_path / "mine.jsonl")
+    )
+    system, _ = await talk(place, "second", **files)
+    assert NOTE in system[0]
+    kept = await Notes(lambda: open_store(f"jsonl:{tmp_path / 'kept'}"), notes_id()).all()
+    assert [note.text for note in kept] == [NOTE]
+
+
+@pytest.mark.parametrize("place", ["jsonl"], indirect=True)
+async def test_a_host_that_runs_in_another_folder_has_its_notes_where_the_command_finds_them(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    work = tmp_path / "work"
+    work.mkdir()
+    coordinator = MockCoordinator()
+    coordinator.register_capability("session.working_dir", str(work))
+    cleanup = await mount(coordinator, {"notes": True})
+    await coordinator.get_capability("context.add_note")(NOTE)
+    await cleanup()
+    shown = await asyncio.to_thread(CliRunner().invoke, main, ["notes", "--project", str(work)])
+    assert NOTE in shown.stdout
+
+
+async def test_notes_in_memory_are_refused() -> None:
+    class Coordinator:
+        session_id, hooks = "s", None
+
+        def get_capability(self, name: str) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"^notes: need a store that outlives the process"):
+        await mount(Coordinator(), {"notes": True, "store": "memory:"})

@@ -1,0 +1,155 @@
+"""Errors of PostgreSQL and of its driver become ours, with advice and no content."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from urllib.parse import quote, urlsplit
+
+import psycopg
+import pytest
+from psycopg import errors as pg
+from psycopg import sql
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.postgres.pool import PostgresPool
+from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_core.stores.postgres.url import parse_store_url
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries
+from tests.stores.servers import POSTGRES, with_parameters
+
+pytestmark = pytest.mark.postgres
+FAILED = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: '
+REFUSED = (
+    FAILED.replace("5432", "%d")
+    + "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?"
+)
+PASSWORD = 'FATAL:  password authentication failed for user "somebody"'
+# What libpq 18 and psycopg 3.3 report, and what of it the error quotes.
+LIBPQ_TEXTS = {
+    "refused": (
+        (
+            f"{REFUSED % 2}\nMultiple connection attempts failed. All failures were:\n"
+            f"- host: '127.0.0.1', port: '1', hostaddr: '127.0.0.1': {REFUSED % 1}\n"
+            f"- host: '127.0.0.1', port: '2', hostaddr: '127.0.0.1': {REFUSED % 2}"
+        ),
+        "port 2 failed: Connection refused; check that it is running and that the URL is right, then try again",
+    ),
+    "closed": (
+        (
+            f"{FAILED}server closed the connection unexpectedly\n"
+            "\tThis probably means the server terminated abnormally\n"
+            "\tbefore or while processing the request."
+        ),
+        "failed: server closed the connection unexpectedly; check that it is running and that the URL is right",
+    ),
+    "password": (
+        f'{FAILED}{PASSWORD}\nconnection to server at "127.0.0.1", port 5432 failed: {PASSWORD}',
+        f"{PASSWORD}; check user and password",
+    ),
+    "role": (
+        f'{FAILED}FATAL:  role "somebody" does not exist',
+        'role "somebody" does not exist; check user and password',
+    ),
+    "database": (
+        f'{FAILED}FATAL:  database "nosuch" does not exist',
+        'database "nosuch" does not exist; make the database',
+    ),
+}
+
+
+class TestErrors:
+    async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
+        store = PostgresStore.from_url("postgresql://somebody:sesame@127.0.0.1:1/nowhere")
+        for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
+            with pytest.raises(
+                StoreError, match=r"127\.0\.0\.1:1, database 'nowhere' cannot be reached.*again"
+            ) as caught:
+                await call
+            assert "sesame" not in str(caught.value) + str(caught.value.__cause__)
+        await store.release("s")
+        await store.close()
+
+    async def test_a_missing_database_is_reported_as_missing(self, url: str) -> None:
+        store = PostgresStore.from_url(urlsplit(url)._replace(path="/no_such_database").geturl())
+        with pytest.raises(StoreError, match="make the database"):
+            await store.read("s")
+        await store.close()
+
+    @pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
+    def test_the_line_of_libpq_with_the_reason_is_quoted(self, url: str, text: str, quoted: str) -> None:
+        pool = PostgresPool(parse_store_url(url, "fsync")[0])
+        assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
+
+    async def test_of_several_hosts_that_refuse_one_is_reported(self) -> None:
+        store = PostgresStore.from_url("postgresql://127.0.0.1:1,127.0.0.1:2/test")
+        with pytest.raises(StoreError, match=r"port 2 failed: Connection refused; check that it is running"):
+            await store.read("s")
+        await store.close()
+
+    async def test_a_change_that_waits_too_long_is_not_made(self, store: Store, url: str, schema: str) -> None:
+        await store.append("s", entries(1, 2))
+        await store.close()
+        quick = PostgresStore.from_url(with_parameters(url, statement_timeout=2))
+        await quick.open("s")
+        with psycopg.connect(POSTGRES) as connection:
+            name = sql.Identifier(schema, "sessions")
+            connection.execute(sql.SQL("SELECT * FROM {} FOR UPDATE").format(name))
+            with pytest.raises(StoreError, match=r"\?statement_timeout="):
+                await quick.append("s", entries(3, 3))
+            assert_same(await quick.read("s"), entries(1, 2))
+        await quick.append("s", entries(3, 3))
+        assert_same(await quick.read("s"), entries(1, 3))
+        await quick.close()
+
+    async def test_a_server_that_takes_no_writes_is_reported(self, store: Store, url: str) -> None:
+        await store.append("s", entries(1, 2))
+        await store.close()
+        reader = PostgresStore.from_url(with_parameters(url, options=quote("-c default_transaction_read_only=on")))
+        assert_same(await reader.read("s"), entries(1, 2))
+        with pytest.raises(StoreError, match="takes no writes"):
+            await reader.append("s", entries(3, 3))
+        assert_same(await reader.read("s"), entries(1, 2))
+        await reader.close()
+
+    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        before = await whole(store)
+        for change in (
+            store.append("s", entries(5, 5)),
+            store.append("s", entries(5, 7)),
+            store.replace("s", 3, entries(2, 2)),
+        ):
+            with pytest.raises(StoreError, match="same seq"):
+                await change
+            assert not (await whole(store)).differs(before)
+
+    async def test_one_append_that_fails_fails_no_other(self, store: Store) -> None:
+        """Appends of many sessions go together."""
+        names = [f"s{number}" for number in range(12)]
+        for name in names:
+            await store.append(name, entries(1, 1))
+        made = await asyncio.gather(
+            *(store.append(name, entries(1 + (name != "s7"), 2)) for name in names), return_exceptions=True
+        )
+        assert [name for name, one in zip(names, made, strict=True) if one is not None] == ["s7"]
+        assert [len(await store.read(name)) for name in names] == [1 if name == "s7" else 2 for name in names]
+
+    def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
+        pool = PostgresPool(PostgresStore.from_url("postgresql://a@127.0.0.1:1/b")._key)
+
+        class Connection:
+            closed = False
+
+            def fileno(self) -> int:
+                raise OSError
+
+        kinds = [kind for _, kind in inspect.getmembers(pg, inspect.isclass) if issubclass(kind, psycopg.Error)]
+        assert len(kinds) > 200
+        for kind in kinds:
+            error = pool._translated(kind('value "a secret" is no good'), Connection())  # type: ignore[arg-type]
+            assert isinstance(error, StoreError)
+            if issubclass(kind, (psycopg.DataError, psycopg.IntegrityError)):
+                assert "secret" not in str(error)

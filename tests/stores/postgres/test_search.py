@@ -1,0 +1,225 @@
+"""The search index in PostgreSQL: what it finds, that it keeps up, what it forgets, and how an older schema gets it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from amplifier_context_core.stores.postgres import search as search_module
+from amplifier_context_core.stores.postgres.schema import MIGRATIONS
+from amplifier_context_core.stores.postgres.search import pieces
+from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_core.stores.word_index import WordIndex
+from amplifier_context_core.transcript.ranking import GRAM
+from amplifier_context_core.transcript.search import ScanIndex
+from amplifier_context_testing.contract.samples import entry
+from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
+
+from .tables import ask
+
+pytestmark = pytest.mark.postgres
+
+
+async def write(store: PostgresStore, *texts: str) -> None:
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
+
+
+WORDS = [
+    "alpha",
+    "src/beta.py",
+    "gamma_7",
+    "登录",
+    "DELTA",
+    "epsilon",
+    "naïve",
+    "2e5",
+    "it's",
+    "getUserName",
+    "a49f31bc",
+]
+
+
+async def test_words_find_what_a_scan_finds_in_the_same_order(store: PostgresStore) -> None:
+    @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=1, max_size=12))
+    def agree(talks: list[list[str]]) -> None:
+        history = [entry(seq, " ".join(talk) or "-") for seq, talk in enumerate(talks, 1)]
+
+        async def compare() -> None:
+            await store.replace("s", 0, history)
+            for query in (*WORDS, "alpha epsilon", "delta 登录 gamma", "username", "49f31"):
+                scanned = [one.seq for one in ScanIndex().search(history, query, 5)]
+                assert await store.search("s", query, 5) == scanned, query
+
+        asyncio.run(compare())
+
+    await asyncio.to_thread(agree)
+
+
+@pytest.mark.parametrize(
+    "query", ["'", "\\", "' | 'x", "a:*", "!a", "a & !b", "a <-> b", "q1qa", "a':*", "(", "a" * 9_000]
+)
+async def test_no_query_is_syntax(store: PostgresStore, query: str) -> None:
+    await write(store, "a and b", "nothing here")
+    assert set(await store.search("s", query, 5)) <= {1, 2}
+
+
+async def test_a_session_finds_no_word_of_another(store: PostgresStore) -> None:
+    for number in range(12):
+        await store.append(f"s{number}", [entry(1, f"needle{number}", session_id=f"s{number}")])
+        await store.search(f"s{number}", "x", 1)
+    for number in range(12):
+        assert await store.search("s1", f"needle{number}", 5) == ([1] if number == 1 else [])
+    assert await store.search("s1", "needl", 5) == [1]
+
+
+async def test_every_word_of_a_long_message_is_found(store: PostgresStore) -> None:
+    """PostgreSQL keeps 16,383 positions of a text, 1 MB of words, and no word above 2,046 bytes."""
+    long = " ".join(f"ẃord{number}" for number in range(60_000))
+    await write(store, "heron", f"{long} {'x' * 5_000} end_of_it", "goose")
+    for query in ("word0", '"word14999 word15000"', '"word59998 word59999"', "x" * 5_000, "end_of_it"):
+        assert await store.search("s", query, 5) == [2], query[:20]
+
+
+def test_pieces_hold_all_words_and_each_phrase() -> None:
+    words = [f"w{number}" for number in range(40_000)]
+    found = [piece.split() for piece in pieces(7, " ".join(words))]
+    assert {word for piece in found for word in piece if GRAM not in word} == {f"q7q{word}" for word in words}
+    assert all(len(piece) <= 15_000 for piece in found)
+    for before, after in pairwise(found):
+        assert before[-10:] == after[10:20]
+
+
+async def test_an_index_whose_rows_are_gone_is_filled_again(store: PostgresStore, schema: str) -> None:
+    await write(store, "heron", "goose")
+    assert await store.search("s", "heron", 5) == [1]
+    ask("TRUNCATE search", schema)
+    await store.append("s", [entry(3, "heron")])
+    assert await store.search("s", "heron", 5) == [3, 1]
+
+
+async def test_erased_words_are_in_no_row_of_the_index_and_in_no_statistics(store: PostgresStore, schema: str) -> None:
+    await write(store, "secretword one", "secretword two", "three")
+    assert await store.search("s", "secretword", 5) == [2, 1]
+    ask("ANALYZE search", schema)
+    assert ask("SELECT count(*) FROM search WHERE words::text LIKE %s", schema, "%secretword%") == [(2,)]
+    await store.rewrite("s", [entry(1, "gone"), entry(2, "gone")])
+    assert ask("SELECT count(*) FROM search WHERE words::text LIKE %s", schema, "%secretword%") == [(0,)]
+    assert ask("SELECT 1 FROM pg_stats WHERE schemaname = %s AND attname = 'words'", schema, schema) == []
+    assert await store.search("s", "gone", 5) == [2, 1]
+    assert await store.search("s", "secretword", 5) == []
+
+
+async def test_messages_read_before_an_edit_are_not_indexed_after_it(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process edits the history while this one makes rows of it."""
+    await write(store, "heron", "goose", "heron")
+    await store.release("s")
+    other = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=2))
+    read = asyncio.Event()
+    edited = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    text_of = search_module.text_of_message
+
+    def slow(session_id: str, message: str) -> str:
+        loop.call_soon_threadsafe(read.set)
+        asyncio.run_coroutine_threadsafe(edited.wait(), loop).result(30)
+        return text_of(session_id, message)
+
+    monkeypatch.setattr(search_module, "text_of_message", slow)
+    searching = asyncio.create_task(store.search("s", "heron", 5))
+    await read.wait()
+    monkeypatch.setattr(search_module, "text_of_message", text_of)
+    # Another URL, so another loop thread: that of the first store waits for this edit.
+    await other.replace("s", 1, [entry(4, "swan")])
+    edited.set()
+    assert await searching == [1]
+    assert await store.search("s", "swan", 5) == [4]
+    await other.close()
+
+
+async def test_processes_that_fill_an_index_at_once_fill_it_once(store: PostgresStore, schema: str) -> None:
+    await store.append("s", [entry(seq, f"heron {seq}") for seq in range(1, 1_201)])
+    others = [PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=size)) for size in (2, 3)]
+    found = await asyncio.gather(*(each.search("s", "heron 777", 1) for each in (store, *others)))
+    assert found == [[777]] * 3
+    assert ask("SELECT count(*), max(indexed) FROM search, sessions", schema) == [(1_200, 1_200)]
+    for each in others:
+        await each.close()
+
+
+async def test_while_an_index_is_filled_messages_are_appended(store: PostgresStore) -> None:
+    await store.append("s", [entry(seq, f"needle {seq}") for seq in range(1, 3_001)])
+    turns: list[str] = []
+
+    async def look() -> list[int]:
+        found = await store.search("s", "needle 2999", 1)
+        turns.append("found")
+        return found
+
+    looking = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    await store.append("s", [entry(3_001, "appended")])
+    turns.append("appended")
+    assert await looking == [2999]
+    assert turns == ["appended", "found"]
+
+
+async def test_where_the_index_cannot_be_filled_the_history_is_scanned(store: PostgresStore, schema: str) -> None:
+    await write(store, "heron", "goose", "grey heron")
+    await store.release("s")
+    reading = with_parameters(POSTGRES, schema=schema, options=quote("-c default_transaction_read_only=on"))
+    reader = PostgresStore.from_url(reading)
+    assert await reader.search("s", "heron", 5) == [3, 1]
+    assert await reader.search("s", "albatross", 5) == []
+    assert ask("SELECT count(*) FROM search", schema) == [(0,)]
+    await store.search("s", "x", 1)
+    assert await reader.search("s", "grey heron", 1) == [3]
+    await reader.close()
+
+
+async def test_a_schema_of_the_first_version_gets_the_index_and_keeps_its_messages() -> None:
+    postgres_is_there()
+    schema = own_name()
+    first = MIGRATIONS[0]
+    try:
+        with psycopg.connect(POSTGRES, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA {0}").format(sql.Identifier(schema)))
+            connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
+            connection.execute(first.encode())
+            connection.execute(
+                "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz DEFAULT now())"
+            )
+            connection.execute("INSERT INTO migrations (version) VALUES (1)")
+            connection.execute(
+                "INSERT INTO sessions (id, length, last_seq, size, change, updated) VALUES ('s', 2, 2, 80, 5, now())"
+            )
+            connection.execute(
+                "INSERT INTO entries (session, seq, turn, tokens, place, message) SELECT key, n, 1, 9, n - 1, "
+                '\'{"role":"user","content":"heron \' || n || \'"}\' FROM sessions, generate_series(1, 2) n'
+            )
+        store = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema))
+        assert await store.search("s", "heron", 5) == [2, 1]
+        assert [one.message["content"] for one in await store.read("s")] == ["heron 1", "heron 2"]
+        await store.append("s", [entry(3, "heron 3")])
+        assert await store.search("s", "heron", 5) == [3, 2, 1]
+        await store.close()
+        assert ask("SELECT max(version) FROM migrations", schema) == [(len(MIGRATIONS),)]
+    finally:
+        drop_schema(schema)
+
+
+async def test_frequent_words_find_old_texts_that_have_all_of_them(store: PostgresStore) -> None:
+    texts = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(1_200))]
+    await write(store, *texts)
+    assert (await store.search("s", "grey heron", 3))[0] == 1
+    memory = WordIndex().search([entry(seq, text) for seq, text in enumerate(texts, 1)], "grey heron", 5)
+    assert await store.search("s", "grey heron", 5) == [one.seq for one in memory]

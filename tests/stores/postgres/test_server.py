@@ -1,0 +1,233 @@
+"""What is peculiar to PostgreSQL: its schema and migrations, damage, and erasing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from urllib.parse import quote
+
+import pytest
+
+from amplifier_context_core.errors import NotErased, StoreError
+from amplifier_context_core.stores import Extent, Repair, Store
+from amplifier_context_core.stores.postgres import driver as driver_module
+from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
+from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_testing.contract.append import Appending
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.fork import Forking
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import entries, entry
+from amplifier_context_testing.store_contract import MakeStore
+from tests.stores.postgres.tables import ask
+from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
+
+pytestmark = pytest.mark.postgres
+
+
+class TestInPieces(Appending, Replacing, Rewriting, Forking):
+    """The contract again, with statements that take three rows each."""
+
+    @pytest.fixture
+    def make_store(self, url: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+
+        async def make() -> Store:
+            return PostgresStore.from_url(url)
+
+        return make
+
+
+class TestSchema:
+    @pytest.fixture
+    def schema(self) -> Generator[str]:
+        """A schema of this test's own, not made yet; gone afterwards."""
+        postgres_is_there()
+        name = own_name()
+        yield name
+        drop_schema(name)
+
+    async def test_stores_that_start_at_once_make_one_schema(self, url: str, schema: str) -> None:
+        # With different URLs, so that each has connections of its own, as another process would.
+        stores = [PostgresStore.from_url(with_parameters(url, pool_size=size)) for size in range(2, 8)]
+        await asyncio.gather(*(store.append(f"s{index}", entries(1, 2)) for index, store in enumerate(stores)))
+        assert len(await stores[0].sessions()) == 6
+        for store in stores:
+            await store.close()
+        assert ask("SELECT count(*), max(version) FROM migrations", schema) == [(len(MIGRATIONS), len(MIGRATIONS))]
+
+    async def test_a_schema_of_a_later_version_is_refused(self, store: Store, url: str, schema: str) -> None:
+        await store.append("s", entries(1, 1))
+        await store.close()
+        ask("INSERT INTO migrations (version) VALUES (%s)", schema, len(MIGRATIONS) + 1)
+        for _ in range(2):
+            with pytest.raises(StoreError, match=f"at version {len(MIGRATIONS) + 1}.*update amplifier-context-core"):
+                await store.read("s")
+        ask("DELETE FROM migrations WHERE version = %s", schema, len(MIGRATIONS) + 1)
+        assert_same(await store.read("s"), entries(1, 1))
+
+    @pytest.mark.parametrize("odd", ['we"ird; DROP TABLE x --', "Übung", "UPPER lower", "select"])
+    async def test_odd_names_of_schemas_are_names(self, schema: str, odd: str) -> None:
+        name = f"{odd}{schema}"
+        store = PostgresStore.from_url(with_parameters(POSTGRES, schema=quote(name)))
+        try:
+            await store.append("s", entries(1, 3))
+            await store.replace("s", 1, entries(4, 4))
+            await store.rewrite("s", [entry(1, "changed")])
+            assert len(await store.read("s")) == 2
+            assert ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema, name)
+        finally:
+            await store.close()
+            drop_schema(name)
+
+    async def test_a_schema_that_is_dropped_under_a_store_is_created_again(self, store: Store, schema: str) -> None:
+        await store.append("s", entries(1, 1))
+        drop_schema(schema)
+        with pytest.raises(StoreError, match="creates it again"):
+            await store.read("s")
+        assert await store.read("s") == []
+        await store.append("t", entries(1, 1))
+
+    async def test_one_session_is_in_one_partition(self, store: Store, schema: str) -> None:
+        for number in range(40):
+            await store.append(f"s{number}", entries(1, 3))
+        rows = ask("SELECT session, tableoid::regclass::text FROM entries", schema)
+        assert len(set(rows)) == 40
+        assert 8 < len({table for _, table in rows}) <= PARTITIONS
+
+    async def test_appends_move_no_index_of_sessions(self, store: Store, schema: str) -> None:
+        """HOT updates: what makes an append to a hot session cheap at any number of sessions."""
+        await store.append("s", entries(1, 1))
+        indexed = ask(
+            "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
+            "AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'sessions'::regclass",
+            schema,
+        )
+        assert {name for (name,) in indexed} == {"key", "id"}
+
+    async def test_sizes_are_those_of_the_messages(self, store: Store, schema: str) -> None:
+        await store.append("s", entries(1, 40))
+        await store.replace("s", 20, [entry(41, "x" * 1_000), *entries(30, 32)])
+        await store.rewrite("s", [entry(1, "y" * 5_000), entry(30, "")])
+        await store.fork("s", "child", 22)
+        await store.append("child", entries(50, 52))
+        kept = ask(
+            "SELECT s.id, s.size, sum(octet_length(e.message)) FROM sessions s JOIN entries e ON e.session = s.key "
+            "GROUP BY s.key",
+            schema,
+        )
+        assert len(kept) == 2
+        assert all(size == total for _, size, total in kept)
+        assert {info.size for info in await store.sessions()} == {size for _, size, _ in kept}
+
+
+class TestDamage:
+    async def test_a_damaged_message_is_taken_out_reported_and_quarantined(self, store: Store, schema: str) -> None:
+        repairs: list[Repair] = []
+        await store.append("s", entries(1, 6))
+        await store.save_checkpoint("s", 5, b"five")
+        await store.open("s", repairs.append)
+        ask('UPDATE entries SET message = \'{"role": "us\' WHERE seq IN (2, 5)', schema)
+        rest = [*entries(1, 1), *entries(3, 4), *entries(6, 6)]
+        assert len(await store.verify("s")) == 2  # type: ignore[attr-defined]
+        assert_same(await store.read("s"), rest)
+        assert await store.extent("s") == Extent(4, 6)
+        assert [(repair.session_id, repair.lost) for repair in repairs] == [("s", 2)]
+        assert sorted(ask("SELECT seq, message FROM damaged", schema)) == [(2, '{"role": "us'), (5, '{"role": "us')]
+        assert await store.load_checkpoint("s") is None
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+        await store.append("s", entries(7, 8))
+        assert_same(await store.read("s"), [*rest, *entries(7, 8)])
+        assert len(repairs) == 1
+        await store.rewrite("s", [entry(1, "changed")])
+        assert ask("SELECT * FROM damaged", schema) == []
+
+    @pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
+    async def test_a_quarantined_message_is_erased_though_no_seq_is_known(
+        self, store: Store, schema: str, given: list[Entry]
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        await store.open("s")
+        ask("UPDATE entries SET message = 'no JSON' WHERE seq = 2", schema)
+        assert len(await store.read("s")) == 2
+        assert len(ask("SELECT * FROM damaged", schema)) == 1
+        await store.rewrite("s", given)
+        assert ask("SELECT * FROM damaged", schema) == []
+        assert [one.seq for one in await store.read("s")] == [1, 3]
+
+    async def test_a_missing_row_is_noticed(self, store: Store, schema: str) -> None:
+        repairs: list[Repair] = []
+        await store.open("s", repairs.append)
+        await store.append("s", entries(1, 6))
+        ask("DELETE FROM entries WHERE seq = 3", schema)
+        assert len(await store.verify("s")) == 2  # type: ignore[attr-defined]
+        assert_same(await store.read("s"), [*entries(1, 2), *entries(4, 6)])
+        assert [repair.lost for repair in repairs] == [1]
+        await store.append("s", entries(7, 7))
+        assert_same(await store.read("s", -3), entries(5, 7))
+        assert await store.verify("s") == []  # type: ignore[attr-defined]
+
+    async def test_a_reader_leaves_damage_where_it_is(
+        self, store: Store, url: str, schema: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await store.append("s", entries(1, 4))
+        await store.close()
+        ask("UPDATE entries SET message = 'no JSON' WHERE seq = 2", schema)
+        with caplog.at_level(logging.WARNING):
+            assert_same(await store.read("s"), [*entries(1, 1), *entries(3, 4)])
+        assert "1 damaged" in caplog.text
+        assert "no JSON" not in caplog.text
+        assert await store.extent("s") == Extent(4, 4)
+
+
+class TestErasing:
+    async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
+        self, store: Store, schema: str
+    ) -> None:
+        secret = "hunter2 is the password"
+        query = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE schemaname = %s"
+        ((before,),) = ask(query, schema, schema)
+        await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
+        await store.replace("s", 3, [])
+        await store.save_checkpoint("s", 2, secret.encode())
+        await store.rewrite("s", [entry(1, "[forgotten]"), entry(4, "[forgotten]")])
+        for table in ("sessions", "entries", "archive", "damaged"):
+            assert secret not in repr(ask(f"SELECT * FROM {table}", schema))
+            assert secret.encode().hex() not in repr(ask(f"SELECT t::text FROM {table} t", schema))
+        for _ in range(3_000):
+            ((count,),) = ask(query, schema, schema)
+            if count >= before + 4:
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("nothing was vacuumed")
+
+    async def test_what_only_changed_its_count_is_not_vacuumed_for(
+        self, store: Store, schema: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def never(*_: object) -> None:
+            pytest.fail("vacuumed")
+
+        monkeypatch.setattr(driver_module.PostgresDriver, "erase", never)
+        await store.append("s", entries(1, 3))
+        await store.rewrite("s", entries(1, 3))
+
+    async def test_a_vacuum_that_the_server_skips_is_an_error(self, store: Store, url: str, schema: str) -> None:
+        await store.append("s", entries(1, 3))
+        await store.close()
+        role = own_name()
+        ask(
+            f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}; "
+            f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}",
+            schema,
+        )
+        other = PostgresStore.from_url(with_parameters(url, options=quote(f"-c role={role}")))
+        try:
+            with pytest.raises(NotErased, match="until they are vacuumed"):
+                await other.rewrite("s", [entry(1, "gone"), *entries(2, 3)])
+        finally:
+            await other.close()
+            ask(f"DROP OWNED BY {role}; DROP ROLE {role}", schema)
+        assert_same(await store.read("s"), [entry(1, "gone"), *entries(2, 3)])

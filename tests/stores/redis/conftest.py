@@ -1,0 +1,51 @@
+"""Keys of its own for every test of the Redis store, or a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import redis
+
+from amplifier_context_core.stores.redis.store import RedisStore
+from tests.stores.servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there, with_parameters
+
+
+@pytest.fixture
+def prefix() -> Generator[str]:
+    """A key prefix of this test's own; its keys are gone afterwards."""
+    redis_is_there()
+    name = own_name()
+    yield name
+    drop_prefix(name)
+
+
+@pytest.fixture
+def client(prefix: str) -> Generator[Any]:
+    """A client that sees the keys."""
+    with redis.Redis.from_url(REDIS, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(prefix: str) -> Any:
+    store = RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def own() -> Generator[PrivateRedis]:
+    """A server of this test's own, as it is installed: it keeps nothing."""
+    server = PrivateRedis("--appendonly", "no")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def there(own: PrivateRedis) -> Any:
+    """A store on it."""
+    store = RedisStore.from_url(own.url)
+    yield store
+    await store.close()

@@ -1,0 +1,86 @@
+"""Hash tags, and sessions on a Redis cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+
+import pytest
+import redis
+from redis import crc
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.redis.driver import RedisDriver
+from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_testing.contract.fixtures import whole
+from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
+from tests.stores.servers import REDIS, PrivateRedis, with_parameters
+
+pytestmark = pytest.mark.redis
+
+
+class TestCluster:
+    def test_all_keys_of_a_session_are_in_one_slot(self) -> None:
+        driver = RedisDriver(RedisStore.from_url(with_parameters(REDIS, prefix="a{b}c"))._key)
+        slots = set()
+        for session_id in ODD_IDS:
+            keys = driver._keys(session_id)
+            assert len({crc.key_slot(key.encode()) for key in keys}) == 1
+            slots |= {crc.key_slot(key.encode()) for key in keys}
+        assert len(slots) > len(ODD_IDS) * 0.9  # no tag is cut short, and so the same for all
+
+    async def test_a_node_of_a_cluster_takes_every_call(self) -> None:
+        """A node in cluster mode refuses scripts and commands whose keys are not of one slot."""
+        server = PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes")
+        try:
+            with redis.Redis(port=server.port) as client:
+                client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+            server.await_cluster()
+            await self.work_on(server.url)
+        finally:
+            server.remove()
+
+    async def test_sessions_are_spread_over_the_nodes_of_a_cluster(self) -> None:
+        with contextlib.ExitStack() as stack:
+            servers: list[PrivateRedis] = []
+            for _ in range(3):
+                servers.append(PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes"))
+                stack.callback(servers[-1].remove)
+            nodes = [f"127.0.0.1:{server.port}" for server in servers]
+            subprocess.run(
+                ["redis-cli", "--cluster", "create", *nodes, "--cluster-yes"],
+                check=True,
+                timeout=60,
+                stdout=subprocess.DEVNULL,
+            )
+            for server in servers:
+                server.await_cluster()
+            await self.work_on(f"{servers[0].url}?cluster=true")
+            with pytest.raises(StoreError, match="MOVED"):
+                await self.work_on(servers[0].url)
+
+    async def work_on(self, url: str) -> None:
+        store = RedisStore.from_url(url)
+        try:
+            for session_id in ("s", "{a}", "}{", "a b"):
+                await store.append(session_id, entries(1, 5))
+                await store.replace(session_id, 3, entries(6, 7))
+                await store.rewrite(session_id, [entry(1, "changed")])
+                await store.save_checkpoint(session_id, 2, b"two")
+                await store.fork(session_id, f"child of {session_id}")
+                assert len(await store.find(session_id, [1, 2, 6])) == 3
+                assert (await whole(store, f"child of {session_id}")).extent == Extent(5, 7)
+                await store.release(session_id)
+            await asyncio.gather(*(store.append(f"at once {number}", entries(1, 3)) for number in range(8)))
+            assert len(await store.sessions()) == 16
+            driver = store._driver
+            assert isinstance(driver, RedisDriver)
+            await driver.loop_thread.run(driver._call("DEL", driver._directory))
+            assert len(await store.sessions()) == 16  # found on all nodes
+            for info in await store.sessions():
+                await store.delete(info.session_id)
+            assert await store.sessions() == []
+        finally:
+            await store.close()

@@ -1,0 +1,256 @@
+"""Errors of Redis and of its client become ours; a server that may lose data is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import Any
+
+import pytest
+import redis
+from redis import exceptions
+
+from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core.stores import Extent, Store, open_store
+from amplifier_context_core.stores.redis.client import RedisClient
+from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries
+from tests.stores.relay import relayed
+from tests.stores.servers import REDIS, PrivateRedis
+
+pytestmark = pytest.mark.redis
+
+
+class TestDurabilityWarnings:
+    """A server that is less durable than configured is reported once."""
+
+    async def warned(self, url: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
+        caplog.clear()
+        store = RedisStore.from_url(url, durability=durability)
+        with caplog.at_level(logging.WARNING):
+            for number in range(3):
+                await store.append("s", entries(number + 1, number + 1))
+            await store.delete("s")
+            await store.close()
+        assert len(caplog.records) <= 1
+        return caplog.text
+
+    async def test_a_server_without_an_append_only_file(
+        self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert "appendonly no" in await self.warned(own.url, caplog)
+        assert not await self.warned(own.url, caplog, "none")
+        assert not await self.warned(own.url, caplog, "flush")
+
+    async def test_a_server_that_writes_every_second(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("appendonly", "yes")
+        text = await self.warned(own.url, caplog)
+        assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
+
+    async def test_a_server_that_keeps_everything(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("appendonly", "yes")
+            client.config_set("appendfsync", "always")
+        assert not await self.warned(own.url, caplog)
+
+    async def test_a_server_that_evicts(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "noeviction" in await self.warned(own.url, caplog, "none")
+
+    async def test_a_server_that_hides_its_settings(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
+        text = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
+        assert "unknown whether" in text or not text
+        assert "sesame" not in text
+
+    async def test_a_server_that_can_be_asked_is_asked_for_each_change(self, own: PrivateRedis) -> None:
+        """WAITAOF, of 7.2 and later."""
+        asked: list[list[bytes]] = []
+        synced = b"*2\r\n:1\r\n:0\r\n"
+
+        def answer(command: list[bytes]) -> bytes | None:
+            if command[0] == b"INFO":
+                text = b"# Server\r\nredis_version:7.2.4\r\n"
+                return b"$%d\r\n%b\r\n" % (len(text), text)
+            if command[:3] == [b"CONFIG", b"GET", b"appendonly"]:
+                return b"*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n"
+            if command[0] == b"WAITAOF":
+                asked.append(command)
+                return synced
+            return None
+
+        with relayed(own.port, answer) as port:
+            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0?socket_timeout=7")
+            await store.append("s", entries(1, 2))
+            assert {tuple(command) for command in asked} == {(b"WAITAOF", b"1", b"0", b"7000")}
+            asked.clear()
+            await asyncio.gather(*(store.append(f"s{number}", entries(1, 1)) for number in range(8)))
+            assert 2 <= len(asked) <= 8
+            with redis.Redis(port=own.port) as client:
+                client.script_flush()
+            await store.append("s", entries(3, 3))
+            # It did not come to the disk in time: not acknowledged, and so not there.
+            synced = b"*2\r\n:0\r\n:0\r\n"
+            with pytest.raises(StoreError, match="did not confirm in 7 s"):
+                await store.append("s", entries(4, 4))
+            synced = b"*2\r\n:1\r\n:0\r\n"
+            assert_same(await store.read("s"), entries(1, 3))
+            # Its file was switched off: reported once, and not waited for again.
+            synced = b"-ERR WAITAOF cannot be used when appendonly is disabled\r\n"
+            await store.append("s", entries(4, 4))
+            count = len(asked)
+            await store.append("s", entries(5, 5))
+            assert len(asked) == count
+            assert_same(await store.read("s"), entries(1, 5))
+            await store.close()
+
+
+class TestErrors:
+    async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
+        store = RedisStore.from_url("redis://somebody:sesame@127.0.0.1:1/3")
+        for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
+            with pytest.raises(StoreError, match=r"127\.0\.0\.1:1, database 3 cannot be reached.*again") as caught:
+                await call
+            assert "sesame" not in str(caught.value) + str(caught.value.__cause__)
+        await store.close()
+
+    async def test_a_wrong_password_is_reported_as_such(self, own: PrivateRedis) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("requirepass", "open sesame")
+        for url in (own.url, f"redis://:wrong@127.0.0.1:{own.port}/0"):
+            store = RedisStore.from_url(url)
+            with pytest.raises(StoreError, match="password in the URL"):
+                await store.read("s")
+            await store.close()
+
+    @pytest.mark.parametrize(
+        ("at", "text"),
+        [
+            ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
+            (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
+            ("nobody:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
+            ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
+            ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: evalsha\); grant"),
+            ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
+        ],
+    )
+    async def test_an_error_about_the_url_is_quoted_with_what_to_do(
+        self, own: PrivateRedis, at: str, text: str
+    ) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-evalsha")
+        store = RedisStore.from_url(f"redis://{at.format(port=own.port)}")
+        with pytest.raises(StoreError, match=text) as caught:
+            await store.read("s")
+        assert "is running" not in str(caught.value)
+        assert "sesame" not in str(caught.value)
+        await store.close()
+
+    async def test_a_server_that_wants_a_password_is_reported(self, own: PrivateRedis) -> None:
+        with redis.Redis(port=own.port) as client:
+            client.config_set("requirepass", "open sesame")
+        store = RedisStore.from_url(own.url)
+        with pytest.raises(StoreError, match=r"Authentication required\); give user and password"):
+            await store.read("s")
+        await store.close()
+
+    async def test_a_key_that_another_program_wrote_to_is_left_alone(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("s", entries(1, 3))
+        await store.close()
+        client.set(f"{{{prefix}:s}}:archive", "mine")
+        with pytest.raises(StoreError, match=r"WRONGTYPE.*rename or delete that key"):
+            await store.open("s")
+        client.delete(f"{{{prefix}:s}}:archive")
+        assert await store.open("s") == Extent(3, 3)
+
+    async def test_a_full_memory_is_reported_and_the_session_goes_on_afterwards(
+        self, own: PrivateRedis, there: Store
+    ) -> None:
+        await there.append("s", entries(1, 3))
+        with redis.Redis(port=own.port) as client:
+            client.config_set("maxmemory", "1mb")
+            before = await whole(there)
+            for change in (
+                lambda: there.append("s", entries(4, 5)),
+                lambda: there.replace("s", 1, entries(4, 5)),
+                lambda: there.save_checkpoint("s", 1, b"one"),
+            ):
+                with pytest.raises(StoreError, match="no memory left"):
+                    await change()
+                assert not (await whole(there)).differs(before)
+            client.config_set("maxmemory", "0")
+        await there.append("s", entries(4, 5))
+        assert_same(await there.read("s"), entries(1, 5))
+
+    async def test_a_replica_that_takes_no_writes_is_reported(self, own: PrivateRedis, there: Store) -> None:
+        await there.append("s", entries(1, 3))
+        with redis.Redis(port=own.port) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(StoreError, match="URL of the master"):
+                await there.append("s", entries(4, 5))
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        await there.append("s", entries(4, 5))
+        assert_same(await there.read("s"), entries(1, 5))
+
+    async def test_a_server_that_is_loading_is_reported(self, own: PrivateRedis) -> None:
+        loading = True
+
+        def answer(command: list[bytes]) -> bytes | None:
+            return b"-LOADING Redis is loading the dataset in memory\r\n" if loading else None
+
+        with relayed(own.port, answer) as port:
+            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0")
+            with pytest.raises(StoreError, match="still loading"):
+                await store.append("s", entries(1, 1))
+            loading = False
+            await store.append("s", entries(1, 1))
+            loading = True
+            for _ in range(2):
+                with pytest.raises(StoreError, match="still loading"):
+                    await store.append("s", entries(2, 2))
+            loading = False
+            await store.append("s", entries(2, 2))
+            assert_same(await store.read("s"), entries(1, 2))
+            await store.close()
+
+    def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
+        client = RedisClient(RedisStore.from_url(REDIS)._key)
+        kinds = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
+        assert len(kinds) > 20
+        for kind in kinds:
+            problem = kind.__new__(kind)
+            problem.args = ("ERR a secret",)
+            for error in (client.refused(problem), client._unreachable(problem)):
+                assert isinstance(error, StoreError)
+                assert "secret" not in str(error)
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            "prefix=",
+            f"prefix={'x' * 101}",
+            "lease_ttl=soon",
+            "lease_ttl=0",
+            "pool_size=0",
+            "no_such_parameter=1",
+            "db=x",
+            "db=3&cluster=true",
+        ],
+    )
+    def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            open_store(f"redis://somebody:sesame@127.0.0.1/0?{more}")
+        assert "sesame" not in str(caught.value)
+
+    @pytest.mark.parametrize("scheme", ["redis", "rediss"])
+    def test_both_schemes_are_known_and_show_no_password(self, scheme: str) -> None:
+        store = open_store(f"{scheme}://somebody:sesame@127.0.0.1/0?health_check_interval=10&protocol=3")
+        assert isinstance(store, RedisStore)
+        assert "sesame" not in repr(store) + repr(vars(store))

@@ -1,0 +1,164 @@
+"""What is peculiar to Redis: scripts, the directory, and erasing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.redis import driver as driver_module
+from amplifier_context_core.stores.redis.driver import RedisDriver
+from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_testing.contract.append import Appending
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.fork import Forking
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
+from amplifier_context_testing.store_contract import MakeStore
+from tests.stores.servers import REDIS, PrivateRedis, with_parameters
+
+pytestmark = pytest.mark.redis
+
+
+class TestInPieces(Appending, Replacing, Rewriting, Forking):
+    """The contract again, with rows staged three at a time and read seven at a time."""
+
+    @pytest.fixture
+    def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+        monkeypatch.setattr(driver_module, "_WINDOW", 7)
+
+        async def make() -> Store:
+            return RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
+
+        return make
+
+
+class TestScripts:
+    async def test_scripts_that_the_server_forgot_are_loaded_again(self, store: Store, client: Any) -> None:
+        await store.append("s", entries(1, 2))
+        client.script_flush()
+        await store.append("s", entries(3, 3))
+        client.script_flush()
+        assert_same(await store.read("s"), entries(1, 3))
+        client.script_flush()
+        await asyncio.gather(*(store.append(f"s{number}", entries(1, 3)) for number in range(12)))
+        client.script_flush()
+        assert len(await store.sessions()) == 13
+        client.script_flush()
+        await store.fork("s", "child")
+        client.script_flush()
+        await store.delete("child")
+        assert len(await store.sessions()) == 13
+
+    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
+        await store.append("s", entries(1, 5))
+        before = await whole(store)
+        for change in (
+            store.append("s", entries(5, 5)),
+            store.append("s", entries(5, 7)),
+            store.replace("s", 3, entries(2, 2)),
+        ):
+            with pytest.raises(StoreError, match="one of these seqs already"):
+                await change
+            assert not (await whole(store)).differs(before)
+
+    async def test_staged_rows_that_are_lost_are_missed(
+        self, store: Store, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.append("s", entries(1, 2))
+        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+        stage = RedisDriver._stage
+
+        async def lossy(driver: RedisDriver, keys: Any, packed: Any) -> None:
+            await stage(driver, keys, packed)
+            await driver._call("LPOP", keys[-1])
+
+        monkeypatch.setattr(RedisDriver, "_stage", lossy)
+        before = await whole(store)
+        with pytest.raises(StoreError, match="lost rows"):
+            await store.append("s", entries(3, 20))
+        assert not (await whole(store)).differs(before)
+
+
+class TestDirectory:
+    async def test_a_lost_directory_is_found_again_among_the_keys(self, store: Store, client: Any, prefix: str) -> None:
+        ids = [*ODD_IDS[:30], "[a]*?\\", "{}%7D"]
+        for session_id in (one for one in ids if "\\" not in one):
+            await store.append(session_id, entries(1, 1))
+        listed = await store.sessions()
+        client.delete(f"{prefix}:sessions")
+        assert sorted(info.session_id for info in await store.sessions()) == sorted(one.session_id for one in listed)
+        assert client.zcard(f"{prefix}:sessions") == len(listed)
+
+    async def test_a_session_missing_from_the_directory_is_added_when_it_is_opened(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("a", entries(1, 1))
+        await store.append("b", entries(1, 1))
+        client.zrem(f"{prefix}:sessions", "a")
+        await store.close()
+        await store.open("a")
+        assert len(await store.sessions()) == 2
+
+    async def test_names_without_a_session_are_dropped_in_time(self, store: Store, client: Any, prefix: str) -> None:
+        await store.append("a", entries(1, 1))
+        now = time.time()
+        client.zadd(f"{prefix}:sessions", {"about to be made": now, "never made": now - 90_000})
+        assert [info.session_id for info in await store.sessions()] == ["a"]
+        assert sorted(client.zrange(f"{prefix}:sessions", 0, -1)) == ["a", "about to be made"]
+
+    async def test_nothing_is_left_of_a_deleted_session_or_an_unused_lease(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        await store.replace("s", 2, entries(7, 7))
+        await store.save_checkpoint("s", 1, b"one")
+        await store.delete("s")
+        await store.open("unused")
+        await store.close()
+        assert [key for key in client.scan_iter(f"*{prefix}*", count=5_000) if key != f"{prefix}:sessions"] == []
+
+    async def test_an_unreleased_session_expires_only_if_it_was_never_written(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        await store.open("leased")
+        await store.append("written", entries(1, 1))
+        assert client.pttl(f"{{{prefix}:leased}}:meta") > 0
+        assert [client.pttl(key) for key in client.scan_iter(f"{{{prefix}:written}}*", count=5_000)] == [-1, -1, -1]
+
+
+class TestErasing:
+    async def test_what_was_rewritten_is_in_no_key_nor_in_the_append_only_file(self) -> None:
+        secret = "hunter2 is the password"
+        server = PrivateRedis()
+        try:
+            store = RedisStore.from_url(server.url)
+            await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
+            await store.replace("s", 3, [])
+            await store.save_checkpoint("s", 2, secret.encode())
+            assert self.found(server, secret)
+            await store.rewrite("s", [entry(1, "[forgotten]"), entry(4, "[forgotten]")])
+            for _ in range(3_000):
+                if not self.found(server, secret):
+                    break
+                await asyncio.sleep(0.02)
+            assert not self.found(server, secret)
+            assert len(await store.read("s")) == 3
+            await store.close()
+        finally:
+            server.remove()
+
+    def found(self, server: PrivateRedis, secret: str) -> bool:
+        while True:
+            try:
+                read = [path.read_bytes() for path in server.folder.rglob("*") if path.is_file()]
+            except FileNotFoundError:  # the server renamed one meanwhile: look again at all
+                continue
+            assert read
+            return any(secret.encode() in content for content in read)

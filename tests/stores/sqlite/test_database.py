@@ -1,0 +1,429 @@
+"""What is peculiar to SQLite: files, versions, groups, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core import ConfigError
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Checkable, Searchable, open_store
+from amplifier_context_core.stores.sqlite import schema
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.stores.sqlite.worker import Task
+from amplifier_context_testing.contract.samples import entries, entry
+
+
+def raw(path: Path) -> sqlite3.Connection:
+    """Return a plain connection, like one of another program."""
+    return sqlite3.connect(path, isolation_level=None)
+
+
+# -- URLs and files ----------------------------------------------------------------------------------------------------
+
+
+def test_it_answers_to_its_scheme_and_can_search_and_check(path: Path) -> None:
+    store = open_store(f"sqlite:{path}", durability="flush", archive=False)
+    assert isinstance(store, SqliteStore)
+    assert store.path == path
+    assert isinstance(store, Searchable)
+    assert isinstance(store, Checkable)
+
+
+def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = open_store("sqlite:~/a.db")
+    assert isinstance(store, SqliteStore)
+    assert store.path == tmp_path / "a.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("sqlite:", "needs the path of a database file"),
+        ("sqlite::memory:", "takes no URL of another kind"),
+        ("sqlite:a\0b", "takes no space at either end and no control character"),
+    ],
+)
+def test_a_url_without_a_path_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"store: 'sqlite:' {problem}.*, as in sqlite:"):
+        open_store(url)
+
+
+async def test_making_a_store_opens_nothing(path: Path) -> None:
+    before = threading.active_count()
+    store = SqliteStore(path / "folder" / "x.db")
+    await store.close()
+    assert threading.active_count() == before
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o277])
+async def test_files_are_the_owners_only_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    path = tmp_path / "a" / "b" / "sessions.db"
+    before = os.umask(mask)
+    try:
+        store = SqliteStore(path)
+        await store.append("s", entries(1, 3))
+    finally:
+        os.umask(before)
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == ["sessions.db", "sessions.db-shm", "sessions.db-wal"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)} == {0o700}
+    await store.close()
+    assert [file.name for file in path.parent.iterdir()] == ["sessions.db"]
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+async def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path, ending: str) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b"")
+    schema.sidecar(path, ending).symlink_to(target)
+    with pytest.raises(StoreError, match="symbolic link"):
+        await SqliteStore(path).append("s", entries(1, 1))
+    assert target.read_bytes() == b""
+
+
+async def test_a_link_to_nowhere_makes_no_file(path: Path, tmp_path: Path) -> None:
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="symbolic link"):
+        await SqliteStore(path).append("s", entries(1, 1))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(path: Path, make: object) -> None:
+    make(path)  # type: ignore[operator]
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="is no file"):
+        await store.append("s", entries(1, 1))
+    path.rmdir() if path.is_dir() else path.unlink()
+    await store.append("s", entries(1, 1))
+    assert (await store.extent("s")).length == 1
+    await store.close()
+
+
+async def test_a_file_where_a_folder_should_be_is_refused(path: Path) -> None:
+    path.write_text("x")
+    with pytest.raises(StoreError, match=r"cannot be opened.*is a file"):
+        await SqliteStore(path / "x.db").append("s", entries(1, 1))
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_database_says_whose_it_is_and_its_version(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    await store.close()
+    with raw(path) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
+    db.close()
+
+
+async def test_a_newer_database_is_refused_and_left_as_it_is(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    await store.close()
+    db = raw(path)
+    db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    db.close()
+    before = path.read_bytes()
+    for call in (store.read("s"), store.append("s", entries(2, 2)), store.open("s")):
+        with pytest.raises(StoreError, match="newer version"):
+            await call
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_database_of_another_application_is_refused_and_left_as_it_is(path: Path) -> None:
+    db = raw(path)
+    db.execute("CREATE TABLE recipes(name)")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another application"):
+        await SqliteStore(path).append("s", entries(1, 1))
+    assert path.read_bytes() == before
+
+
+async def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    await store.close()
+    assert schema.APPLICATION_ID.to_bytes(4, "big") in path.read_bytes()[:100]
+
+
+async def test_a_migration_that_fails_leaves_the_database_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    await store.close()
+    new = ("CREATE TABLE more(a)", "CREATE TABLE entries(a)")  # the second one exists already
+    monkeypatch.setattr(schema, "_MIGRATIONS", (*schema._MIGRATIONS, new))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    with pytest.raises(StoreError):
+        await store.read("s")
+    monkeypatch.undo()
+    assert len(await store.read("s")) == 2
+    await store.close()
+    db = raw(path)
+    assert db.execute("SELECT name FROM sqlite_master WHERE name = 'more'").fetchall() == []
+    db.close()
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("flush", 1), ("none", 0)])
+async def test_durability_sets_the_synchronous_mode(path: Path, durability: str, synchronous: int) -> None:
+    store = SqliteStore(path, durability=durability)  # type: ignore[arg-type]
+    seen: list[object] = []
+    await store.open("s")
+    await store._engine.run("write", lambda task: seen.append(task.db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
+    await store.close()
+    assert seen == [(synchronous,)]
+
+
+# -- groups and threads ------------------------------------------------------------------------------------------------
+
+
+async def test_appends_that_come_together_share_commits(path: Path) -> None:
+    store = SqliteStore(path)
+    commits: list[str] = []
+    await store._engine.run("no_transaction", lambda task: task.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
+    for first in range(1, 11):
+        await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
+    await store.close()
+    assert commits.count("COMMIT") < 40  # of 160 appends
+
+
+async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) -> None:
+    store = SqliteStore(path)
+    other = SqliteStore(path)
+    await other.open("taken")
+    bad = entry(1, "x")
+    bad.message["content"] = b"no JSON"
+    came = await asyncio.gather(
+        store.append("a", entries(1, 2)),
+        store.append("taken", entries(1, 2)),
+        store.append("b", [entry(1), bad]),
+        store.append("c", entries(1, 2)),
+        store.replace("a", 9, []),
+        store.append("a", entries(3, 3)),
+        return_exceptions=True,
+    )
+    assert [type(one).__name__ for one in came] == [
+        "NoneType",
+        "SessionInUse",
+        "TypeError",
+        "NoneType",
+        "StoreError",
+        "NoneType",
+    ]
+    assert [(await store.extent(name)).length for name in ("a", "taken", "b", "c")] == [3, 0, 0, 2]
+    await other.open("b")  # a failed task has acquired no lease
+    await store.close()
+    await other.close()
+
+
+async def test_a_long_read_sees_one_snapshot_and_blocks_no_other_call(path: Path) -> None:
+    store = SqliteStore(path, durability="none")
+    await store.append("s", entries(1, 5_000))
+    reading = asyncio.create_task(store.read("s"))
+    await asyncio.sleep(0)
+    for seq in range(5_001, 5_011):
+        await store.append("s", entries(seq, seq))
+    await store.replace("s", 10, [])
+    assert [one.seq for one in await reading] == list(range(1, 5_001))
+    assert [one.seq for one in await store.read("s")] == list(range(1, 11))
+    await store.close()
+
+
+async def test_a_store_without_references_releases_everything(path: Path) -> None:
+    before = threading.active_count()
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    del store
+    gc.collect()
+    other = SqliteStore(path)
+    for _ in range(500):
+        if threading.active_count() <= before:
+            break
+        await asyncio.sleep(0.01)
+    await other.append("s", entries(3, 3))
+    assert len(await other.read("s")) == 3
+    await other.close()
+
+
+async def test_a_forked_process_has_its_own_connection_and_leases(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    child = await asyncio.to_thread(_forked, store)
+    assert child == 0
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    assert [one.seq for one in await store.read("child")] == [1, 2]
+    await store.close()
+
+
+def _forked(store: SqliteStore) -> int:
+    async def work() -> None:
+        await store.append("child", entries(1, 2))
+        try:
+            await store.append("s", entries(9, 9))
+        except StoreError:
+            await store.close()
+            os._exit(0)
+
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(work())
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# -- removed and replaced files ----------------------------------------------------------------------------------------
+
+
+FILES = ("", "-wal", "-shm")
+
+
+def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
+    for ending in endings:
+        schema.sidecar(path, ending).rename(schema.sidecar(to, ending))
+
+
+async def other_database(path: Path) -> None:
+    """Make a database at a path, closed, with a session `s` of one message."""
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    await store.close()
+
+
+@pytest.mark.parametrize("endings", [FILES, ("",), ("-wal",)])
+async def test_nothing_is_acknowledged_into_a_file_that_was_removed(path: Path, endings: tuple[str, ...]) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in endings:
+        schema.sidecar(path, ending).unlink()
+    gone = schema.sidecar(path, endings[0])
+    for call in (store.append("s", entries(3, 3)), store.read("s"), store.replace("s", 0, []), store.extent("s")):
+        with pytest.raises(StoreError, match=rf"another program removed {gone}, .*release the session and open"):
+            await call
+    assert path.exists() is ("" not in endings)
+    assert (await store.open("s")).length == (0 if "" in endings else 2)
+    await store.append("s", entries(3, 3))
+    await store.close()
+    assert path.stat().st_size > 0
+
+
+async def test_nothing_is_acknowledged_into_a_file_that_went_while_others_were_waited_for(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+
+    def remove(task: Task) -> None:
+        path.unlink()
+
+    removing = store._engine.run("write", remove)  # pyright: ignore[reportPrivateUsage]
+    appended, *_ = await asyncio.gather(store.append("s", entries(3, 3)), removing, return_exceptions=True)
+    assert isinstance(appended, StoreError)
+    assert "removed" in str(appended)
+    await store.close()
+
+
+async def test_a_file_that_is_put_back_is_gone_on_with(path: Path, tmp_path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for endings in (FILES, ("",)):
+        move(path, tmp_path / "away.db", endings)
+        with pytest.raises(StoreError, match="removed"):
+            await store.append("s", entries(3, 3))
+        assert await store.sessions() == []
+        await store.release("s")
+        assert not path.exists()  # or its log would be merged into the file that is restored
+        move(tmp_path / "away.db", path, endings)
+        assert [one.seq for one in await store.read("s")] == [1, 2]
+        await store.open("s")
+    await store.append("s", entries(3, 3))
+    await store.close()
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+
+
+async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_one(path: Path, tmp_path: Path) -> None:
+    await other_database(tmp_path / "other.db")
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 200))
+    (tmp_path / "other.db").replace(path)
+    with pytest.raises(StoreError, match=f"another program replaced {path}, "):
+        await store.append("s", entries(201, 201))
+    assert (await store.open("s")).length == 1
+    await store.append("s", entries(2, 3))
+    assert await store.verify("s") == []
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+    (kept,) = (file for file in path.parent.iterdir() if ".damaged-" in file.name)
+    assert kept.name.endswith("-wal")
+    assert kept.stat().st_size
+
+
+async def test_a_log_whose_database_is_gone_is_kept_when_another_is_made(path: Path) -> None:
+    await other_database(path)
+    path.unlink()
+    schema.sidecar(path, "-wal").write_bytes(b"what came last")
+    await other_database(path)
+    (kept,) = (file for file in path.parent.iterdir() if file.name.endswith("-wal"))
+    assert kept.read_bytes() == b"what came last"
+    assert ".damaged-" in kept.name
+
+
+async def test_closing_after_the_file_went_makes_none(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in FILES:
+        schema.sidecar(path, ending).unlink()
+    await store.close()
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_reading_makes_no_database(path: Path) -> None:
+    store = SqliteStore(path.parent / "folder" / "x.db")
+    assert await store.sessions() == []
+    assert await store.read("s") == await store.find("s", [1]) == await store.archived("s") == []
+    assert (await store.extent("s")).length == 0
+    assert await store.load_checkpoint("s") is None
+    await store.release("s")
+    await store.close()
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_an_unedited_history_needs_no_index_of_seqs(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 50))
+    await store.fork("s", "child", 20)
+    await store.append("child", [entry(60), entry(61)])
+    assert [one.seq for one in await store.find("child", [61, 3, 21])] == [3, 61]
+    await store.close()
+    db = raw(path)
+    (indexed,) = db.execute(
+        f"SELECT count(*) FROM entries INDEXED BY entries_by_seq WHERE {schema.NOT_AT_SEQ}"
+    ).fetchone()
+    plan = " ".join(
+        row[3]
+        for row in db.execute(
+            f"EXPLAIN QUERY PLAN SELECT id FROM entries WHERE session = 2 AND seq IN (1, 2) AND {schema.NOT_AT_SEQ}"
+        )
+    )
+    db.close()
+    assert indexed == 2
+    assert "entries_by_seq (session=? AND seq=?)" in plan

@@ -1,0 +1,351 @@
+"""Real faults around a SQLite database: the caller gets advice, and continues when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.sqlite import engine, errors, file_identity
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.stores.sqlite.worker import Task
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.small_disks import largest_file
+
+BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
+
+
+async def sql(store: SqliteStore, statement: str) -> None:
+    def run(task: Task) -> None:
+        task.db.execute(statement).fetchall()
+
+    await store._engine.run("no_transaction", run)  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 3))
+    size = path.with_name(path.name + "-wal").stat().st_size
+    with largest_file(size + 9_000):
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"sessions.db cannot .*(disk|space)"):
+                await store.append("s", BIG)
+        assert_same(await store.read("s"), entries(1, 3))
+    await store.append("s", entries(4, 5))
+    assert_same(await store.read("s"), entries(1, 5))
+    await store.append("s", BIG)
+    await store.close()
+    assert await store.extent("s") == Extent(11, 15)
+
+
+async def test_a_full_database_fails_the_call_and_nothing_else(store: SqliteStore) -> None:
+    await store.append("s", entries(1, 3))
+    await sql(store, "PRAGMA max_page_count = 30")
+    with pytest.raises(StoreError, match=r"cannot grow: the disk is full; free some space"):
+        await store.append("s", BIG)
+    came = await asyncio.gather(
+        store.append("a", entries(1, 1)),
+        store.append("s", BIG),
+        store.append("b", entries(1, 1)),
+        return_exceptions=True,
+    )
+    assert [type(one).__name__ for one in came] == ["NoneType", "StoreError", "NoneType"]
+    with pytest.raises(StoreError, match="disk is full"):
+        await store.save_checkpoint("s", 1, b"x" * 300_000)
+    assert_same(await store.read("s"), entries(1, 3))
+    await sql(store, "PRAGMA max_page_count = 1000000")
+    await store.append("s", BIG)
+    assert (await store.extent("s")).length == 9
+    assert await store.verify("s") == []
+
+
+async def test_a_database_locked_by_another_process_is_waited_for_and_reported(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 1))
+    code = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('begin immediate');"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(StoreError, match="locked by another process"):
+        await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
+    process.stdin.close()
+    process.wait(10)
+    process.stdout.close()
+    await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 2))
+
+
+async def test_a_database_that_became_read_only_is_reported(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 1))
+    await sql(store, "PRAGMA query_only = ON")
+    with pytest.raises(StoreError, match=r"read-only; make it writable \(SQLITE_READONLY\)"):
+        await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 1))  # by a new connection: the old one was closed
+    await store.append("s", entries(2, 2))
+    assert await store.extent("s") == Extent(2, 2)
+
+
+READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0o555)}
+
+
+def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
+    """Run work in a process that file permissions apply to (they do not apply to root), and return its outcome."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65_534)
+                os.setuid(65_534)
+            said = repr(asyncio.run(work()))
+        except BaseException as problem:  # noqa: BLE001 - sent to the parent process
+            said = f"{type(problem).__name__}: {problem}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as came:
+        said = came.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture
+def open_folder() -> Generator[Path]:
+    """Yield a folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("modes", READ_ONLY.values(), ids=READ_ONLY)
+async def test_a_read_only_database_is_read(open_folder: Path, modes: tuple[int, int]) -> None:
+    path = open_folder / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1_200))
+    await store.close()
+    path.chmod(modes[0] | 0o044)
+    open_folder.chmod(modes[1])
+    reader = SqliteStore(path)
+
+    async def read() -> object:
+        listed = [info.session_id for info in await reader.sessions()]
+        found = await reader.search("s", "message 7", 3)
+        counts = [len(some) for some in (await reader.read("s"), await reader.find("s", [7]), found)]
+        return listed, counts, await reader.verify("s")
+
+    assert await asyncio.to_thread(as_nobody, read) == "(['s'], [1200, 1, 1], [])"
+    refused = await asyncio.to_thread(as_nobody, partial(reader.append, "s", entries(1_201, 1_201)))
+    assert refused.startswith(f"StoreError: the database {path} cannot be ")
+    assert sorted(file.name for file in open_folder.iterdir()) == ["sessions.db"]
+
+
+async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path) -> None:
+    path = open_folder / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    for ending in ("", "-wal"):
+        path.with_name(f"copy.db{ending}").write_bytes(path.with_name(path.name + ending).read_bytes())
+    await store.close()
+    open_folder.chmod(0o555)
+    reader = SqliteStore(open_folder / "copy.db")
+    said = await asyncio.to_thread(as_nobody, partial(reader.read, "s"))
+    assert said.startswith(
+        f"StoreError: the database {open_folder / 'copy.db'} cannot be opened; check that its folder"
+    )
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("amplifier_context_core.stores.sqlite.engine.make_file", refuse)
+        assert await store.read("s") == []
+        for call in (store.append("s", entries(1, 1)), store.open("s"), store.save_checkpoint("s", 0, b"")):
+            with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
+                await call
+    await store.append("s", entries(1, 1))
+    assert await store.extent("s") == Extent(1, 1)
+
+
+async def test_an_io_error_is_reported_and_the_next_call_succeeds(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", entries(1, 1))
+
+    def fail(task: Task) -> None:
+        problem = sqlite3.OperationalError("disk I/O error")
+        problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
+        raise problem
+
+    with pytest.raises(StoreError, match=r"check the disk.*\(SQLITE_IOERR_FSYNC\)"):
+        await store._engine.run("write", fail)  # pyright: ignore[reportPrivateUsage]
+    await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 2))
+
+
+async def test_errors_name_no_content(store: SqliteStore) -> None:
+    await sql(store, "PRAGMA max_page_count = 30")
+    with pytest.raises(StoreError) as caught:
+        await store.append("s", [entry(1, "hunter2 " * 90_000)])
+    assert "hunter2" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
+    """A new error class of the driver would fail here."""
+    kinds = {name for name in dir(sqlite3) if isinstance(getattr(sqlite3, name), type)}
+    raised = {name for name in kinds if issubclass(getattr(sqlite3, name), Exception)}
+    assert raised - {"Warning"} == {
+        "DataError",
+        "DatabaseError",
+        "Error",
+        "IntegrityError",
+        "InterfaceError",
+        "InternalError",
+        "NotSupportedError",
+        "OperationalError",
+        "ProgrammingError",
+    }
+    for name in raised - {"Warning"}:
+        problem = getattr(sqlite3, name)("some words of a message")
+        assert isinstance(problem, sqlite3.Error)
+        said = str(errors.store_error(problem, path))
+        assert said == f"the database {path} could not do what was asked ({name})"
+
+
+async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
+    def fail(task: Task) -> None:
+        raise RuntimeError("ours")
+
+    for kind in ("read", "write", "write_unsynced", "no_transaction", "no_connection"):
+        with pytest.raises(RuntimeError, match="ours"):
+            await store._engine.run(kind, fail)  # pyright: ignore[reportPrivateUsage]
+    before = threading.active_count()
+    await store.append("s", entries(1, 1))
+    assert threading.active_count() == before
+
+
+async def test_a_listener_for_repairs_may_fail(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("theirs")
+
+    await store.append("s", entries(1, 3))
+    await store.open("s", fail)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE entries SET crc = 0 WHERE seq = 2")
+    db.close()
+    assert [one.seq for one in await store.read("s")] == [1, 3]
+    assert "a listener for repairs failed (RuntimeError)" in caplog.text
+    assert "1 damaged messages were quarantined; 1 message lost; kept in" in caplog.text
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
+async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+
+    def fail(*_: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    async def left_open() -> int:
+        with pytest.raises(StoreError):
+            await store.append("s", entries(1, 1))
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "open_database", fail)
+        before = await left_open()
+        assert [await left_open() for _ in range(5)] == [before] * 5
+    await store.append("s", entries(1, 1))
+    await store.close()
+
+
+async def test_a_search_where_there_is_no_database_makes_none(path: Path, store: SqliteStore) -> None:
+    assert await store.search("s", "anything", 3) == []
+    assert not path.exists()
+
+
+async def test_a_log_that_was_replaced_is_noticed_by_every_writer(path: Path) -> None:
+    one, other = SqliteStore(path), SqliteStore(path)
+    await one.append("one", entries(1, 2))
+    await other.append("other", entries(1, 2))
+    log = Path(f"{path}-wal")
+    log.rename(f"{path}-away")
+    log.touch()
+    for store, session_id in ((one, "one"), (other, "other")):
+        with pytest.raises(StoreError, match=f"another program re(plac|mov)ed {log}, and nothing was written there"):
+            await store.append(session_id, entries(3, 3))
+    await one.close()
+    await other.close()
+
+
+async def test_a_file_that_cannot_be_examined_does_not_count_as_removed(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", entries(1, 2))
+
+    def stale(_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_identity.os, "readlink", lambda _: "elsewhere")
+        patched.setattr(file_identity, "identity_of", stale)
+        with pytest.raises(StoreError, match="ESTALE"):
+            await store.append("s", entries(3, 3))
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+
+
+def _no_links(_: object) -> str:
+    raise FileNotFoundError(errno.ENOENT, "no /proc here")
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with /proc", "without /proc by now"])
+async def test_nothing_is_acknowledged_behind_a_link_that_leads_elsewhere_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "now").symlink_to(tmp_path / "one")
+    store = SqliteStore(tmp_path / "now" / "sessions.db")
+    await store.append("s", entries(1, 3))
+    if not links:
+        monkeypatch.setattr(file_identity.os, "readlink", _no_links)
+    await store.append("s", entries(4, 4))
+    (tmp_path / "then").symlink_to(tmp_path / "other")
+    (tmp_path / "then").replace(tmp_path / "now")
+    with pytest.raises(StoreError, match="another program removed"):
+        await store.append("s", entries(5, 5))
+    await store.close()
+    (tmp_path / "then").symlink_to(tmp_path / "one")
+    (tmp_path / "then").replace(tmp_path / "now")
+    again = SqliteStore(tmp_path / "now" / "sessions.db")
+    assert [one.seq for one in await again.read("s")] == [1, 2, 3, 4]
+    await again.close()

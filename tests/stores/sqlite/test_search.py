@@ -1,0 +1,300 @@
+"""The search index in a SQLite database: what it finds, in which order, and that it keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core.stores.sqlite import schema, search
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.transcript.search import ScanIndex
+from amplifier_context_testing.contract.samples import entries, entry, odd_entries
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncGenerator[SqliteStore]:
+    store = SqliteStore(path, durability="none")
+    yield store
+    await store.close()
+
+
+async def said(store: SqliteStore, *texts: str) -> None:
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
+
+
+async def test_an_unknown_session_and_an_empty_query_find_nothing(store: SqliteStore) -> None:
+    assert await store.search("never seen", "x", 5) == []
+    await said(store, "some words")
+    for query in ("", "  ", "-- !! ()", '"', "__", "🚀", "\0", "\ud83d"):
+        assert await store.search("s", query, 5) == []
+    assert await store.search("s", "words", 0) == []
+    assert await store.search("s", "words", -1) == []
+    assert await store.sessions()
+
+
+async def test_words_are_found_whatever_their_case_newest_first(store: SqliteStore) -> None:
+    await said(store, "The Parser failed", "nothing", "the PARSER again", "parsers, many")
+    assert await store.search("s", "parser", 9) == [3, 1, 4]
+    assert await store.search("s", "PARSER", 2) == [3, 1]
+
+
+async def test_entries_with_the_whole_query_come_first(store: SqliteStore) -> None:
+    await said(store, "disk full on host", "disk disk disk", "the disk is full", "full disk", "other")
+    assert (await store.search("s", "disk full", 9))[0] == 1
+    assert sorted(await store.search("s", "disk full", 9)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        (
+            "Look at src/auth/login.py please",
+            ["src/auth/login.py", "login.py", "auth/login", "auth", "login", "src/auth"],
+        ),
+        ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"]),
+        ("see ORD-9931.", ["ORD-9931", "ord-9931", "9931", "ORD"]),
+        ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"]),
+        ("naïve café", ["naive", "cafe", "café"]),
+    ],
+)
+async def test_identifiers_are_found_by_the_whole_and_by_their_parts(
+    store: SqliteStore, text: str, queries: list[str]
+) -> None:
+    await said(store, "before", text, "after")
+    for query in queries:
+        assert await store.search("s", query, 5) == [2], query
+
+
+@pytest.mark.parametrize(
+    ("text", "queries", "not_found"),
+    [
+        ("请检查登录模块的错误", ["登录", "登录模块", "错误", "误"], ["登模", "录登"]),
+        ("設定ファイルを読んで、ログインを直す", ["ファイル", "読んで", "ログイン", "を直す"], ["ンログ"]),
+        ("로그인 모듈을 고쳐 주세요", ["로그인", "모듈", "고쳐"], ["인로"]),
+        ("エラー404 in 登录.py", ["エラー404", "404", "登录.py", "登录"], ["ーエ"]),
+        ("ﾃｽﾄ 𠮷野家", ["ﾃｽﾄ", "𠮷野"], ["野𠮷"]),
+    ],
+)
+async def test_text_without_spaces_is_found_by_any_run_of_its_characters(
+    store: SqliteStore, text: str, queries: list[str], not_found: list[str]
+) -> None:
+    await said(store, "before", text, "after")
+    for query in queries:
+        assert await store.search("s", query, 5) == [2], query
+    for query in not_found:
+        assert await store.search("s", query, 5) == [], query
+
+
+HOSTILE = [
+    '"',
+    '""',
+    'a" OR "b',
+    "a AND",
+    "NOT a",
+    "NEAR(a b)",
+    "text: a",
+    "a*",
+    "*",
+    "^a",
+    "{text}: a",
+    "- a",
+    "(a",
+    "a)",
+    "a + b",
+    "'; DROP TABLE entries; --",
+    "a\0b",
+    "%",
+    "\\",
+    "search : a",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+async def test_no_query_is_syntax(store: SqliteStore, query: str) -> None:
+    await said(store, "a and b", "nothing here")
+    assert set(await store.search("s", query, 5)) <= {1, 2}
+    assert (await store.extent("s")).length == 2
+
+
+async def test_any_query_is_answered(store: SqliteStore) -> None:
+    await store.append("s", odd_entries())
+
+    @settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.text(max_size=30) | st.text('"*()^:{}+-_.a登 ', max_size=12))
+    def ask(query: str) -> None:
+        found = asyncio.run(store.search("s", query, 3))
+        assert len(found) <= 3
+
+    await asyncio.to_thread(ask)
+
+
+WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon"]
+
+
+async def test_one_word_finds_what_a_scan_finds_in_the_same_order(store: SqliteStore) -> None:
+    """Words that begin no other word; of several words, both find the same entries."""
+
+    @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=1, max_size=12))
+    def agree(talks: list[list[str]]) -> None:
+        history = [entry(seq, " ".join(talk) or "-") for seq, talk in enumerate(talks, 1)]
+
+        async def compare() -> None:
+            await store.replace("s", 0, history)
+            for word in WORDS:
+                scanned = [one.seq for one in ScanIndex().search(history, word, 5)]
+                assert await store.search("s", word, 5) == scanned
+            scanned = [one.seq for one in ScanIndex().search(history, "alpha epsilon", 99)]
+            assert sorted(await store.search("s", "alpha epsilon", 99)) == sorted(scanned)
+
+        asyncio.run(compare())
+
+    await asyncio.to_thread(agree)
+
+
+async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteStore) -> None:
+    await store.append("s", entries(1, 8))
+    assert await store.search("s", "src/module_2.py", 5) == [2]
+    assert await store.search("s", "f_3", 5) == [3]
+
+
+# -- updating the index -----------------------------------------------------------------------------------------------
+
+
+async def test_what_comes_after_a_search_is_found_by_the_next(store: SqliteStore) -> None:
+    await said(store, "needle one")
+    assert await store.search("s", "needle", 5) == [1]
+    await store.append("s", [entry(2, "needle two")])
+    assert await store.search("s", "needle", 5) == [2, 1]
+
+
+async def test_replaced_messages_are_not_found_any_more(store: SqliteStore) -> None:
+    await said(store, "needle one", "needle two", "needle three")
+    assert await store.search("s", "needle", 5) == [3, 2, 1]
+    await store.replace("s", 1, [entry(3, "needle three"), entry(4, "other")])
+    assert await store.search("s", "needle", 5) == [3, 1]
+    await store.replace("s", 0, [])
+    assert await store.search("s", "needle", 5) == []
+
+
+async def test_rewritten_messages_are_found_by_their_new_words_only(store: SqliteStore) -> None:
+    await said(store, "secret one", "two")
+    assert await store.search("s", "secret", 5) == [1]
+    await store.rewrite("s", [entry(1, "forgotten")])
+    assert await store.search("s", "secret", 5) == []
+    assert await store.search("s", "forgotten", 5) == [1]
+
+
+async def test_sessions_do_not_find_each_others_messages(store: SqliteStore) -> None:
+    await said(store, "needle")
+    await store.fork("s", "child")
+    await store.append("child", [entry(2, "needle of the child")])
+    assert await store.search("s", "needle", 5) == [1]
+    assert await store.search("child", "needle", 5) == [2, 1]
+    await store.delete("child")
+    assert await store.search("child", "needle", 5) == []
+    await store.append("child", [entry(1, "empty now")])
+    assert await store.search("child", "needle", 5) == []
+
+
+async def test_catching_up_lets_others_have_their_turn(store: SqliteStore) -> None:
+    await store.append("s", [entry(seq, f"needle {seq}") for seq in range(1, 3_001)])
+    turns: list[str] = []
+
+    async def look() -> list[int]:
+        found = await store.search("s", "needle 2999", 1)
+        turns.append("found")
+        return found
+
+    looking = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    await store.append("other", entries(1, 1))
+    turns.append("appended")
+    assert await looking == [2999]
+    assert turns == ["appended", "found"]
+
+
+async def test_a_search_needs_no_lease(path: Path, store: SqliteStore) -> None:
+    await said(store, "needle")
+    other = SqliteStore(path)
+    assert await other.search("s", "needle", 5) == [1]
+    await store.append("s", [entry(2, "needle")])
+    assert await other.search("s", "needle", 5) == [2, 1]
+    await other.close()
+
+
+async def test_the_index_outlives_the_store(path: Path, store: SqliteStore) -> None:
+    await said(store, "needle", "x")
+    await store.search("s", "x", 1)
+    await store.close()
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT indexed FROM sessions").fetchall() == [(2,)]
+    db.close()
+    assert await store.search("s", "needle", 5) == [1]
+
+
+async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(db: sqlite3.Connection) -> bool:
+        return False
+
+    await said(store, "needle one", "two", "needle three")
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.store.has_fts5", without)
+    assert await store.search("s", "needle", 5) == [3, 1]
+    assert await store.search("s", "登", 5) == []
+
+
+async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await said(store, "needle one", "needle two", "needle three")
+    assert await store.search("s", "needle", 5) == [3, 2, 1]
+    with monkeypatch.context() as patch:
+        patch.setattr("amplifier_context_core.stores.sqlite.queries.has_fts5", lambda db: False)  # type: ignore[misc]
+        await store.replace("s", 1, [entry(4, "other")])
+    assert await store.search("s", "needle", 5) == [1]
+    assert await store.search("s", "other", 5) == [4]
+
+
+async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> None:
+    reported: list[object] = []
+    await store.open("s", reported.append)
+    await said(store, "needle one", "two", "needle three")
+    assert await store.search("s", "needle", 5) == [3, 1]
+    await store.close()
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM search_data WHERE id > 10")
+    db.commit()
+    db.close()
+    await store.open("s", reported.append)
+    assert await store.search("s", "needle", 5) == [3, 1]
+    assert "search index was damaged" in str(reported)
+
+
+def test_the_first_search_creates_the_table(path: Path) -> None:
+    schema.make_file(path)
+    db = schema.open_database(path, "none", 1.0)
+    assert not schema.has_search_table(db)
+    assert not search.index_next_batch(db, "s")
+    assert not schema.has_search_table(db)
+    schema.disconnect(db, path)
+
+
+@pytest.mark.parametrize("tokenizer", ["unicode61 remove_diacritics 2", "porter unicode61 remove_diacritics 2"])
+async def test_an_index_of_a_former_version_is_made_again(path: Path, store: SqliteStore, tokenizer: str) -> None:
+    await said(store, "the tests failed in getUserName", "other")
+    assert await store.search("s", "tests", 5) == [1]
+    await store.close()
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE search")
+    db.execute(f"CREATE VIRTUAL TABLE search USING fts5(text, tokenize = '{tokenizer}')")
+    db.commit()
+    db.close()
+    assert await store.search("s", "testing", 5) == [1]
+    assert await store.search("s", "username", 5) == [1]
+    assert await store.verify("s") == []

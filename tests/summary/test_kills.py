@@ -1,0 +1,97 @@
+"""A process that is killed while a model is asked, or after a call failed.
+
+Nothing acknowledged is lost, nothing stored is asked again, and the back-off holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from amplifier_context_core.errors import SessionInUse
+from amplifier_context_core.stores import open_store
+from amplifier_context_testing import checked
+from tests.messages import text, work
+from tests.places import Place, parameters
+from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+
+pytestmark = pytest.mark.kernel
+SESSION = work(120, output=900)
+
+
+@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql"))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+def url_of(place: Place) -> str:
+    """The place; on a server the lease of a killed process is over after a second."""
+    url = place.url()
+    return f"{url}{'&' if '?' in url else '?'}lease_ttl=1" if place.backend == "postgresql" else url
+
+
+async def killed(place: Place, answers: int, last: Literal["hangs", "fails"] = "hangs") -> int:
+    """Run a session in a process, kill it when the call after so many answers hangs or failed; its messages."""
+    command = [sys.executable, "-m", "tests.summary.asking", url_of(place), place.session_id(), str(answers), last]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
+    async with asyncio.timeout(60):
+        added = int(await child.stdout.readline())
+    child.kill()
+    await child.wait()
+    return added
+
+
+async def resumed(place: Place, provider: Provider) -> Any:
+    """The session in this process; on a server as soon as the lease of the killed one is over."""
+    while True:
+        manager = summary_manager(provider, store=open_store(url_of(place)), session_id=place.session_id())
+        try:
+            await manager.get_messages()
+        except SessionInUse:
+            await manager.close()
+            await asyncio.sleep(0.05)
+        else:
+            return manager
+
+
+@pytest.mark.parametrize("answers", [0, 2])
+async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_again(
+    place: Place, answers: int
+) -> None:
+    added = await killed(place, answers)
+    provider = Provider(good)
+    manager = await resumed(place, provider)
+    assert [message["content"] for message in await manager.get_messages()] == [m["content"] for m in SESSION[:added]]
+    stored = [record.upto for record in await manager.records.verified(manager.history)]
+    assert len(stored) == answers
+    view = await manager.get_messages_for_request(BUDGET)
+    checked(view)
+    await settle(manager)
+    assert ("SAW file" in text(view)) is (answers > 0)
+    await drive(manager, SESSION[added:])
+    asked = (provider.text(number) for number in range(len(provider.requests)))
+    ranges = [
+        tuple(map(int, found)) for question in asked for found in re.findall(r"\[history m(\d+) to m(\d+)", question)
+    ]
+    assert len(ranges) == len(provider.requests) > 0
+    ends = [max(stored, default=0), *(last for _, last in ranges)]
+    assert all(first > end for (first, _), end in zip(ranges, ends, strict=False)), "each range is asked about once"
+    await manager.close()
+
+
+@pytest.mark.parametrize("place", parameters("sqlite"), indirect=True)
+async def test_a_back_off_holds_in_the_next_process(place: Place) -> None:
+    added = await killed(place, 0, "fails")
+    provider = Provider(good)
+    manager = await resumed(place, provider)
+    assert (await manager.explain())["summary"]["waits_seconds"] > 0
+    await drive(manager, SESSION[added:])
+    assert manager.compactor.compactions > 0
+    assert provider.requests == []
+    await manager.close()

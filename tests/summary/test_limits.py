@@ -1,0 +1,89 @@
+"""Limits across processes: a session that is opened for each turn makes no more calls than one that stays open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_summary.limits import Limits
+from amplifier_context_testing.summaries.writers import Writer
+from tests.messages import rounds, work
+from tests.summary.scripted import drive, summary_manager
+
+SESSION = work(60, output=900)[:41]
+MORE = rounds(30, start=100, output=900)
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("good", {"max_summary_calls": 1}),
+        ("good", {"summary_spend": 0.0}),
+        ("good", {"max_summary_tokens": 1}),
+        ("error:ProviderUnavailableError", {}),
+    ],
+)
+async def test_a_resumed_session_has_made_the_calls_of_the_process_before(kind: str, config: dict[str, Any]) -> None:
+    store = MemoryStore()
+    first = summary_manager(Writer(kind), store=store, **config)
+    await drive(first, SESSION)
+    assert first.limits.calls == 1
+    await first.close()
+    writer = Writer(kind)
+    again = summary_manager(writer, store=store, **config)
+    await drive(again, MORE)
+    assert again.compactor.compactions > first.compactor.compactions
+    assert writer.asked == []
+    assert again.limits.summary_cost == first.limits.summary_cost
+    await again.close()
+
+
+@pytest.mark.kernel
+async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
+    store, writer = MemoryStore(), Writer("never")
+    first = summary_manager(writer, store=store)
+    await drive(first, SESSION, settled=False)
+    await first.close()
+    assert writer.cancelled == 1
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert again.limits.calls == 1
+    assert again.limits.summary_cost > 1_000
+    await again.close()
+
+
+def limits() -> Limits:
+    made = Limits(2, 1_000_000, 0.1, session_cost=1e6)
+    made.begin(NOW, 10)
+    made.paid(50.0)
+    made.failed(NOW, 100.0)
+    return made
+
+
+def test_what_is_restored_is_what_was_saved() -> None:
+    again = Limits(2, 1_000_000, 0.1)
+    again.restore(limits().dump())
+    assert again == limits()
+    assert again.waits(NOW + 40) == 60
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
+)
+def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
+    made = Limits(2, 1_000_000, 0.1)
+    made.restore(saved)
+    assert made == Limits(2, 1_000_000, 0.1)
+
+
+@pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
+def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
+    made = limits()
+    assert made.refusal(now, 10, 1.0) == ""
+    made.failed(now)
+    assert 0 < made.waits(now) <= 3_600

@@ -1,0 +1,352 @@
+"""`summary_writer: native` over the wire: the provider compacts the conversation itself; the digest is the fallback."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core import ChatRequest
+
+from amplifier_context_core import approx_token_counter
+from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core.view.chapter_carriers import carrier_of
+from amplifier_context_testing import checked
+from amplifier_context_testing.replay.answer_policies import Answer
+from amplifier_context_testing.summaries.extractive import with_summaries
+from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
+from tests.messages import bare, digest, rounds, text, work
+from tests.summary.scripted import BUDGET, settle, summary_manager
+from tests.wire.serving import Wired, wired
+
+pytestmark = pytest.mark.kernel
+
+SESSION = work(60, output=900)
+SHORT = SESSION[:43]  # one compaction
+WORDS = "Twelve files were read."
+NATIVE = {"summary_writer": "native", "token_meter": "estimate"}
+
+
+def summarizing(request: Any) -> str:
+    """A model that compacts when it is asked to, and answers anything else."""
+    return WORDS if request.metadata else "I go on."
+
+
+@asynccontextmanager
+async def anthropic(script: Any = summarizing, **config: Any) -> AsyncGenerator[Wired]:
+    settings = {"compaction": True, **config}
+    async with wired("anthropic", script, config=settings, counter=approx_token_counter) as found:
+        yield found
+
+
+class Session:
+    """A session of a loop with one provider; each request is sent."""
+
+    def __init__(self, provider: Any, store: Store | None = None, **config: Any) -> None:
+        self.provider = provider
+        self.manager = summary_manager(provider, store=store, **{**NATIVE, **config})
+        self.views: list[list[dict[str, Any]]] = []
+
+    async def run(self, messages: list[dict[str, Any]], *, settled: bool = True) -> list[dict[str, Any]]:
+        for message in messages:
+            await self.manager.add_message(message)
+            if message["role"] != "assistant":
+                await self.view()
+                if settled:
+                    await settle(self.manager)
+        return self.views[-1]
+
+    async def view(self, provider: Any = None) -> list[dict[str, Any]]:
+        view = await self.manager.get_messages_for_request(BUDGET, provider or self.provider)
+        checked(view)
+        self.views.append(view)
+        return view
+
+
+def carriers(view: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [message for message in view if "anthropic:compaction" in (message.get("metadata") or {})]
+
+
+def chapters(view: list[dict[str, Any]]) -> list[int]:
+    """First seqs of the chapters in a view."""
+    return [int(found) for found in re.findall(r"<context_record>\\n\[m(\d+) ", text(view))]
+
+
+def shown_upto(session: Session) -> int:
+    """Highest seq that the carrier of the last view covers."""
+    segments = session.manager.compactor.last_sent.view.checkpoint.segments
+    return max(segment.last for segment in segments if carrier_of(segment))
+
+
+async def sent(found: Wired, view: list[dict[str, Any]]) -> None:
+    """The service accepts a view."""
+    await found.provider.complete(ChatRequest.model_validate({"messages": view}))
+    assert found.service.refusals == []
+
+
+async def test_the_carrier_is_first_and_nothing_that_it_covers_is_sent_beside_it() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        view = await session.run(SESSION)
+        assert session.manager.compactor.compactions >= 2
+        [carrier] = carriers(view)
+        assert view[0] == carrier
+        covered = shown_upto(session)
+        assert all(first > covered for first in chapters(view)), "no chapter that it covers is sent beside it"
+        results = [entry for entry in session.manager.snapshot() if entry.role == "tool" and entry.seq <= covered]
+        assert len(results) > 5
+        assert not any(entry.message["content"][:200] in text(view) for entry in results)
+        for one in session.views[-3:]:
+            await sent(found, one)
+
+
+async def test_the_carrier_stays_byte_for_byte_and_the_next_one_is_made_from_it() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        await session.run(SESSION)
+        shown = [carriers(view)[0] for view in session.views if carriers(view)]
+        made = [one for one in found.service.exchanges if "compaction" in one.body]
+        assert len({digest([one]) for one in shown}) <= len(made)
+        blocks = [one["metadata"]["anthropic:compaction"]["block"] for one in shown]
+        assert all(block["content"] == WORDS for block in blocks)
+        assert made[-1].body["messages"][0]["content"][0] in blocks, "the one before is part of the request"
+        assert all(one.status == 200 for one in made)
+
+
+async def test_a_resumed_session_and_a_fork_begin_with_the_same_carrier() -> None:
+    store = MemoryStore()
+    async with anthropic() as found:
+        session = Session(found.provider, store)
+        before = await session.run(SESSION)
+        await session.manager.close()
+        await store.fork("s", "t")
+        again = Session(found.provider, store)
+        assert digest(await again.view()) == digest(before)
+        asked = len(found.service.exchanges)
+        await settle(again.manager)
+        assert len(found.service.exchanges) == asked
+        fork = summary_manager(found.provider, store=store, session_id="t", **NATIVE)
+        assert digest(await fork.get_messages_for_request(BUDGET, found.provider)) == digest(before)
+        await again.manager.close()
+        await fork.close()
+
+
+async def test_another_model_is_sent_the_chapters_and_the_first_one_its_carrier_again() -> None:
+    async with anthropic() as found, anthropic(model="wire-2") as other:
+        session = Session(found.provider)
+        view = await session.run(SESSION)
+        theirs = await session.view(other.provider)
+        assert carriers(theirs) == []
+        assert "<context_record>" in text(theirs)
+        again = await session.view()
+        assert carriers(again) == carriers(view)
+        assert again[0] == view[0]
+
+
+async def test_pins_are_sent_behind_the_carrier() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        await session.run(SESSION[:9])
+        pinned = session.manager.snapshot()[4]
+        await session.manager.pin(pinned.mark)
+        view = await session.run(SESSION[9:])
+        assert carriers(view) == [view[0]]
+        assert pinned.message["content"] in [message["content"] for message in view[1:]]
+        await sent(found, view)
+
+
+async def test_an_edit_of_what_it_covers_drops_it() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        assert carriers(await session.run(SESSION))
+        assert await session.manager.forget([session.manager.snapshot()[4].mark])
+        assert carriers(await session.view()) == []
+        assert session.manager.records.valid(session.manager.history) == []
+
+
+async def test_undo_takes_it_back() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        [carrier] = carriers(await session.run(SESSION))
+        report = await session.manager.undo()
+        assert report["undone"]
+        assert carrier not in await session.view()
+
+
+@cache
+def digests() -> list[str]:
+    """The views of the same session when no model is asked."""
+
+    async def run() -> list[str]:
+        session = Session(Odd(None), max_summary_calls=0)
+        await session.run(SHORT)
+        assert session.manager.compactor.compactions
+        return [digest(bare(view)) for view in session.views]
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, run()).result()
+
+
+FAILING: Mapping[str, Script] = {
+    "empty": lambda request: "" if request.metadata else WORDS,
+    "cut": lambda request: Reply(Answer.of(WORDS), "length"),
+    "unavailable": lambda request: unavailable(),
+    "rate limit": lambda request: rate_limited(7),
+    "refused": lambda request: Fault(400, "no"),
+    "larger than what it replaces": lambda request: "word " * 20_000,
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+async def test_with_every_call_failing_the_views_are_the_digests_byte_for_byte(kind: str) -> None:
+    expected = digests()
+    async with anthropic(FAILING[kind]) as found:
+        session = Session(found.provider)
+        await session.run(SHORT)
+        assert [one for one in found.service.exchanges if "compaction" in one.body]
+        assert [digest(bare(view)) for view in session.views] == expected
+        assert (await session.manager.explain())["summary"]["status"] == "failed"
+        assert session.manager.limits.failures >= 1
+
+
+class Odd:
+    """A provider whose compaction is no good, in one way."""
+
+    name = "anthropic"
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+        self.asked = 0
+
+    def get_info(self) -> Any:
+        return SimpleNamespace(capabilities=[], defaults={"model": "wire-1", "context_window": 200_000})
+
+    def supports_native_compaction(self) -> bool:
+        return True
+
+    def validate_compacted_context(self, message: Any) -> bool:
+        return message["metadata"].get("accepted") is not False
+
+    async def compact_context(self, request: Any) -> Any:
+        self.asked += 1
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+    async def complete(self, request: Any, **options: Any) -> Any:
+        raise AssertionError("a model was asked for a text")
+
+
+def carrier(model: str = "wire-1", **more: Any) -> dict[str, Any]:
+    block = {"type": "compaction", "content": WORDS, "signature": "c2ln"}
+    state = {"version": 1, "model": model, "block": block}
+    return {"role": "user", "content": "label", "metadata": {"anthropic:compaction": state, **more}}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        [],
+        {"kind": "text", "message": carrier()},
+        {"kind": "native", "message": None},
+        {"kind": "native", "message": {"role": "user", "content": "no carrier"}},
+        {"kind": "native", "message": {**carrier(), "role": "robot"}},
+        {"kind": "native", "message": carrier("another model")},
+        {"kind": "native", "message": carrier(accepted=False)},
+        ValueError("as the test asked for"),
+    ],
+)
+async def test_what_is_no_compaction_for_the_model_of_the_session_reaches_no_view(result: Any) -> None:
+    provider = Odd(result)
+    session = Session(provider)
+    view = await session.run(SHORT)
+    assert provider.asked
+    assert carriers(view) == []
+    assert (await session.manager.explain())["summary"]["status"] == "failed"
+
+
+async def test_usage_that_makes_no_sense_is_replaced_by_the_size_of_the_request() -> None:
+    session = Session(Odd({"kind": "native", "message": carrier(), "usage": "many"}))
+    assert carriers(await session.run(SESSION))
+    assert (await session.manager.explain())["summary"]["summary_cost"] > 1_000
+
+
+@pytest.mark.parametrize("config", [{}, {"summary_model": "wire-2"}])
+async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked(
+    config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with anthropic(with_summaries(lambda request: "I go on."), compaction=bool(config)) as found:
+        session = Session(found.provider, **config)
+        await session.run(SESSION)
+        assert not [one for one in found.service.exchanges if "compaction" in one.body]
+        assert found.service.exchanges
+        warnings = [record for record in caplog.records if "summary_writer native" in record.getMessage()]
+        assert len(warnings) == 1
+
+
+async def test_its_calls_are_counted_by_limits_and_told_by_events() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider, max_summary_calls=1)
+        await session.run(SESSION)
+        assert len([one for one in found.service.exchanges if "compaction" in one.body]) == 1
+        report = (await session.manager.explain())["summary"]
+        assert (report["calls"], report["reason"]) == (1, "max_summary_calls")
+        assert report["summary_cost"] > 0
+
+
+async def test_compact_reports_the_words_of_the_carrier() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        await session.run(SESSION[:27])
+        report = await session.manager.compact()
+        assert (report["author"], report["chapter"]) == ("native", WORDS)
+        assert carriers(await session.view())
+        await session.run(rounds(3, start=90))
+
+
+class Slow(Odd):
+    """A provider whose compaction comes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__({"kind": "native", "message": carrier()})
+        self.release = asyncio.Event()
+
+    async def compact_context(self, request: Any) -> Any:
+        await self.release.wait()
+        return await super().compact_context(request)
+
+
+async def test_a_late_compaction_is_put_in_when_the_cache_is_cold_anyway() -> None:
+    provider = Slow()
+    session = Session(provider, cache_ttl=60)
+    view = await session.run(SHORT, settled=False)
+    assert "<context_record>" in text(view)
+    provider.release.set()
+    await settle(session.manager)
+    assert digest(bare(await session.view())) == digest(bare(view)), "the prefix stays while it is cached"
+    pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
+    await session.manager.add_message(pause)
+    late = await session.view()
+    assert carriers(late) == [late[0]]
+    assert digest(await session.view()) == digest(late)
+    await session.manager.close()
+
+
+async def test_a_compaction_of_a_history_that_was_edited_meanwhile_is_dropped() -> None:
+    provider = Slow()
+    session = Session(provider)
+    await session.run(SHORT[:39], settled=False)
+    assert session.manager.writer.is_running
+    await session.manager.forget([session.manager.snapshot()[4].mark])
+    provider.release.set()
+    await settle(session.manager)
+    assert session.manager.records.valid(session.manager.history) == []
+    assert (await session.manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
+    await session.manager.close()

@@ -1,0 +1,44 @@
+"""Records of a resumed session hold for the entries that they were made from, loaded or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core.stores import MemoryStore
+from tests.messages import work
+from tests.summary.scripted import Provider, drive, good, summary_manager
+
+pytestmark = pytest.mark.kernel
+
+
+async def test_a_record_that_begins_before_the_loaded_entries_is_compared_with_all_of_its_own() -> None:
+    store = MemoryStore()
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, work(60, output=900))
+    newest = manager.records.valid(manager.history)[-1]
+    covered = manager.compactor.last_sent.view.checkpoint.covered
+    assert newest.start < covered, "the record begins in what a resumed session does not load"
+    assert newest.covered > covered, "and ends in what it loads"
+    await manager.close()
+    entries = await store.read("s")
+    await store.replace("s", covered + 1, entries[covered + 2 :])  # by another program: no round has lost its call
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert again.history.snapshot().gap
+    held = await again.records.verified(again.history)
+    assert newest not in held
+    await again.close()
+
+
+async def test_a_resumed_session_keeps_records_of_entries_that_are_not_loaded() -> None:
+    store = MemoryStore()
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, work(60, output=900))
+    kept = manager.records.valid(manager.history)
+    await manager.close()
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert again.history.snapshot().gap
+    assert await again.records.verified(again.history) == kept
+    assert again.history.snapshot().gap, "nothing was loaded for it"
+    await again.close()

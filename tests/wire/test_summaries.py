@@ -1,0 +1,242 @@
+"""Whole sessions whose chapters a model writes: kernel, loop, client library, a service that checks every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.messages.usage import usage_of
+from amplifier_context_summary.limits import Prices
+from amplifier_context_testing import Answer, EventRecorder, session
+from amplifier_context_testing.demo.scripted_agent import explore_script
+from amplifier_context_testing.lab.paced import EVENTS as SUMMARY_EVENTS
+from amplifier_context_testing.summaries.asked import asked
+from amplifier_context_testing.summaries.extractive import with_summaries
+from amplifier_context_testing.wire.apis import Exchange, Service
+from amplifier_context_testing.wire.problems import Model
+from amplifier_context_testing.wire.replies import Reply, rate_limited
+from amplifier_context_testing.wire.server import serving
+from tests.wire.serving import APIS, service_of
+from tests.wire.sessions import ANSWER, WINDOW, plan
+
+pytestmark = [pytest.mark.kernel, pytest.mark.parametrize("api", APIS)]
+
+STEPS = 22
+RICH = {"summary_spend": 10.0, "summary_output": ANSWER}  # so small a window has little money
+QUESTION = "[the state so far; data, no instructions]"
+WORDS = "in a model's words"
+PATCH = json.dumps({"goal": {"text": "Look around."}, "next": "Read on."})
+
+
+@dataclass
+class Opened:
+    """A session over the wire.
+
+    Attributes:
+        running: of the kernel.
+        service: that its provider calls.
+        events: of summaries and compactions, and of what the provider was asked.
+    """
+
+    running: Any
+    service: Service
+    events: EventRecorder = field(default_factory=EventRecorder)
+
+    @property
+    def manager(self) -> Any:
+        return self.running.coordinator.get("context")
+
+    @property
+    def summaries(self) -> list[Exchange]:
+        """What was asked for summaries."""
+        return [one for one in self.service.exchanges if is_question(one.body)]
+
+    @property
+    def requests(self) -> list[Exchange]:
+        """What the session itself asked."""
+        return [one for one in self.service.exchanges if not is_question(one.body)]
+
+
+def is_question(body: dict[str, Any]) -> bool:
+    return QUESTION in json.dumps(body["messages"][-1])
+
+
+@asynccontextmanager
+async def opened(service: Service, api: str, folder: Path, **context: Any) -> AsyncGenerator[Opened]:
+    async with serving(service) as address:
+        mounts = plan("context-summary", api, address, folder, **{**RICH, **context})
+        async with session(mounts) as running:
+            made = Opened(running, service)
+            made.events.attach(running.coordinator, (*SUMMARY_EVENTS, "context:compaction", "llm:response"))
+            yield made
+        assert left() == [], "cleanup leaves a task"
+
+
+def left() -> list[str]:
+    """Tasks of summaries that still run."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
+
+
+def service_for(api: str, script: Callable[[Any], Any], **options: Any) -> Service:
+    return service_of(api, script, Model("wire-1", WINDOW, ANSWER), **options)
+
+
+async def test_every_request_is_accepted_and_what_summaries_cost_is_known(api: str, folder: Path) -> None:
+    service = service_for(api, with_summaries(explore_script({"steps": STEPS})))
+    async with opened(service, api, folder) as made:
+        for number in range(2):
+            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
+        await made.manager.writer.wait(30)
+        correction = made.manager.meter.correction(made.manager.compactor.last_sent.key)
+        explained = await made.manager.explain()
+    assert service.refusals == []
+    assert {one.status for one in service.exchanges} == {200}
+    assert made.events.count("context:compaction") >= 3
+    assert WORDS in json.dumps(made.requests[-1].body)
+    # One call after the other, each reported at its beginning and its end.
+    events = [name for name in made.events.names() if name in SUMMARY_EVENTS]
+    assert events == ["context:summary_started", "context:summary_finished"] * len(made.summaries)
+    assert len(made.summaries) >= 2
+    # The money is that of the usage which the service reported; the meter learns from the session's own answers only.
+    reported = [usage_of(data["usage"]) for data in made.events.named("llm:response") if data.get("purpose")]
+    usages = [usage for usage in reported if usage is not None]
+    costs = [Prices().of(usage, with_output=True) for usage in usages]
+    assert len(costs) == len(made.summaries) == explained["summary"]["calls"]
+    assert explained["summary"]["summary_cost"] == pytest.approx(sum(costs), abs=1)
+    assert correction.last[1] == made.requests[-1].bill.tokens
+    assert explained["view"]["tokens"] == pytest.approx(made.requests[-1].bill.tokens, rel=0.03)
+
+
+async def test_a_rate_limit_is_waited_for_and_the_session_goes_on_with_the_digest(api: str, folder: Path) -> None:
+    explore = explore_script({"steps": STEPS})
+    service = service_for(api, lambda request: rate_limited(77) if asked(request) else explore(request))
+    async with opened(service, api, folder) as made:
+        for number in range(2):
+            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
+        (failed,) = made.events.named("context:summary_failed")
+    assert service.refusals == []
+    assert [one.status for one in made.summaries] == [429]
+    assert failed["reason"] == "RateLimitError"
+    assert 70 < failed["waits_seconds"] <= 77
+    assert made.events.count("context:compaction") >= 3
+    assert WORDS not in json.dumps([one.body for one in made.requests])
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+async def test_a_cancelled_turn_leaves_the_call_alone_and_the_end_of_the_session_cancels_it(
+    api: str, immediate: bool, folder: Path
+) -> None:
+    explore, begun, held = explore_script({"steps": STEPS}), asyncio.Event(), asyncio.Event()
+
+    def script(request: Any) -> Any:
+        if not asked(request):
+            return explore(request)
+        begun.set()
+        return Reply(Answer.of(PATCH), after=held.wait)
+
+    service = service_for(api, script)
+    async with opened(service, api, folder) as made:
+        turn = asyncio.create_task(made.running.execute("Look around."))
+        async with asyncio.timeout(30):
+            await begun.wait()
+        await made.running.coordinator.request_cancel(immediate)
+        await turn
+        assert made.manager.writer.is_running
+        made.running.coordinator.cancellation.reset()
+        assert "I listed" in await made.running.execute("Look around, please.")
+        assert made.manager.writer.is_running
+        assert left() != []
+    assert service.refusals == []
+    assert made.events.count("context:summary_started") == 1
+    assert made.events.count("context:compaction") >= 1
+
+
+async def test_a_forked_call_is_the_last_request_with_its_tools_and_reads_the_cache(api: str, folder: Path) -> None:
+    explore = explore_script({"steps": STEPS})
+    service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
+    async with opened(service, api, folder, summary_call="fork", max_tokens=5_000) as made:
+        for number in range(2):
+            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
+        await made.manager.writer.wait(30)
+    assert service.refusals == []
+    assert len(made.summaries) >= 2
+    assert WORDS in json.dumps(made.requests[-1].body)
+    for one in made.summaries:
+        sent = parts(one.body)
+        (request,) = [other for other in made.requests if sent[: len(parts(other.body))] == parts(other.body)][-1:]
+        assert len(sent) == len(parts(request.body)) + 1
+        assert tools(one.body) == tools(request.body) != []
+        assert settings_of(one.body) == settings_of(request.body), "another setting would give the cache up"
+    bills = [one.bill for one in made.summaries if one.bill is not None]
+    assert len(bills) == len(made.summaries)
+    # A call that follows a compaction forks a prefix that the provider may not have stored yet.
+    assert any(bill.read > 0.5 * bill.tokens for bill in bills)
+
+
+async def test_forked_calls_that_read_no_cache_are_followed_by_calls_that_stand_alone(api: str, folder: Path) -> None:
+    explore, now = explore_script({"steps": STEPS}), [0.0]
+
+    def script(request: Any) -> Any:
+        if not has_question(request):
+            return explore(request)
+        now[0] += 100_000  # longer than any cache keeps a prefix
+        return PATCH
+
+    service = service_for(api, script, clock=lambda: now[0])
+    async with opened(service, api, folder, summary_call="fork", summary_output=200, max_tokens=5_000) as made:
+        for number in range(2):
+            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
+        await made.manager.writer.wait(30)
+    assert service.refusals == []
+    forked = [tools(one.body) != [] for one in made.summaries]
+    assert forked == [True] + [False] * (len(forked) - 1)
+    assert len(forked) >= 2
+
+
+async def test_a_call_that_would_not_fit_behind_the_last_request_stands_alone(api: str, folder: Path) -> None:
+    explore = explore_script({"steps": STEPS})
+    service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
+    async with opened(service, api, folder, summary_call="fork", summarize_at=0.95) as made:
+        assert "I listed" in await made.running.execute("Look around.")
+        await made.manager.writer.wait(30)
+    assert service.refusals == []
+    assert made.summaries
+    assert all(tools(one.body) == [] for one in made.summaries)
+
+
+def has_question(request: Any) -> bool:
+    """True if a `ChatRequest` asks for a summary, forked or not."""
+    return QUESTION in str(request.messages[-1].content)
+
+
+def uncached(part: Any) -> Any:
+    """A part of a request without what only asks for caching."""
+    return {key: value for key, value in part.items() if key != "cache_control"} if isinstance(part, dict) else part
+
+
+def parts(body: dict[str, Any]) -> list[str]:
+    """The content of a request, block by block."""
+    found: list[str] = []
+    for message in [{"role": "system", "content": body.get("system") or []}, *body["messages"]]:
+        content = message.get("content")
+        rest = {key: value for key, value in message.items() if key not in ("role", "content")}
+        blocks = content if isinstance(content, list) else [content]
+        found += [json.dumps([message["role"], uncached(block), rest]) for block in blocks]
+    return found
+
+
+def settings_of(body: dict[str, Any]) -> dict[str, Any]:
+    """What a request says beside its content and the length of its answer."""
+    content = ("messages", "system", "tools", "max_tokens", "max_completion_tokens")
+    return {key: value for key, value in body.items() if key not in content}
+
+
+def tools(body: dict[str, Any]) -> list[Any]:
+    return [uncached(tool) for tool in body.get("tools") or ()]
