@@ -20,7 +20,9 @@ from .lock import lock_holder
 from .paths import SessionFiles
 from .scan import ScanReport, scan
 
-_MAX_OPEN_ATTEMPTS = 5  # openings of a session that is being changed; after that, inconsistency counts as damage
+# Seconds between openings of a session that is being changed; after the last, inconsistency counts as damage. An append
+# is seen in part between its first and its last write: for milliseconds, or longer on a machine under load.
+_OPEN_PAUSES = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2)
 _Result = TypeVar("_Result")
 
 
@@ -138,14 +140,12 @@ def covers_history(checkpoint: SavedCheckpoint, history: IndexedHistory) -> bool
 def open_read_only(files: SessionFiles) -> Generator[ReadOnlySession]:
     """Open a session read-only and close its files afterwards. Retry while its writer is changing it."""
     with ExitStack() as opened:
-        attempts_left = _MAX_OPEN_ATTEMPTS
-        while True:
+        for pause in (*_OPEN_PAUSES, None):
             descriptor = opened.enter_context(open_for_reading(files.path("index")))
             index = None if descriptor is None else Index(descriptor, size_of(descriptor))
             session = ReadOnlySession(files, opened.enter_context(open_for_reading(files.main)), index)
-            attempts_left -= 1
-            if session.is_consistent or not attempts_left or not lock_holder(files):
-                break
+            if pause is None or session.is_consistent or not lock_holder(files):
+                yield session
+                return
             opened.close()
-            time.sleep(0.003)
-        yield session
+            time.sleep(pause)

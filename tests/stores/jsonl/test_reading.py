@@ -203,3 +203,25 @@ async def test_a_folder_with_an_odd_name_does_not_hide_the_sessions(tmp_path: Pa
     (odd / "context-messages.jsonl").write_text("{}\n")
     assert [info.session_id for info in await store.sessions()] == ["mine"]
     await store.close()
+
+
+async def test_an_append_that_takes_long_is_read_whole(root: Path) -> None:
+    """Between its writes, the main file ends inside the batch and the index before it."""
+    writer, reader = JsonlStore(root, durability="flush"), JsonlStore(root)
+    await writer.append("s", entries(1, 3))
+    main, index = Files(root).main, Files(root).index
+    before = [path.read_bytes() for path in (main, index)]
+    await writer.append("s", entries(4, 9))
+    after = [path.read_bytes() for path in (main, index)]
+    main.write_bytes(after[0][: (len(before[0]) + len(after[0])) // 2])
+    index.write_bytes(before[1])
+
+    async def finish() -> None:
+        await asyncio.sleep(0.1)
+        main.write_bytes(after[0])
+        index.write_bytes(after[1])
+
+    found, _ = await asyncio.gather(reader.read("s"), finish())
+    assert [one.seq for one in found] == [*range(1, 10)]
+    await writer.close()
+    await reader.close()
