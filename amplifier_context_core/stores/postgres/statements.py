@@ -401,7 +401,8 @@ class Statements:
             WHERE s.id = %(id)s AND e.seq = ANY (%(seqs)s::bigint[])
         """)
         self.drop_other_vectors = self._render("""
-            DELETE FROM {vectors} WHERE session = %(key)s::bigint AND model <> %(model)s
+            DELETE FROM {vectors} WHERE session = %(key)s::bigint
+            AND (SELECT model FROM {vectors} WHERE session = %(key)s::bigint LIMIT 1) <> %(model)s
         """)
         # Keeps nothing if the history was edited since its messages were compared with the vectors.
         self.save_vectors = self._render("""

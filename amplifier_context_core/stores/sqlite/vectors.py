@@ -52,7 +52,10 @@ def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: S
         for statement in _CREATE:
             db.execute(statement)
     start = first_key(session.number)
-    db.execute("DELETE FROM vectors WHERE id >= ? AND id < ? AND model <> ?", (start, start + (1 << SLOT_BITS), model))
+    keys = (start, start + (1 << SLOT_BITS))
+    # A session has vectors of one model: a look at one of them is enough.
+    if db.execute("SELECT model <> ? FROM vectors WHERE id >= ? AND id < ? LIMIT 1", (model, *keys)).fetchone() == (1,):
+        db.execute("DELETE FROM vectors WHERE id >= ? AND id < ?", keys)
     by_seq = {one.seq: one for one in vectors}
     for row in rows_by_seq(db, session, sorted(by_seq)):
         entry = decode_entry_row(row[1:], session_id, row[0])
