@@ -451,11 +451,13 @@ def _tool_of(message: Message, names: Mapping[str, str]) -> str:
 def _is_recall(message: Message, tool: str) -> bool:
     """True for a call of this tool and for its results: search finds originals."""
     calls = [call.name for call in calls_of(message)]
-    if RECALL_TOOL in (tool, message.get("name")) or (calls and set(calls) == {RECALL_TOOL}):
+    if calls and set(calls) == {RECALL_TOOL}:
         return True
+    if tool := tool or _tool_of(message, {}):
+        return tool == RECALL_TOOL
     if not any(True for _ in results_of(message)):
         return False
-    # A loop may store results without a name.
+    # A loop may store results without a name, and the call may be gone.
     return text_of(message.get("content")).startswith(
         tuple(f"<{NOTE}>\n[{what};" for what in (_READ, _FOUND, _LISTED, _NOTED))
     )

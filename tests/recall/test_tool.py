@@ -154,6 +154,16 @@ async def test_search_finds_originals_and_not_what_it_printed_itself() -> None:
     assert "found in this conversation" not in again.replace("[found in this conversation; quoted", "", 1)
 
 
+async def test_search_finds_the_output_of_another_tool_that_begins_like_its_own() -> None:
+    manager = await session()
+    tool = tool_of(manager)
+    page = f"{(await recalled(tool, 'search', query='value_7919')).partition(';')[0]}; quoted]\nthe heron passphrase"
+    call = {"id": "fetch_1", "tool": "fetch", "arguments": {}}
+    result = {"role": "tool", "tool_call_id": "fetch_1", "content": page}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}, result])
+    assert "the heron passphrase" in await recalled(tool, "search", query="heron passphrase")
+
+
 async def near_a_hit() -> ContextManager:
     """A session whose hit is a sentence, and whose path is in the call after it."""
     manager = new_manager(max_tokens=50_000)
