@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from amplifier_context_core.messages.parsing import Message
-from amplifier_context_core.messages.usage import Usage, usage_of
+from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usage_of
 from amplifier_context_core.view.budget import model_of
 
 from .checks import Reply, answer_of
@@ -23,7 +23,6 @@ _LISTING = 5.0  # seconds that a provider may take to list its models
 is_asking: ContextVar[bool] = ContextVar("amplifier_context_summary_is_asking", default=False)
 """True in code that a provider runs for a summary: what it reports is no answer to a request of the session."""
 
-PURPOSE = "context-compaction"  # hosts label calls by it
 AUTO_CONTINUE = "completion:auto_continue:v1"  # capability of providers that take `request_options`
 
 
@@ -119,7 +118,7 @@ class Caller:
                     "reasoning_effort": "low" if tools is None else None,
                     "stream": False,
                     "timeout": self.timeout,
-                    "metadata": {"purpose": PURPOSE, "stream": False, **metadata},
+                    "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False, **metadata},
                 }
             )
         except ValueError as problem:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from amplifier_context_core.compaction.speech import PASTED, Sentence, read
 from amplifier_context_core.messages.parsing import text_of
+from amplifier_context_core.messages.usage import text_of_answer
 from amplifier_context_core.rendering.quoting import escape_tags, single_line
 from amplifier_context_core.transcript.transcript import Entry
 
@@ -65,16 +66,9 @@ class Reply:
 
 def answer_of(response: Any) -> Reply:
     """Return the answer in a kernel's `ChatResponse`; nothing of it is trusted."""
-    content: object = getattr(response, "content", None)
-    if isinstance(content, str):
-        text = content
-    else:
-        blocks = cast("list[object]", content) if isinstance(content, list) else []
-        texts = [getattr(block, "text", None) for block in blocks if getattr(block, "type", None) == "text"]
-        text = "\n".join(one for one in texts if isinstance(one, str))
     reason = getattr(response, "finish_reason", None)
     calls = getattr(response, "tool_calls", None)
-    return Reply(text, reason.casefold() if isinstance(reason, str) else "", bool(calls))
+    return Reply(text_of_answer(response) or "", reason.casefold() if isinstance(reason, str) else "", bool(calls))
 
 
 def patch_in(answer: Reply, *, plain: bool) -> Patch:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from ..errors import ConfigError, PluginError
-from ..messages.parsing import text_of
+from ..messages.usage import COMPACTION_PURPOSE, text_of_answer
 from ..view.budget import provider_window
 
 Complete = Callable[[str], Awaitable[str]]
 
-PURPOSE = "context-compaction"  # hosts and hooks label calls by it; those of amplifier-context-summary have it too
 _SAFETY = 2_000  # tokens of the window that are kept free: the instruction, and what a provider counts besides
 
 
@@ -70,7 +69,7 @@ class Model:
             PluginError: it answered without text.
         """
         answer = await self.ask_text(prompt)
-        text = _text_in(answer)
+        text = text_of_answer(answer)
         if text is None or not text.strip():
             got = type(answer).__name__ if text is None else "an empty text"
             raise PluginError(f"complete: must return the text of a summary, got {got}; the conversation is unchanged")
@@ -84,21 +83,6 @@ def _request(prompt: str) -> object:
         {
             "messages": [{"role": "user", "content": prompt}],
             "stream": False,
-            "metadata": {"purpose": PURPOSE, "stream": False},
+            "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False},
         }
     )
-
-
-def _text_in(answer: object) -> str | None:
-    """Return the text of an answer; None if it is of no form that can hold any."""
-    content: object = answer if isinstance(answer, str) else getattr(answer, "content", None)
-    if not isinstance(content, list):
-        return content if isinstance(content, str) else None
-    return text_of([_as_dict(block) for block in cast("list[object]", content)])
-
-
-def _as_dict(block: object) -> object:
-    """Return a block of the kernel, which is an object, as a dict; a dict as it is."""
-    if isinstance(block, dict):
-        return cast(object, block)
-    return {"type": getattr(block, "type", ""), "text": getattr(block, "text", "")}

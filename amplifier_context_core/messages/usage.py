@@ -1,4 +1,4 @@
-"""What a provider reports of a response: tokens, model, outcome.
+"""What a provider answers, and what it reports of its answer: text, tokens, model, outcome.
 
 Pure: no I/O, no clock.
 """
@@ -6,7 +6,11 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
+from .parsing import text_of
+
+COMPACTION_PURPOSE = "context-compaction"  # `metadata["purpose"]` of requests for a summary; hosts label calls by it
 _MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
 
 
@@ -76,3 +80,18 @@ def usage_of(data: object) -> Usage | None:
     if "input_tokens" not in figures:
         return None
     return Usage(**figures)
+
+
+def text_of_answer(answer: object) -> str | None:
+    """Return the text of a plain text or of a `ChatResponse`; None if it is of no form that can hold any."""
+    content: object = answer if isinstance(answer, str) else getattr(answer, "content", None)
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    return text_of([_as_dict(block) for block in cast("list[object]", content)])
+
+
+def _as_dict(block: object) -> object:
+    """Return a block of the kernel, which is an object, as a dict; a dict as it is."""
+    if isinstance(block, dict):
+        return cast(object, block)
+    return {"type": getattr(block, "type", ""), "text": getattr(block, "text", "")}
