@@ -166,16 +166,18 @@ async def test_a_forked_call_is_the_last_request_with_its_tools_and_reads_the_ca
             assert "I listed" in await made.running.execute(f"Look around, part {number}.")
         await made.manager.writer.wait(30)
     assert service.refusals == []
-    assert len(made.summaries) >= 2
     assert WORDS in json.dumps(made.requests[-1].body)
-    for one in made.summaries:
+    # Where the last request has no room for the question, the call is a separate one, without tools.
+    forked = [one for one in made.summaries if tools(one.body)]
+    assert len(forked) >= 2
+    for one in forked:
         sent = parts(one.body)
         (request,) = [other for other in made.requests if sent[: len(parts(other.body))] == parts(other.body)][-1:]
         assert len(sent) == len(parts(request.body)) + 1
         assert tools(one.body) == tools(request.body) != []
         assert settings_of(one.body) == settings_of(request.body), "another setting would give the cache up"
-    bills = [one.bill for one in made.summaries if one.bill is not None]
-    assert len(bills) == len(made.summaries)
+    bills = [one.bill for one in forked if one.bill is not None]
+    assert len(bills) == len(forked)
     # A call that follows a compaction forks a prefix that the provider may not have stored yet.
     assert any(bill.read > 0.5 * bill.tokens for bill in bills)
 
