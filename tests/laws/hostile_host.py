@@ -1,6 +1,8 @@
 """A host that does what hosts may do at the worst time: cancels, re-enters, changes tools and prompts, edits.
 
-Each request of its loop is judged as a provider that binds thinking would.
+Each request of its agent loop is judged as a provider that binds thinking would. `HostileHost.steps` yields what it
+does, call by call. Functions of this file await the calls on one event loop, on a new loop for each, or on the loops of
+two threads.
 """
 
 from __future__ import annotations
@@ -8,6 +10,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,41 +44,92 @@ TOOLS = ("read", "bash", "find", "grep")
 READS = ("view", "measured", "explain", "chapters", "search", "load", "room")
 CHANGES = ("compact", "echo", "pin", "unpin", "short", "undo", "forget", "interrupt", "item")
 PATIENCE = 30.0  # seconds that any call may take
+DEPTH: ContextVar[int] = ContextVar("DEPTH", default=0)  # handlers that the current call was made in
+
+Step = Coroutine[Any, Any, None]
+
+
+def on_one_loop(seed: int) -> None:
+    """Carry out a session as an asynchronous host does."""
+    host = HostileHost(seed)
+
+    async def run() -> None:
+        for step in host.steps():
+            await step
+
+    asyncio.run(run())
+
+
+def on_a_loop_per_call(seed: int) -> None:
+    """Carry out a session as a synchronous host does: `asyncio.run` for each call. The end of a loop cuts tasks off."""
+    for step in HostileHost(seed, cuts_off=True).steps():
+        asyncio.run(step)
+
+
+def on_a_loop_per_thread(seed: int) -> None:
+    """Carry out a session on two threads with a loop each: a call on one of them, what is done beside it on either."""
+    with running_loop() as one, running_loop() as two:
+        chance = random.Random(seed)
+        for step in HostileHost(seed, loops=(one, two)).steps():
+            asyncio.run_coroutine_threadsafe(step, chance.choice((one, two))).result(10 * PATIENCE)
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
 
 
 class HostileHost:
     """One session.
 
     Args:
-        seed: of all that it does.
+        seed: of all that it does. With threads their order is up to the operating system, too.
+        cuts_off: a step may end with tasks that are not done; the caller ends the loop of each step.
+        loops: where it does something beside a step; by default on the loop of the step.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, cuts_off: bool = False, loops: tuple[asyncio.AbstractEventLoop, ...] = ()) -> None:
         self._random = random.Random(seed)
+        self._cuts_off = cuts_off
+        self._loops = loops
         self._store = MemoryStore()
         self._budget = self._random.choice([700, 1_500, 4_000, 9_000])
         self._tools = ["read"]
         self._prompt: str | None = "You are 0."  # None: the factory fails
         self._checker = BoundThinkingChecker()
-        self._depth = 0  # of handlers
+        self._calm = False  # handlers change nothing
         self._count = 0
+        self._view: list[Message] | None = None  # of the newest request; None: it was given up
+        self._left: list[Message] = []  # to add
         self.manager = self._opened()
 
-    async def run(self) -> None:
-        """Carry out a session to its end."""
+    def steps(self) -> Iterator[Step]:
+        """Yield the calls of a session to its end, each to be awaited before the next is asked for."""
         shared_cache.clear()
         try:
             for _ in range(self._random.randint(1, 5)):
-                await self._turn()
+                yield from self._turn()
                 if self._random.random() < 0.3:
-                    await self._resume()
-            await self._resume()
-            await self._turn()
-            contents = [str(message["content"]) for message in await self.manager.get_messages()]
-            own = [content for content in contents if "item " in content]
-            assert len(own) == len(set(own)), "a message is there twice"
+                    yield self._resume()
+            yield self._resume()
+            yield from self._turn()
+            yield self._nothing_is_there_twice()
         finally:
-            await asyncio.wait_for(self.manager.close(), PATIENCE)
+            yield self.manager.close()
+
+    async def _nothing_is_there_twice(self) -> None:
+        contents = [str(message["content"]) for message in await self.manager.get_messages()]
+        own = [content for content in contents if "item " in content]
+        assert len(own) == len(set(own)), "a message is there twice"
 
     def _opened(self) -> ContextManager:
         hooks = HookRegistry()
@@ -91,34 +150,41 @@ class HostileHost:
         """A handler of a compaction, which calls whatever it likes."""
         if self._random.random() < 0.1:
             return HookResult(action="deny", reason="not now")
-        if self._depth < 3:
-            self._depth += 1
+        if not self._calm and DEPTH.get() < 3:
+            DEPTH.set(DEPTH.get() + 1)
             try:
                 await self._do(self._random.choice((*READS, *CHANGES)))
             finally:
-                self._depth -= 1
+                DEPTH.set(DEPTH.get() - 1)
         return HookResult(action="continue")
 
-    async def _turn(self) -> None:
+    def _turn(self) -> Iterator[Step]:
         chance = self._random.random
-        await self._add({"role": "user", "content": self._text(60)})
+        yield from self._added([{"role": "user", "content": self._text(60)}])
         for _ in range(self._random.randint(1, 4)):
-            await self._noise()
+            yield self._noise()
             if chance() < 0.3:
                 self._tools = self._random.sample(TOOLS, self._random.randint(1, 4))
             if chance() < 0.2:
                 self._prompt = self._random.choice([None, "You are 1.", "You are 2."])
-            try:
-                view = await asyncio.wait_for(self._requested(), PATIENCE)
-            except ContextError:
-                assert self._prompt is None
-                self._prompt = "You are 3."
-                continue
-            if view is None or all(message["role"] == "system" for message in view):
-                continue  # it was given up, or the turn was taken back
-            broken = [*check_request(view), *self._checker.check(view, self._tools)]
-            assert not broken, broken[:3]
-            await self._answer(view)
+            yield self._request()
+            if self._view is not None:
+                yield from self._answer(self._view)
+
+    async def _request(self) -> None:
+        """Ask for the view of a request, and judge it."""
+        self._view = None
+        try:
+            view = await asyncio.wait_for(self._requested(), PATIENCE)
+        except ContextError:
+            assert self._prompt is None
+            self._prompt = "You are 3."
+            return
+        if view is None or all(message["role"] == "system" for message in view):
+            return  # it was given up, or the turn was taken back
+        broken = [*check_request(view), *self._checker.check(view, self._tools)]
+        assert not broken, broken[:3]
+        self._view = view
 
     async def _requested(self) -> list[Message] | None:
         """Return the request that the loop sends; None if it gives it up."""
@@ -133,55 +199,80 @@ class HostileHost:
         self.manager.on_request()
         return view
 
-    async def _answer(self, view: list[Message]) -> None:
+    def _answer(self, view: list[Message]) -> Iterator[Step]:
         thought = {"type": "thinking", "thinking": "hm", "signature": f"sig-{self._count}"}
         answer: Message = {"role": "assistant", "content": [thought, {"type": "text", "text": self._text(30)}]}
         names = [f"call-{self._count}-{index}" for index in range(self._random.randint(1, 2))]
         answer["tool_calls"] = [{"id": name, "tool": "read", "arguments": {}} for name in names]
         self._checker.answered(view, answer, self._tools)
-        beside = asyncio.create_task(self._do(self._random.choice(("view", "compact", "explain", "pin", "short"))))
-        await self._add(answer)
-        for name in names:
-            await self._add({"role": "tool", "tool_call_id": name, "content": self._text(120)})
-        await asyncio.wait_for(beside, PATIENCE)
+        beside = self._random.choice(("view", "compact", "explain", "pin", "short"))
+        results = [{"role": "tool", "tool_call_id": name, "content": self._text(120)} for name in names]
+        yield from self._added([answer, *results], beside)
+
+    def _added(self, messages: list[Message], beside: str = "") -> Iterator[Step]:
+        """Add messages while something else is done; what was cut off is repeated if it is not there."""
+        self._left = messages
+        yield self._add(beside)
+        while self._left:
+            yield self._add()
+
+    async def _add(self, beside: str = "") -> None:
+        """Add the messages that are left to add."""
+        doing = self._start(lambda: self._do(beside)) if beside else None
+        while self._left:
+            message = self._left[0]
+            if message["content"] not in [stored["content"] for stored in await self.manager.get_messages()]:
+                adding = self._start(partial(self.manager.add_message, copy.deepcopy(message)))
+                if self._random.random() < 0.15:
+                    if await self._is_left():
+                        return
+                    await self._cancel(adding)
+                    continue
+                await asyncio.wait_for(adding, PATIENCE)
+            self._left = self._left[1:]
+        if doing is not None and not await self._is_left():
+            await asyncio.wait_for(doing, PATIENCE)
 
     async def _noise(self) -> None:
         for _ in range(self._random.randint(0, 3)):
-            task = asyncio.create_task(self._do(self._random.choice((*READS, *CHANGES))))
+            name = self._random.choice((*READS, *CHANGES))
+            task = self._start(partial(self._do, name))
             if self._random.random() < 0.5:
+                if await self._is_left():
+                    return
                 await self._cancel(task)
             await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), PATIENCE)
             assert task.cancelled() or task.exception() is None or isinstance(task.exception(), ContextError)
 
-    async def _cancel(self, task: asyncio.Task[None]) -> None:
-        """Cancel a task at one of its awaits, and wait until what it began is done."""
+    async def _is_left(self) -> bool:
+        """Wait a moment. True if the step is to end with its tasks, which the end of their loop cuts off."""
         for _ in range(self._random.randint(0, 30)):
             await asyncio.sleep(0)
+        return self._cuts_off and self._random.random() < 0.5
+
+    async def _cancel(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task, and wait until what it began is done."""
         task.cancel()
         await asyncio.wait((task,), timeout=PATIENCE)
         while self.manager.history._work or self.manager.compactor.is_compacting:
             await asyncio.sleep(0.0005)
 
-    async def _add(self, message: Message) -> None:
-        """Add a message; at times the call is cancelled, and repeated if the message is not there."""
-        task = asyncio.create_task(self.manager.add_message(copy.deepcopy(message)))
-        if self._random.random() < 0.15:
-            await self._cancel(task)
-            if message["content"] in [stored["content"] for stored in await self.manager.get_messages()]:
-                return
-            task = asyncio.create_task(self.manager.add_message(copy.deepcopy(message)))
-        await asyncio.wait_for(task, PATIENCE)
+    def _start(self, work: Callable[[], Step]) -> asyncio.Task[None]:
+        """Start work beside a step."""
+        if not self._loops:
+            return asyncio.create_task(work())
+        return asyncio.create_task(_elsewhere(self._random.choice(self._loops), work))
 
     async def _resume(self) -> None:
         """Open the session again. Its first view is the last one, or a host sets its own copy without thinking."""
         if self._random.random() < 0.5:
-            self._depth = 3  # or a handler changes what is compared
+            self._calm = True  # or a handler changes what is compared
             await self.manager.get_messages_for_request(None, PROVIDER)  # the first may compact
             before = await self.manager.get_messages_for_request(None, PROVIDER)
             await self.manager.close()
             self.manager = self._opened()
             assert await self.manager.get_messages_for_request(None, PROVIDER) == before
-            self._depth = 0
+            self._calm = False
             return
         await self.manager.close()
         self.manager = self._opened()
@@ -236,3 +327,23 @@ class HostileHost:
             return {"dispatch": view, "budget_decision": {**limits, "measurement": measurement}}
 
         return await self.manager.measured_request_view(provider=PROVIDER, count_view=count)
+
+
+async def _elsewhere(loop: asyncio.AbstractEventLoop, work: Callable[[], Step]) -> None:
+    """Do work on another loop. A cancellation is sent there, and waits until the work has ended."""
+    tasks: list[asyncio.Task[None]] = []
+    ended: Future[None] = Future()
+
+    def start() -> None:
+        tasks.append(loop.create_task(work()))
+        tasks[0].add_done_callback(lambda _: ended.set_result(None))
+
+    loop.call_soon_threadsafe(start)
+    waiting = asyncio.wrap_future(ended)
+    try:
+        await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+        await waiting
+        raise
+    tasks[0].result()
