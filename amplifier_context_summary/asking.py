@@ -32,6 +32,9 @@ FINISHED = "context:summary_finished"
 FAILED = "context:summary_failed"
 EVENTS = (STARTED, FINISHED, FAILED)
 
+Outdated = Callable[[], str]
+"""Returns why what is asked about does not hold any more; empty while it does."""
+
 Status = Literal["idle", "running", "ready", "failed", "refused"]
 T = TypeVar("T")
 
@@ -53,6 +56,10 @@ class Outcome:
     may_pass: bool = False
 
 
+class OutOfDate(Exception):
+    """What was to be asked about was edited, erased or taken back: no request shows it any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a model is asked.
@@ -64,6 +71,7 @@ class Question:
         size: tokens of the request.
         prices: of the model.
         counter: text to tokens.
+        outdated: tells whether it may still be asked.
         tools: mounted tools by name, where the request must look like the session's own.
     """
 
@@ -73,6 +81,7 @@ class Question:
     size: int
     prices: Prices
     counter: TokenCounter
+    outdated: Outdated
     tools: Mapping[str, Any] | None = None
 
     @property
@@ -132,8 +141,11 @@ class Asking:
                 if refused:
                     raise RejectedAnswer(refused)
                 ask = partial(caller.ask, question.messages, question.tools)
-                answer = await self.call(ask, question.size, question.prices, about)
+                answer = await self.call(ask, question.size, question.prices, about, question.outdated)
                 patch = read(answer, plain=first is not None or not self.may_repair)
+            except OutOfDate as problem:
+                await self.given_up(about, str(problem))
+                return None
             except CallFailed as problem:
                 reason, failed = problem.reason, problem
             except RejectedAnswer as problem:
@@ -162,7 +174,12 @@ class Asking:
         return self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
 
     async def call(
-        self, ask: Callable[[], Awaitable[tuple[T, Usage | None]]], size: int, prices: Prices, about: dict[str, Any]
+        self,
+        ask: Callable[[], Awaitable[tuple[T, Usage | None]]],
+        size: int,
+        prices: Prices,
+        about: dict[str, Any],
+        outdated: Outdated,
     ) -> T:
         """Return what a call brings, and note what it took.
 
@@ -171,12 +188,16 @@ class Asking:
             size: tokens of the request.
             prices: of the model.
             about: what events say of it.
+            outdated: tells whether it may still be made, after the handlers of its event.
 
         Raises:
+            OutOfDate: it may not.
             CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
         """
         self.note("running")
         await self.emit(STARTED, about)
+        if why := outdated():
+            raise OutOfDate(why)
         self.limits.begin(self.clock(), size)
         try:
             answer, usage = await ask()
@@ -206,6 +227,11 @@ class Asking:
             call: the call that failed; None if there was an answer.
         """
         await self.back_off(reason, call)
+        await self.emit(FAILED, about | {"reason": reason})
+
+    async def given_up(self, about: dict[str, Any], reason: str) -> None:
+        """Report an attempt that was given up for a reason that is no fault of the provider: nothing has to wait."""
+        self.note("failed", reason)
         await self.emit(FAILED, about | {"reason": reason})
 
     async def back_off(self, reason: str, call: CallFailed | None = None) -> None:

@@ -22,7 +22,7 @@ from amplifier_context_core.messages.tokens import TokenCounter, count_message_t
 from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
 from amplifier_context_core.view.meter import Key
 
-from .asking import Asking
+from .asking import Asking, Outdated, OutOfDate
 from .call import Caller, CallFailed
 from .checks import RejectedAnswer
 from .limits import Prices
@@ -69,6 +69,7 @@ async def compacted(
     tools: Mapping[str, Any],
     prices: Prices,
     counter: TokenCounter,
+    outdated: Outdated,
 ) -> Message | None:
     """Return the carrier that a provider makes of a conversation; None, with the reason noted, if there is none."""
     about: dict[str, Any] = {
@@ -83,9 +84,13 @@ async def compacted(
         return None
     ask = partial(caller.compact, conversation.messages, tools)
     try:
-        carrier = checked(await asking.call(ask, conversation.size, prices, about), caller.provider, conversation.key)
+        result = await asking.call(ask, conversation.size, prices, about, outdated)
+        carrier = checked(result, caller.provider, conversation.key)
         if count_message_tokens(carrier, counter) >= conversation.size:
             raise RejectedAnswer("it is larger than what it replaces")
+    except OutOfDate as problem:
+        await asking.given_up(about, str(problem))
+        return None
     except CallFailed as problem:
         await asking.failed(about, problem.reason, problem)
         return None

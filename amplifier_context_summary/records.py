@@ -55,6 +55,21 @@ class _SavedRecords:
 _ADAPTER = TypeAdapter(_SavedRecords)
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a question to a model and its answer are made from.
+
+    Attributes:
+        revision: of the history.
+        covered: index behind the last entry, counted from the first after the leading instructions.
+        drops: of the records.
+    """
+
+    revision: int
+    covered: int
+    drops: int
+
+
 @dataclass(slots=True)
 class Records:
     """The records of one session, the oldest first."""
@@ -62,6 +77,7 @@ class Records:
     _records: list[Record] = field(default_factory=list[Record])
     _revision: int = 0  # of the history that they were last compared with
     _unverified: bool = False  # they were restored, and not compared with the entries yet
+    _drops: int = 0  # times that records were dropped by a command: what was derived from them is out of date
 
     def valid(self, history: History) -> list[Record]:
         """Return the records that hold for the history as it is now; the others are dropped."""
@@ -84,18 +100,30 @@ class Records:
             self._unverified = False
         return self.valid(history)
 
+    def basis(self, revision: int, covered: int) -> Basis:
+        """Return what is made from the records as they are now, and from the beginning of a history; see `Basis`."""
+        return Basis(revision, covered, self._drops)
+
+    def outdated(self, basis: Basis, history: History) -> str:
+        """Return why what was made from a basis does not hold any more; empty if it does."""
+        if history.unchanged_since(basis.revision) < basis.covered:
+            return "the history was edited meanwhile"
+        return "" if basis.drops == self._drops else "a compaction was taken back meanwhile"
+
     def add(self, record: Record, history: History) -> None:
         """Add a record of the history as it is now."""
         kept = [one for one in self.valid(history) if one.covered < record.covered]
         self._records = [*kept, record][-_KEPT:]
 
     def drop_newest(self, history: History, before: int) -> None:
-        """Drop the records that reach up to a seq or beyond it."""
+        """Drop the records that reach up to a seq or beyond it, and what is being made from any."""
         self._records = [record for record in self.valid(history) if record.upto < before]
+        self._drops += 1
 
     def clear(self) -> None:
-        """Drop all records."""
+        """Drop all records, and what is being made from them."""
         self._records = []
+        self._drops += 1
 
     def dump(self, history: History) -> dict[str, Any]:
         """Return the valid records as JSON."""

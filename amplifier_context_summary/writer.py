@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from amplifier_context_core.errors import ConfigError
@@ -39,7 +40,7 @@ from .limits import Limits, Prices
 from .native import Conversation, compacted, is_offered
 from .patch import Patch
 from .prompt import prompt_text
-from .records import Record, Records, digest_of
+from .records import Basis, Record, Records, digest_of
 from .request import Range, fork_text, pieces_of, request_text
 from .state import State, applied, bounded
 
@@ -80,7 +81,7 @@ class Plan:
         range: its rounds.
         start: index of its first entry, from the first after the leading instructions.
         state: before it.
-        revision: of the history that it was read from.
+        basis: the history up to its end, and the records, as they were when it was read.
         counter: text to tokens.
         focus: what the answer is to dwell on.
     """
@@ -88,7 +89,7 @@ class Plan:
     range: Range
     start: int
     state: State
-    revision: int
+    basis: Basis
     counter: TokenCounter
     focus: str | None = None
 
@@ -235,8 +236,21 @@ class Writer:
             return None
         rounds = tuple(rounds_of(shown))
         whole = Range(rounds, found.digest, end - leading)
-        focus = "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
-        return Plan(whole, start - leading, newest.state if newest else State(), history.revision, counter, focus)
+        basis = self.records.basis(history.revision, whole.covered)
+        return Plan(whole, start - leading, newest.state if newest else State(), basis, counter, self._focus())
+
+    def _focus(self) -> str | None:
+        return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
+
+    def _outdated(self, plan: Plan, basis: Basis) -> str:
+        """Return why a question about a plan may not be asked any more; empty if it may.
+
+        Args:
+            plan: the range. Its focus may quote what was erased, and then the session has dropped it.
+            basis: of all that the question shows.
+        """
+        is_dropped = plan.focus is not None and self._focus() is None
+        return "its focus was dropped meanwhile" if is_dropped else self.records.outdated(basis, self.history)
 
     def _caller(self, moment: Moment) -> Caller | None:
         """Return the provider that is asked; None, with one warning, if there is none."""
@@ -286,7 +300,9 @@ class Writer:
                 {"role": "user", "content": text},
             ]
             size = plan.counter(prompt) + plan.counter(text)
-            patch = await self.asking.patch(caller, Question(messages, piece, state, size, prices, plan.counter))
+            outdated = partial(self._outdated, plan, plan.basis)
+            question = Question(messages, piece, state, size, prices, plan.counter, outdated)
+            patch = await self.asking.patch(caller, question)
             if patch is None:
                 return
             state = self._applied(plan, piece, state, patch, most_state)
@@ -306,7 +322,9 @@ class Writer:
         sent, tokens = self.last_request(None)
         messages: list[Message] = [*sent, {"role": "user", "content": text}]
         size = tokens + plan.counter(text)
-        return Question(messages, plan.range, plan.state, size, prices, plan.counter, self.tools())
+        history = self.history.snapshot()  # the last request shows what came after the range too
+        outdated = partial(self._outdated, plan, replace(plan.basis, covered=len(history) - history.leading_count))
+        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools())
 
     async def _write_forked(self, plan: Plan, caller: Caller, question: Question, alone: int) -> None:
         """Ask a forked question; later no other one if it cost more than a separate one.
@@ -347,7 +365,8 @@ class Writer:
         """Ask the provider to compact all that the next compaction folds; keep what it makes."""
         messages, size = self.last_request(plan.range.last)
         conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.key)
-        carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter)
+        outdated = partial(self._outdated, plan, plan.basis)
+        carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
             await self._keep(plan, plan.range, plan.start, plan.state, carrier)
 
@@ -361,14 +380,13 @@ class Writer:
         return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
 
     async def _keep(self, plan: Plan, piece: Range, start: int, state: State, carrier: Message | None = None) -> bool:
-        """Keep the record of a piece, unless the history was edited meanwhile."""
-        if self.history.unchanged_since(plan.revision) < piece.covered:
-            self.asking.note("failed", "the history was edited meanwhile")
-            return False
+        """Keep the record of a piece, unless what it was made from does not hold any more."""
+        basis = replace(plan.basis, covered=piece.covered)
         snapshot = self.history.snapshot()
         leading = snapshot.leading_count
         digest = await in_thread(digest_of, snapshot[leading + start : leading + piece.covered])
-        if self.history.unchanged_since(plan.revision) < piece.covered:
+        if why := self.records.outdated(basis, self.history):
+            self.asking.note("failed", why)
             return False
         self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier), self.history)
         self.asking.note("ready", upto=f"m{piece.last}")

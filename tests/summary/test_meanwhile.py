@@ -1,0 +1,197 @@
+"""What happens while a model is asked: edits, forks, other providers, other loops, and the end of the session."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core import ChatRequest, HookRegistry, HookResult
+
+from amplifier_context_testing import checked
+from tests.messages import rounds, text, work
+from tests.places import Place, parameters
+from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+
+pytestmark = pytest.mark.kernel
+SESSION = work(60, output=900)
+WORDS = "in a model's words"
+
+
+@pytest.fixture(params=parameters("memory", "jsonl", "sqlite", "postgresql"))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+class Held(Provider):
+    """A provider whose answer of a number comes when the test says so; the others at once."""
+
+    def __init__(self, number: int = 1) -> None:
+        super().__init__(self._answer)
+        self.release, self.asked = asyncio.Event(), asyncio.Event()
+        self._number = number
+
+    async def _answer(self, request: ChatRequest, number: int) -> str:
+        if number == self._number:
+            self.asked.set()
+            await self.release.wait()
+        return good(request, number)
+
+
+async def until_asked(manager: Any, provider: Held, messages: list[dict[str, Any]]) -> int:
+    """Add messages until the held call is made; how many there are."""
+    for number, message in enumerate(messages, 1):
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request(BUDGET)
+            while manager.writer.is_running and not provider.asked.is_set():
+                await asyncio.sleep(0.001)
+        if provider.asked.is_set():
+            return number
+    raise AssertionError("the held call was not made")
+
+
+# -- edits ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_forgotten_in_a_later_piece_is_not_sent_with_it() -> None:
+    provider = Held()
+    manager = summary_manager(provider, summary_input=500)
+    await until_asked(manager, provider, SESSION)
+    first = provider.text()
+    entries = manager.snapshot()
+    assert entries[2].message["content"][:60] in first
+    later = next(entry for entry in entries if entry.role == "tool" and entry.message["content"][:60] not in first)
+    content = later.message["content"][:60]
+    await manager.forget([later.mark])
+    provider.release.set()
+    await settle(manager)
+    assert not any(content in provider.text(number) for number in range(len(provider.requests)))
+    await manager.close()
+
+
+async def test_what_is_forgotten_is_not_sent_again_for_a_better_answer() -> None:
+    asked = asyncio.Event()
+    release = asyncio.Event()
+
+    async def answer(request: ChatRequest, number: int) -> str:
+        asked.set()
+        await release.wait()
+        return ""
+
+    provider = Provider(answer)
+    manager = summary_manager(provider)
+    for message in SESSION:
+        await manager.add_message(message)
+        await manager.get_messages_for_request(BUDGET)
+        await asyncio.sleep(0.001)
+        if asked.is_set():
+            break
+    content = manager.snapshot()[2].message["content"][:60]
+    assert content in provider.text(0)
+    await manager.forget([manager.snapshot()[2].mark])
+    release.set()
+    await settle(manager)
+    assert len(provider.requests) == 1
+    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
+    await manager.close()
+
+
+async def test_what_is_forgotten_while_handlers_hear_of_the_call_is_not_sent() -> None:
+    hooks = HookRegistry()
+    manager: Any = None
+    contents: list[str] = []
+
+    async def forget(event: str, data: dict[str, Any]) -> HookResult:
+        contents.append(manager.snapshot()[2].message["content"][:60])
+        await manager.forget(["m3"])
+        return HookResult(action="continue")
+
+    hooks.register("context:summary_started", forget, 0, name="forget")
+    provider = Provider(good)
+    manager = summary_manager(provider, hooks=hooks)
+    await drive(manager, SESSION[:41])
+    assert contents
+    assert not any(contents[0] in provider.text(number) for number in range(len(provider.requests)))
+    await manager.close()
+
+
+async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_continues() -> None:
+    provider = Held(2)
+    manager = summary_manager(provider)
+    await until_asked(manager, provider, SESSION)
+    [first] = manager.records.valid(manager.history)
+    report = await manager.undo()
+    assert report["undone"]
+    assert manager.records.valid(manager.history) == []
+    provider.release.set()
+    await settle(manager)
+    assert manager.records.valid(manager.history) == [], f"m{first.upto} is in the state again"
+    checked(await manager.get_messages_for_request(BUDGET))
+    await manager.close()
+
+
+async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place) -> None:
+    provider = Held(2)
+    session_id, fork_id = place.session_id(), place.session_id("t")
+    manager = summary_manager(provider, store=place.store(), session_id=session_id)
+    added = await until_asked(manager, provider, SESSION)
+    held = manager.records.valid(manager.history)[:]
+    other = place.store()
+    await other.fork(session_id, fork_id)
+    await other.close()
+    again = Provider(good)
+    fork = summary_manager(again, store=place.store(), session_id=fork_id)
+    views = await drive(fork, rounds(30, start=200, output=900))
+    assert (await fork.records.verified(fork.history))[: len(held)] == held or len(again.requests) >= 2
+    assert WORDS in text(views[-1])
+    provider.release.set()
+    await settle(manager)
+    assert len(manager.records.valid(manager.history)) == 2
+    assert "file 200" not in str(manager._extra_state())
+    await drive(manager, SESSION[added:])
+    await fork.close()
+    await manager.close()
+
+
+# -- providers --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_provider_that_is_swapped_while_it_is_asked_answers_for_its_range() -> None:
+    provider, other = Held(), Provider(good)
+    mounted: dict[str, Any] = {"scripted": provider}
+    manager = summary_manager(provider)
+    manager.writer.providers = lambda: mounted
+    added = await until_asked(manager, provider, SESSION)
+    mounted["scripted"] = other
+    for message in SESSION[added:45]:
+        await manager.add_message(message)
+        checked(await manager.get_messages_for_request(BUDGET, other))
+    assert other.requests == [], "one call at a time"
+    provider.release.set()
+    await settle(manager)
+    views = await drive(manager, SESSION[45:])
+    assert len(provider.requests) == 1
+    assert other.requests
+    assert WORDS in text(views[-1])
+    await manager.close()
+
+
+async def test_two_sessions_on_one_loop_ask_one_provider_each_for_its_own() -> None:
+    async def answer(request: ChatRequest, number: int) -> str:
+        await asyncio.sleep(0)
+        return good(request, number)
+
+    provider = Provider(answer)
+    one = summary_manager(provider, session_id="one")
+    two = summary_manager(provider, session_id="two")
+    views = await asyncio.gather(
+        drive(one, work(60, output=900)), drive(two, [*work(2, output=900), *rounds(58, start=500, output=900)])
+    )
+    assert WORDS in text(views[0][-1])
+    assert WORDS in text(views[1][-1])
+    assert "file 51" not in str(one._extra_state())
+    assert "SAW file 2" not in str(two._extra_state())
+    await one.close()
+    await two.close()
