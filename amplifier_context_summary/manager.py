@@ -102,7 +102,8 @@ class SummaryManager(ContextManager):
         rest = max(0, sent.counted - sent.shared_prefix_tokens)
         self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
         self.limits.session_cost += self._estimated
-        self.writer.after_request(sent, moment)
+        if self._resumed:  # else the session was closed while this request was on its way
+            self.writer.after_request(sent, moment)
 
     async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
         """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
@@ -227,7 +228,10 @@ class SummaryManager(ContextManager):
     async def close(self) -> None:
         """Cancel the summary in flight, save the session and close the store."""
         await self.writer.close()
-        await super().close()
+        try:
+            await super().close()
+        finally:
+            await self.writer.close()  # of a request that was on its way
 
     # -- saved with the session -------------------------------------------------------------------------------------
 

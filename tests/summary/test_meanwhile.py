@@ -195,3 +195,64 @@ async def test_two_sessions_on_one_loop_ask_one_provider_each_for_its_own() -> N
     assert "SAW file 2" not in str(two._extra_state())
     await one.close()
     await two.close()
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+class Stubborn(Held):
+    """A provider that does not end when it is cancelled."""
+
+    async def _answer(self, request: ChatRequest, number: int) -> str:
+        self.asked.set()
+        while not self.release.is_set():
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                continue
+        return good(request, number)
+
+
+async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_changes_nothing_later(place: Place) -> None:
+    provider = Stubborn()
+    manager = summary_manager(provider, store=place.store(), session_id=place.session_id())
+    await until_asked(manager, provider, SESSION)
+    stored = await manager.get_messages()
+    async with asyncio.timeout(2):
+        await manager.close()
+    again = summary_manager(None, store=place.store(), session_id=place.session_id())
+    assert await again.get_messages() == stored
+    provider.release.set()
+    await asyncio.sleep(0.05)
+    assert again._extra_state()["context-summary"]["records"] == []
+    await again.close()
+
+
+async def test_a_close_that_is_cancelled_leaves_no_task() -> None:
+    provider = Held()
+    manager = summary_manager(provider)
+    await until_asked(manager, provider, SESSION)
+    closing = asyncio.create_task(manager.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    await manager.close()
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
+
+
+async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
+    provider = Held()
+    manager = summary_manager(provider)
+    for message in SESSION[:33]:
+        await manager.add_message(message)
+    async with manager.compactor.lock:
+        request = asyncio.create_task(manager.get_messages_for_request(BUDGET))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(manager.close())
+        await asyncio.sleep(0.05)
+    await asyncio.wait({request, closing})
+    await asyncio.sleep(0.05)
+    assert not provider.requests
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
