@@ -201,7 +201,7 @@ class Asking:
         self.limits.begin(self.clock(), size)
         try:
             answer, usage = await ask()
-        except (CallFailed, asyncio.CancelledError) as problem:
+        except (CallFailed, asyncio.CancelledError, GeneratorExit) as problem:  # the last: its loop was closed
             if not isinstance(problem, CallFailed) or problem.reason == TIMEOUT:  # the provider may have done the work
                 self.limits.paid(prices.of(Usage(size, self.config.summary_output), with_output=True))
             raise

@@ -181,8 +181,8 @@ class Writer:
 
     @property
     def is_running(self) -> bool:
-        """True if a model is being asked."""
-        return self._task is not None and not self._task.done()
+        """True if a model is being asked. A loop that was left in the middle of a call asks no more."""
+        return self._task is not None and not self._task.done() and self._loop is not None and self._loop.is_running()
 
     async def close(self) -> None:
         """Cancel the task in flight, and wait a little for its end."""
@@ -197,6 +197,8 @@ class Writer:
             loop.call_soon_threadsafe(task.cancel)
 
     def _start(self, work: Any) -> None:
+        if self._task and not self._task.done() and self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)  # its loop was left; it may be run again
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(work, name="amplifier-context-summary")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from amplifier_core import ChatRequest, HookRegistry, HookResult
 
 from amplifier_context_testing import checked
-from tests.messages import rounds, text, work
+from tests.messages import digest, rounds, text, work
 from tests.places import Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
 
@@ -256,3 +258,84 @@ async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
     await asyncio.sleep(0.05)
     assert not provider.requests
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+def in_loop(work_: Callable[[], Awaitable[Any]], *, end: str) -> Any:
+    """Run something in a loop of its own, which is closed with or without cancelling what still runs."""
+    if end == "run":
+        return asyncio.run(_awaited(work_))
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(work_())
+    finally:
+        loop.close()
+
+
+async def _awaited(work_: Callable[[], Awaitable[Any]]) -> Any:
+    return await work_()
+
+
+@pytest.mark.filterwarnings("ignore:.*never awaited:RuntimeWarning")
+@pytest.mark.parametrize("end", ["run", "close"])
+def test_a_loop_that_ends_while_a_model_is_asked_ends_that_call_alone(end: str) -> None:
+    """A host that runs each turn in a loop of its own."""
+    made: list[Any] = []
+
+    async def first() -> int:
+        provider = Held()
+        made.append(summary_manager(provider))
+        return await until_asked(made[0], provider, SESSION)
+
+    added = in_loop(first, end=end)
+    manager = made[0]
+    other = Provider(good)
+    manager.writer.providers = lambda: {"scripted": other}
+
+    async def second() -> str:
+        views = await drive(manager, SESSION[added:])
+        await manager.close()
+        return text(views[-1])
+
+    assert WORDS in in_loop(second, end="run")
+    assert other.requests
+
+
+@pytest.mark.filterwarnings("ignore:.*never awaited:RuntimeWarning")
+@pytest.mark.parametrize("end", ["run", "close"])
+def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path)
+    made: list[Any] = []
+
+    async def first() -> None:
+        provider = Held()
+        made.append(summary_manager(provider, store=place.store()))
+        await until_asked(made[0], provider, SESSION)
+
+    in_loop(first, end=end)
+    in_loop(lambda: made[0].close(), end="run")
+    again = summary_manager(None, store=place.store())
+
+    async def messages() -> int:
+        found = len(await again.get_messages())
+        await again.close()
+        return found
+
+    assert in_loop(messages, end="run") > 20
+
+
+async def test_a_session_is_closed_from_a_thread_while_another_loop_asks(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path)
+    provider = Held()
+    manager = summary_manager(provider, store=place.store())
+    await until_asked(manager, provider, SESSION)
+    await asyncio.to_thread(lambda: asyncio.run(manager.close()))
+    await asyncio.sleep(0.05)
+    assert not manager.writer.is_running
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
+    assert threading.active_count() < 50
+    again = summary_manager(None, store=place.store())
+    assert digest(await again.get_messages()) != ""
+    await again.close()
