@@ -235,6 +235,10 @@ class SummaryManager(ContextManager):
 
     # -- saved with the session -------------------------------------------------------------------------------------
 
+    async def _resume(self) -> None:
+        self.records.clear()  # another program may have erased what they were made from: the store has those that hold
+        await super()._resume()
+
     def _extra_state(self) -> dict[str, Any]:
         return {MODULE: {**self.records.dump(self.history), "limits": self.limits.dump()}}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, HookRegistry, HookResult
 
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing import checked
 from tests.messages import digest, rounds, text, work
 from tests.places import Place, parameters
@@ -339,3 +340,20 @@ async def test_a_session_is_closed_from_a_thread_while_another_loop_asks(tmp_pat
     again = summary_manager(None, store=place.store())
     assert digest(await again.get_messages()) != ""
     await again.close()
+
+
+async def test_a_session_that_another_program_edited_between_its_turns_has_no_state_of_what_was_erased(
+    place: Place,
+) -> None:
+    """A manager that is closed after each turn, and asked again."""
+    session_id = place.session_id()
+    manager = summary_manager(Provider(good), store=place.store(), session_id=session_id)
+    await drive(manager, SESSION)
+    assert manager.records.valid(manager.history)
+    await manager.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id=session_id, store=place.store())
+    assert await other.forget(["m5"]) == ["m5"]
+    await other.close()
+    await manager.get_messages()
+    assert manager.records.valid(manager.history) == []
+    await manager.close()
