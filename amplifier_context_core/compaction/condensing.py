@@ -23,7 +23,7 @@ from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, wor
 from .tuning import Tuning
 
 _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
-_LEAST_TROUBLE = 48  # characters of an outcome that tells of trouble
+_LEAST_TROUBLE = 48  # characters of an outcome that names trouble
 _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 # An outcome that says least: how large the output was, with an excerpt or not.

@@ -32,7 +32,7 @@ _VALUES = frozenset(
 )  # fmt: skip
 _LEAST_PLAN = 40  # characters of a text from which it is a plan, not the name of one
 _MOST_ITEMS = 1_000  # items of a list that are looked at; a longer list is data
-_MOST_KEY = 100  # characters of an argument that tells one list from another
+_MOST_KEY = 100  # characters of an argument that identifies a list
 _REFUSED = re.compile(r"\s*(?:<tool_use_error>|(?:\w*error|exception|traceback)\b)", re.IGNORECASE)
 
 
@@ -108,16 +108,16 @@ def _is_refused(entry: Entry, result: Result) -> bool:
 
 
 def _key(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a tool's name and the arguments that tell one of its lists from another."""
+    """Return a tool's name and the arguments that identify one of its lists."""
     parts = [
         f"{key}={value}"
         for key, value in sorted(arguments.items())
-        if isinstance(value, str | int) and len(str(value)) <= _MOST_KEY and _tells_apart(key)
+        if isinstance(value, str | int) and len(str(value)) <= _MOST_KEY and _identifies(key)
     ]
     return "\0".join((name, *parts))
 
 
-def _tells_apart(key: str) -> bool:
+def _identifies(key: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(key)]
     return bool(words) and (words[-1] in ("id", "path", "file", "name"))
 

@@ -121,7 +121,7 @@ class Renderer:
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
         offload_limit: tokens above which it is described instead (`rendering.offload`); 0 for never.
         tables: True to show large JSON outputs as tables.
-        interrupted: turns that were interrupted; the stand-in results of their calls state it.
+        interrupted: turns that were interrupted; the placeholder results of their calls state it.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
         is_provisional: True if an upper bound of a count decided what is shown.
@@ -163,7 +163,7 @@ class Renderer:
         shown: list[RenderedMessage] = []
         if round_.is_tool_round and is_left_out(round_.head.message):  # with its results, but not a person's text in it
             people = (entry for entry in round_.entries if entry.human and not is_left_out(entry.message))
-            return RenderedRound(tuple(words for entry in people for words in self._said(entry, fixes)), tuple(fixes))
+            return RenderedRound(tuple(words for entry in people for words in self._text(entry, fixes)), tuple(fixes))
         entries = [entry for entry in round_.entries if not is_left_out(entry.message)]
         results = Results(entries)
         short_forms = ResultSummaries(self.summaries)
@@ -171,14 +171,14 @@ class Renderer:
             if entry.role == "assistant" and entry.call_ids:
                 shown.extend(self._calls(entry, results, short_forms, fixes))
             elif not entry.answered_ids:
-                shown.extend(self._said(entry, fixes))
+                shown.extend(self._text(entry, fixes))
         for entry, result in results.left():  # no call of this round has taken them: orphans
             fixes.append(f"{entry.mark}: a result without its call is shown as a note")
             shown.append(self._orphan(entry, result))
         for entry in entries:
             own = entry.role == "tool" and entry.message.get("tool_call_id")
             if entry.answered_ids and not own and not (entry.role == "assistant" and entry.call_ids):
-                shown.extend(self._said(entry, fixes))
+                shown.extend(self._text(entry, fixes))
         return RenderedRound(tuple(shown), tuple(fixes))
 
     # -- calls and results ------------------------------------------------------------------------------------------
@@ -201,7 +201,9 @@ class Renderer:
         answers.sort(key=lambda answer: results_order(answer[2]))
         shown = [self._assistant(entry, calls, wire_ids)]
         for wire, call, found in answers:
-            result = self._result(found, wire, call, short_forms, fixes) if found else self._stand_in(entry, wire, call)
+            result = (
+                self._result(found, wire, call, short_forms, fixes) if found else self._placeholder(entry, wire, call)
+            )
             shown.append(result if wire == call.id else replace(result, stored_call_id=without_surrogates(call.id)))
         return shown
 
@@ -227,7 +229,7 @@ class Renderer:
         changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
         return self._rendered(message, entry, changed)
 
-    def _stand_in(self, entry: Entry, wire: str, call: Call) -> RenderedMessage:
+    def _placeholder(self, entry: Entry, wire: str, call: Call) -> RenderedMessage:
         text = INTERRUPTED if entry.turn in self.interrupted else NO_RESULT
         message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
         if call.name:
@@ -349,7 +351,7 @@ class Renderer:
 
     # -- everything else --------------------------------------------------------------------------------------------
 
-    def _said(self, entry: Entry, fixes: list[str]) -> list[RenderedMessage]:
+    def _text(self, entry: Entry, fixes: list[str]) -> list[RenderedMessage]:
         """Return the text of a message besides results: in its own role, or quoted if it is of a tool or a function."""
         by_tool = entry.role in _TOOL_ROLES
         content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
@@ -445,7 +447,7 @@ def utf8_size(text: str) -> int:
 
 
 def results_order(found: tuple[Entry, Result] | None) -> int:
-    """Return a sort key: results in the order of their entries, stand-ins last."""
+    """Return a sort key: results in the order of their entries, placeholders last."""
     return found[0].seq if found else 1 << 62
 
 

@@ -29,7 +29,7 @@ _NOTICE = {"source": "hook", "hook_name": "context-items"}  # docs/kernel.md: su
 _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
-_TELLING = 8  # characters; a shorter content in a longer result may be there by chance
+_MIN_MATCHED = 8  # characters; a shorter content in a longer result may be there by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _is_in(item: ContextItem[Any], result: str) -> bool:
     if item.id is not None:
         return f"[{item.id}] {item.description}" in result
     content = str(item.content)
-    if len(content) < _TELLING:
+    if len(content) < _MIN_MATCHED:
         return content == result
     return any(form in result for form in forms_of(content))
 

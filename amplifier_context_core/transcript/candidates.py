@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .ranking import CANDIDATES, STOP_WORDS, Query, Term, frequent, telling, weight
+from .ranking import CANDIDATES, STOP_WORDS, Query, Term, frequent, significant, weight
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def find_candidates(query: Query, total: int, limit: int) -> Asking[tuple[list[i
     frequency = {term: len(keys) for term, keys in found.items()}
     scores: defaultdict[int, float] = defaultdict(float)
     common: list[Term] = []
-    for term in telling(frequency):
+    for term in significant(frequency):
         if len(found[term]) > most:
             common.append(term)
         else:

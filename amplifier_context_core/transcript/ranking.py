@@ -159,7 +159,7 @@ def spelled(name: str) -> str:
     return " ".join(f"{GRAM}{name[at : at + 3]}" for at in range(len(name) - 2))
 
 
-def telling(frequency: Mapping[Term, int]) -> list[Term]:
+def significant(frequency: Mapping[Term, int]) -> list[Term]:
     """Return the terms that count: those that some text has, without stop words unless there are no others."""
     return [term for term in frequency if term.text not in STOP_WORDS] or list(frequency)
 
@@ -197,7 +197,7 @@ def rank(query: Query, texts: Iterable[tuple[K, str]], frequency: Mapping[Term, 
             have, any number above that.
         total: number of texts in the whole history.
     """
-    terms = telling(frequency)
+    terms = significant(frequency)
     weights = [weight(frequency[term], total) for term in terms]
     most = sum(weights) or 1.0
     find = finder(terms)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from ..failures import Report, failure
 from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
 from .candidates import Wanted, answered, look_up
-from .ranking import Query, finder, fold, grams, rank, spelled, stem, telling
+from .ranking import Query, finder, fold, grams, rank, significant, spelled, stem
 from .transcript import CopyingSnapshot, Entry, Snapshot
 
 
@@ -45,7 +45,7 @@ class ScanIndex:
 
         found = answered(look_up(parsed, len(texts)), having)
         frequency = {term: len(positions) for term, positions in found.items()}
-        candidates = sorted({position for term in telling(frequency) for position in found[term]})
+        candidates = sorted({position for term in significant(frequency) for position in found[term]})
         ranked = rank(parsed, ((position, texts[position]) for position in candidates), frequency, len(texts))
         return [entries[position] for position in ranked[:limit]]
 

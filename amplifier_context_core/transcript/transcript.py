@@ -194,7 +194,7 @@ class Snapshot(Sequence[Entry]):
 
 
 class CopyingSnapshot(Snapshot):
-    """A snapshot for callers, who may change what they get: each entry that is read has a copy of its message."""
+    """A snapshot for callers that may change what they get: each entry that is read has a copy of its message."""
 
     __slots__ = ()
 

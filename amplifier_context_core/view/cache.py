@@ -248,7 +248,7 @@ class ViewCache:
     async def select_within_bounds(
         self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter, prefix: RequestPrefix
     ) -> Selection | None:
-        """Return the view that serves a request, whatever the exact counts are; None if only exact counts can tell."""
+        """Return the view that serves a request, whatever the exact counts are; None if only exact counts decide it."""
         await self._restore_uncompacted(limits.budget, counter)
         last = self._by_budget.get(limits.budget)
         if last is None and self._views:

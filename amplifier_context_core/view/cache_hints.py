@@ -1,4 +1,4 @@
-"""Metadata by which a provider can tell where to end a cached prefix. It is not sent to the model.
+"""Metadata by which a provider knows where to end a cached prefix. It is not sent to the model.
 
 * The last chapter carries ``cache_breakpoint: true``. Up to there a view stays as it is through the next compactions;
   what follows is rewritten by each. A provider that ends a cached prefix there reads the chapters after a compaction.

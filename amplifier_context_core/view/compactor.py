@@ -172,7 +172,7 @@ class Compactor:
             counter: counts upper bounds. `recount` replaces them.
 
         Returns:
-            None if only exact counts can tell.
+            None if only exact counts decide it.
         """
         limits = self.limits(budget, key)
         async with self.lock:

@@ -251,7 +251,7 @@ class MeasuredRequest:
         return staged, again
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
-        """Return the limits of the request as far as its provider's counts tell them."""
+        """Return the limits of the request as far as its provider's counts show them."""
         if attempt.size is None or not self._counted:
             return limits
         key = self._staging.key

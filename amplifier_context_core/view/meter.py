@@ -201,7 +201,7 @@ class Meter:
             known.ratio = 1.0  # the prior ends with the first report; the offset below takes up the difference
         if size < known.ratio * counted:  # the count is too high: there is no negative offset
             known.ratio = max(_RATIO_BOUNDS[0], size / counted)
-        # A short first prompt tells nothing about the ratio: tools and instructions may be most of that request.
+        # A short first prompt says nothing about the ratio: tools and instructions may be most of that request.
         bound = _OFFSET_BOUND if counted >= _STEP else 1.0
         known.offset = min(max(0.0, size - known.ratio * counted), bound * size)
         if size > (known.offset + known.ratio * counted):

@@ -64,7 +64,7 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
     """Return the messages of a sent view as its provider takes them. They are the caller's to change.
 
     Thinking blocks of other providers are left out, because they are signed. Call ids are shortened where the provider
-    limits their length. Metadata tells the provider where a cached prefix may end.
+    limits their length. Metadata marks for the provider where a cached prefix may end.
 
     Args:
         sent: the view.

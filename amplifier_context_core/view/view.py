@@ -282,7 +282,8 @@ class View:
     async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:
         """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
 
-        An open round is not part of a checkpoint: its missing results have stand-ins, and a checkpoint would keep them.
+        An open round is not part of a checkpoint: its missing results have placeholders, and a checkpoint would keep
+        them.
         What the carrier that is sent replaces is no part of the draft; `whole` adds it again.
 
         Args:
@@ -375,7 +376,7 @@ class View:
     async def show_verbatim(self, seq: int, history: Snapshot) -> None:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
 
-        The round is taken out of the chapter that stood for it: no two segments begin with the same entry.
+        The round is taken out of its chapter: no two segments begin with the same entry.
         """
         if seq in self._indexes or self.shows(seq):
             return

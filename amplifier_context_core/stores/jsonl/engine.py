@@ -254,8 +254,8 @@ class JsonlEngine:
             files = self._paths.files_of(session_id)
             session = self._open_sessions.get(session_id)
             if session is None and (exists(files.main) or (files.own_folder and os.path.isdir(files.folder))):
-                tell = partial(self._report, session_id)
-                session = OpenSession(files, self._durability, archive=self._archive, report=tell, to_delete=True)
+                report = partial(self._report, session_id)
+                session = OpenSession(files, self._durability, archive=self._archive, report=report, to_delete=True)
             if session is not None:
                 session.delete()
             self._drop(session_id)
@@ -336,8 +336,8 @@ class JsonlEngine:
         session = self._open_sessions.get(session_id)
         if session is None:
             files = files or self._paths.files_of(session_id)
-            tell = partial(self._report, session_id)
-            session = OpenSession(files, self._durability, archive=self._archive, report=tell)
+            report = partial(self._report, session_id)
+            session = OpenSession(files, self._durability, archive=self._archive, report=report)
             self._open_sessions[session_id] = session
         return session
 

@@ -101,7 +101,8 @@ def exists(path: str | os.PathLike[str]) -> bool:
     """True if the path exists, even as a broken link.
 
     Raises:
-        OSError: The system cannot tell. `os.path.lexists` returns False then, and an existing file would count as gone.
+        OSError: The system cannot find out. `os.path.lexists` returns False then, and an existing file would count as
+            gone.
     """
     try:
         os.lstat(path)

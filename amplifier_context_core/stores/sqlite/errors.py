@@ -72,7 +72,7 @@ def store_error(error: DriverError, path: Path) -> StoreError:
 def _is_read_only(folder: Path) -> bool:
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except (OSError, AttributeError):  # the folder does not exist, or the system cannot tell
+    except (OSError, AttributeError):  # the folder does not exist, or the system does not know
         return False
 
 

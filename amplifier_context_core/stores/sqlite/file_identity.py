@@ -20,7 +20,7 @@ def identity_of(path: str | Path) -> DeviceInode | None:
     """Return the identity of a file; None if it does not exist.
 
     Raises:
-        OSError: The system cannot tell now.
+        OSError: The file cannot be examined now.
     """
     try:
         status = os.stat(path)
@@ -57,7 +57,7 @@ class FileIdentity:
         """Return ``removed`` or ``replaced``; empty if the file is still at its path, or never existed.
 
         Raises:
-            OSError: The system cannot tell now.
+            OSError: The file cannot be examined now.
         """
         if self.identity is None or self._has_its_name():
             return ""
@@ -103,7 +103,7 @@ class DatabaseFiles:
         """Describe what happened to a file since it was noted; empty if both are still at their paths.
 
         Raises:
-            OSError: The system cannot tell now.
+            OSError: The file cannot be examined now.
         """
         for watched, path in zip((self._database, self._log), self._paths, strict=True):
             if watched is not None and (change := watched.change()):
