@@ -36,7 +36,7 @@ class Source:
 
     Attributes:
         mark: of the message, ``m12``; the id of an item.
-        about: who wrote it, or which tool returned it.
+        about: its author, or the tool that returned it.
         lines: its text.
     """
 

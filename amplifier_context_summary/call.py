@@ -182,6 +182,6 @@ def _capabilities(provider: Any) -> frozenset[str]:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Take the outcome of a call that nobody waits for, so that no loop complains."""
+    """Take the outcome of a call that no task awaits, so that no loop complains."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What an answer must stand up to before it counts.
+"""The checks that an answer passes before it counts.
 
 `patch_in` reads the patch from an answer; `checked` drops from it what the history does not show: quotations that no
 person wrote, marks of no message, finished tasks without a result, notes on files that no call named. What is left may

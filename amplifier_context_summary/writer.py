@@ -342,7 +342,7 @@ class Writer:
         paid = self.limits.summary_cost - before
         if paid > alone * prices.fresh + self.config.summary_output * prices.output:
             self._fork_pays = False
-            log.info("session %s: summary_call fork does not pay; calls stand alone", self.history.session_id)
+            log.info("session %s: summary_call fork does not pay; calls are sent apart", self.history.session_id)
         if patch is not None:
             most = self.config.summary_tokens
             await self._keep(plan, plan.range, plan.start, self._applied(plan, plan.range, plan.state, patch, most))
