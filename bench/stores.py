@@ -47,10 +47,10 @@ def main() -> None:
     folder = scratch()
     try:
         if what == "append":
-            print(json.dumps(_told(run(_append(which, folder)))))
+            print(json.dumps(_answer_of(run(_append(which, folder)))))
         else:
             measured = measure_resume(int(which), folder)
-            print(json.dumps({store: _told(figures) for store, figures in measured.items()}))
+            print(json.dumps({store: _answer_of(figures) for store, figures in measured.items()}))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -107,7 +107,7 @@ async def _drop_schema(schema: str) -> None:
         await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
-def _told(figures: Mapping[str, float | str | None]) -> Answer:
+def _answer_of(figures: Mapping[str, float | str | None]) -> Answer:
     """Return figures without NaN, which JSON lacks."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 

@@ -102,7 +102,7 @@ def main() -> None:
 
 async def _fill(url: str, size: int) -> Figures:
     store = open_store(url, durability="none")  # the data is not needed after the measurement
-    entries = entries_of(_SESSION, _said_again(size))
+    entries = entries_of(_SESSION, _repeated(size))
     appending = 0.0
     while batch := list(islice(entries, _BATCH)):
         started = perf_counter()
@@ -135,7 +135,7 @@ async def _copy(source_url: str, target_url: str) -> Figures:
     return {"fill_us": appending / length * 1e6}
 
 
-def _said_again(size: int) -> Iterator[Message]:
+def _repeated(size: int) -> Iterator[Message]:
     distinct = list(messages(min(size, _DISTINCT)))
     for number in range(size):
         yield {**distinct[number % len(distinct)]}

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.kernel
 
 
 async def test_tools_fill_the_pool_and_the_model_selects_from_it_by_descriptions() -> None:
-    said, pool, queue = await run("examples.research_assistant.research_assistant:model")
-    assert said == f"From [incident] {DOCUMENTS['incident'][1]}"
+    answered, pool, queue = await run("examples.research_assistant.research_assistant:model")
+    assert answered == f"From [incident] {DOCUMENTS['incident'][1]}"
     assert {item.id for item in pool} == set(DOCUMENTS)
     assert sorted(item.content for item in queue) == sorted(f"fetched {one}" for one in DOCUMENTS)
 

@@ -73,15 +73,15 @@ async def run(script: str = "research_assistant:model") -> tuple[str, ContextPoo
     """Ask the question in a session of the kernel; return the answer, and the session's pool and queue."""
     plan = mount_plan("context-simple", script=script, window=20_000, provider={"check": True}, tools={"tool-docs": {}})
     async with session(plan, modules={"tool-docs": mount_tools}) as running:
-        said = await running.execute(QUESTION)
+        answered = await running.execute(QUESTION)
         capability = running.coordinator.get_capability
-        return said, capability("context.pool"), capability("context.queue")
+        return answered, capability("context.pool"), capability("context.queue")
 
 
 async def main() -> None:
     """Print the answer and the catalogue."""
-    said, pool, queue = await run()
-    print(f"question   {QUESTION}\n{said}\n\npool\n{pool.catalogue()}\n\nqueue\n{queue.history()}")
+    answered, pool, queue = await run()
+    print(f"question   {QUESTION}\n{answered}\n\npool\n{pool.catalogue()}\n\nqueue\n{queue.history()}")
 
 
 if __name__ == "__main__":

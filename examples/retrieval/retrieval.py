@@ -53,7 +53,7 @@ def words(text: str) -> set[str]:
 
 
 async def talk(context: ContextStore, exchanges: int) -> None:
-    """Tell the facts, then talk of other things for a while."""
+    """State the facts, then talk of other things for a while."""
     for fact in FACTS.values():
         await context.extend([Message("user", f"Note: {fact}"), Message("assistant", "Noted.")])
     for number in range(exchanges):

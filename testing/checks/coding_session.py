@@ -34,7 +34,7 @@ _OUTPUT: Quantiles = (
 )
 _FILE: Quantiles = ((0.0, 150), (0.5, 1_800), (0.75, 5_500), (0.9, 14_000), (0.99, 40_000), (1.0, 80_000))
 _EDIT: Quantiles = ((0.0, 40), (0.5, 220), (0.9, 1_000), (0.99, 4_000), (1.0, 9_000))
-_SAID: Quantiles = ((0.0, 20), (0.5, 110), (0.9, 420), (0.99, 1_500), (1.0, 3_600))
+_SENTENCES: Quantiles = ((0.0, 20), (0.5, 110), (0.9, 420), (0.99, 1_500), (1.0, 3_600))
 _ASKED: Quantiles = ((0.0, 12), (0.5, 90), (0.8, 400), (0.95, 6_000), (1.0, 16_000))
 
 _WORDS = """
@@ -109,7 +109,7 @@ class _Project:
         while True:
             for _ in range(rng.randrange(4, 16)):
                 yield self._round()
-            yield [{"role": "assistant", "content": self.words(self._size(_SAID) + 200)}]
+            yield [{"role": "assistant", "content": self.words(self._size(_SENTENCES) + 200)}]
             yield [{"role": "user", "content": self.words(self._size(_ASKED))}]
 
     def words(self, size: int) -> str:
@@ -129,7 +129,7 @@ class _Project:
         pick = rng.random()
         calls, outputs = next(make for share, make in self._kinds if pick < share)()
         ids = [self._id() for _ in calls]
-        text = self.words(self._size(_SAID)) if rng.random() < 0.5 else None
+        text = self.words(self._size(_SENTENCES)) if rng.random() < 0.5 else None
         answer = call_message(self._shape, list(zip(ids, calls, strict=True)), text)
         results: list[Message] = [
             {"role": "tool", "tool_call_id": call_id, "content": output}

@@ -37,7 +37,7 @@ class Replacing(StoreFixtures):
         await self.assert_archived(store, left)
         assert await store.read("s") == []
 
-    async def test_entries_that_stood_there_may_move_and_are_not_archived(self, store: Store) -> None:
+    async def test_entries_of_the_replaced_range_may_move_and_are_not_archived(self, store: Store) -> None:
         given = entries(1, 6)
         await store.append("s", given)
         order = [given[5], *entries(7, 7), given[3], given[2]]  # 5 leaves

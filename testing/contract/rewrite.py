@@ -18,7 +18,7 @@ def _message(seq: int, text: str, **more: Any) -> Entry:
 class Rewriting(StoreFixtures):
     """Entries replace the entries of the same seqs; the former messages are erased."""
 
-    async def test_entries_are_rewritten_where_they_stand(self, store: Store) -> None:
+    async def test_entries_are_rewritten_in_place(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         new = [_message(2, "two, rewritten"), _message(4, "four, rewritten")]
         await store.rewrite("s", new[::-1])

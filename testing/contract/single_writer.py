@@ -192,7 +192,7 @@ class SingleWriter(StoreFixtures):
         assert_same(await store.read("s"), entries(1, 4))
         assert_same(await store.read("child"), [*entries(1, 3), *entries(4, 4, session_id="child")])
 
-    async def test_whoever_makes_a_fork_has_claimed_it(self, store: Store, other: Store) -> None:
+    async def test_the_store_that_makes_a_fork_is_its_writer(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
         await other.fork("s", "child")
         with pytest.raises(SessionInUse):

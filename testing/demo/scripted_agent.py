@@ -61,7 +61,7 @@ def explore_script(config: Mapping[str, Any]) -> ExploreScript:
 
 @dataclass(slots=True)
 class _Seen:
-    """One file that was read: where, and which names stood out."""
+    """One file that was read: its path, its most frequent names, and the step."""
 
     path: str
     names: list[str]
@@ -76,7 +76,7 @@ class ExploreScript:
         steps: answers with calls before the report, for each prompt.
         step: such answers given so far, over all prompts.
         listed, failed: folders listed, and calls that failed.
-        seen: the files read, in order, with the names that stood out in them.
+        seen: the files read, in order, with their most frequent names.
         searched: the names searched for, and the step of the last search.
         marks: the files whose reading a record of the newest request names by its mark, if it can be recalled.
     """
@@ -232,11 +232,11 @@ class ExploreScript:
 
     def _note_file(self, path: str, output: str) -> None:
         counts = Counter(name for name in _NAME.findall(output) if name.lower() not in _COMMON)
-        # The telling names look made up: with an underscore or a capital inside. Words all in capitals are prose.
-        telling = [
+        # Coined names have an underscore or a capital inside. Words all in capitals are prose.
+        coined = [
             name for name in counts if "_" in name.strip("_") or (name[1:] != name[1:].lower() and not name.isupper())
         ]
-        names = sorted(telling or counts, key=lambda name: (-counts[name], name))[:8]
+        names = sorted(coined or counts, key=lambda name: (-counts[name], name))[:8]
         known = next((seen for seen in self.seen if seen.path == path), None)
         if known is not None:
             known.read_at = self.step

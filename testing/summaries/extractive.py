@@ -1,6 +1,6 @@
-"""A writer of summaries that only extracts: a patch of sentences and names that stand in the range, chosen by rules.
+"""A writer of summaries that only extracts: a patch of sentences and names of the range, chosen by rules.
 
-It stands in for a model where none is at hand: in the services on loopback, in the lab, in the demo. The same range
+It replaces a model where none is at hand: in the services on loopback, in the lab, in the demo. The same range
 gives the same patch. It understands nothing, so it says what a model's patch costs and how it travels, and nothing of
 how good a model's summary is.
 """
