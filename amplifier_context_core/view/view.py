@@ -282,8 +282,7 @@ class View:
     async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:
         """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
 
-        An open round is not part of a checkpoint: its missing results have placeholders, and a checkpoint would keep
-        them.
+        An open round is no part of a checkpoint, which would keep the placeholders of its missing results.
         What the carrier that is sent replaces is no part of the draft; `whole` adds it again.
 
         Args:
