@@ -99,7 +99,7 @@ def claims_failed_outside(folder: Path) -> dict[str, set[str]]:
     (folder / "pytest.ini").write_text(PROJECT)
     (folder / "conftest.py").write_text(HYPOTHESIS)
     (folder / "test_outside.py").write_text(OUTSIDE)
-    chosen = "appended_is_read or cancelled_append_is_there or that_stood_there or all_that_it_covers or any_history"
+    chosen = "appended_is_read or cancelled_append_is_there or move_and_are_not or all_that_it_covers or any_history"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=no", "-p", "no:cacheprovider", "-k", chosen],
         cwd=folder,
