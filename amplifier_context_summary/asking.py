@@ -71,7 +71,7 @@ class Question:
         size: tokens of the request.
         prices: of the model.
         counter: text to tokens.
-        outdated: tells whether it may still be asked.
+        outdated: returns why it may no longer be asked; empty if it may.
         tools: mounted tools by name, where the request must look like the session's own.
     """
 
@@ -188,7 +188,7 @@ class Asking:
             size: tokens of the request.
             prices: of the model.
             about: what events say of it.
-            outdated: tells whether it may still be made, after the handlers of its event.
+            outdated: returns why it may no longer be made, after the handlers of its event; empty if it may.
 
         Raises:
             OutOfDate: it may not.
