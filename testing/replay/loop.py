@@ -28,7 +28,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ..checks.message_shapes import Message, as_list
-from .tool_round import ToolRound, Wanted
+from .tool_round import Content, ToolRound, Wanted
 
 __amplifier_module_type__ = "orchestrator"
 
@@ -323,7 +323,7 @@ class _Turn:
         await self._store_results(calls, results)
         return not await self._stopped()
 
-    async def _store_results(self, calls: list[Wanted], results: Mapping[str, str]) -> None:
+    async def _store_results(self, calls: list[Wanted], results: Mapping[str, Content]) -> None:
         for place, call in enumerate(calls):
             content = results.get(f"{place}:{call.id}")
             if content is None and self.config.answer_cancelled_calls:

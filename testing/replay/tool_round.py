@@ -10,9 +10,11 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, cast
 
-from ..checks.message_shapes import as_mapping, well_formed
+from ..checks.message_shapes import Message, as_mapping, well_formed
+
+Content: TypeAlias = str | list[Message]
 
 _POLL = 0.02  # seconds between looks at the cancellation token, which cannot be awaited
 
@@ -38,7 +40,8 @@ class ToolRound:
     """One round of parallel calls.
 
     Attributes:
-        finished: results so far, by `place:call id` (ids alone are not unique in real life).
+        finished: contents of results so far, by `place:call id` (ids alone are not unique in real life): a text, or the
+            blocks of a rich result.
         hook_results: what hooks answered to `tool:post`, for injections into the next request.
     """
 
@@ -50,10 +53,10 @@ class ToolRound:
         self._hooks = hooks
         self._coordinator = coordinator
         self._group = group
-        self.finished: dict[str, str] = {}
+        self.finished: dict[str, Content] = {}
         self.hook_results: list[Any] = []
 
-    async def run(self) -> dict[str, str]:
+    async def run(self) -> dict[str, Content]:
         """Run all calls; an immediate cancellation of the session stops the running ones, a graceful one waits."""
         tasks = [asyncio.create_task(self._one(place, call)) for place, call in enumerate(self._calls)]
         running = set(tasks)
@@ -81,7 +84,7 @@ class ToolRound:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _result(self, call: Wanted) -> str:
+    async def _result(self, call: Wanted) -> Content:
         about = {"tool_name": call.name, "tool_call_id": call.id, "parallel_group_id": self._group}
         asked = {**about, "tool_input": well_formed(call.arguments)}
         before = await self._emit("tool:pre", asked, call.name)
@@ -100,6 +103,8 @@ class ToolRound:
         changed = (as_mapping(after.data) or {}).get("result") if after.data is not None else None
         if changed is not None and changed != shown:
             return changed if isinstance(changed, str) else json.dumps(changed, default=str)
+        if getattr(result, "content", None):
+            return cast("list[Message]", result.model_dump()["content"])
         return result.get_serialized_output() if hasattr(result, "get_serialized_output") else str(result)
 
     async def _failed(self, about: Mapping[str, Any], problem: Exception) -> str:

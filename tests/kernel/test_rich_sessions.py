@@ -1,0 +1,180 @@
+"""What kernel 2.0 brought, through whole sessions: results with images, and injections of hooks with a lifetime."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from amplifier_core import HookResult, ToolResult
+from amplifier_core.message_models import ImageBlock, TextBlock
+from amplifier_core.models import ContextInjection
+
+from amplifier_context_testing import mount_plan, session
+from tests.kernel.mounted import CURRENT
+
+pytestmark = pytest.mark.kernel
+
+Message = dict[str, Any]
+
+PICTURES = 30
+
+
+def picture(number: int) -> str:
+    """A PNG of 200 by 200 pixels, base64, another one for each number."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 200, 200, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes([number]) * 200) * 200)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return base64.b64encode(png).decode()
+
+
+class Camera:
+    """A tool that returns text, a picture and text again; with `plain`, text alone."""
+
+    name = "camera"
+    description = "Takes a picture."
+    input_schema: Message = {"type": "object", "properties": {}}  # noqa: RUF012 - what the kernel reads
+
+    async def execute(self, input: Message) -> ToolResult:
+        number = input["number"]
+        if input.get("plain"):
+            return ToolResult(output=f"picture {number} as text")
+        source = {"type": "base64", "media_type": "image/png", "data": picture(number)}
+        before, after = TextBlock(text=f"picture {number}: " + "before " * 80), TextBlock(text=f"after {number}")
+        return ToolResult(output="a picture", content=[before, ImageBlock(source=source), after])
+
+
+async def mount_camera(coordinator: Any, config: Any = None) -> None:
+    await coordinator.mount("tools", Camera(), name="camera")
+
+
+def plan_of(calls: int, window: int, style: str, **arguments: Any) -> Message:
+    script: list[Any] = [{"calls": [{"tool": "camera", "arguments": {"number": n, **arguments}}]} for n in range(calls)]
+    return mount_plan(
+        CURRENT.entry(safety_margin=100),
+        script=[*script, "Seen."],
+        window=window,
+        loop={"style": style},
+        provider={"check": True},
+        tools={"camera": {}},
+    )
+
+
+def recorded(running: Any) -> tuple[Any, list[list[Message]]]:
+    """The provider, and a list that gets the messages of each request it is sent."""
+    provider = running.coordinator.get("providers")["replay"]
+    sent: list[list[Message]] = []
+    complete = provider.complete
+
+    async def recording(request: Any, **options: Any) -> Any:
+        sent.append([message.model_dump(exclude_none=True) for message in request.messages])
+        return await complete(request, **options)
+
+    provider.complete = recording
+    return provider, sent
+
+
+def pictures_in(messages: list[Message]) -> dict[int, list[str]]:
+    """Results with a picture, by the number in their text: the types of their blocks, in order."""
+    found: dict[int, list[str]] = {}
+    for message in messages:
+        blocks = message["content"]
+        if message["role"] == "tool" and isinstance(blocks, list) and any(b["type"] == "image" for b in blocks):
+            number = int(blocks[0]["text"].split(":")[0].removeprefix("picture "))
+            assert [block["source"]["data"] for block in blocks if block["type"] == "image"] == [picture(number)]
+            found[number] = [block["type"] for block in blocks]
+    return found
+
+
+@pytest.mark.parametrize("style", ["basic", "streaming"])
+async def test_a_tool_that_returns_text_and_images_is_seen_as_it_returned_them(style: str) -> None:
+    async with session(plan_of(3, 20_000, style), modules={"camera": mount_camera}) as running:
+        provider, sent = recorded(running)
+        assert await running.execute("Look.") == "Seen."
+        assert provider.violations == []
+        history = await running.coordinator.get("context").get_messages()
+    order = ["text", "image", "text"]
+    assert [pictures_in(request) for request in sent] == [dict.fromkeys(range(seen), order) for seen in range(4)]
+    assert pictures_in(history) == dict.fromkeys(range(3), order)
+
+
+async def test_of_a_session_that_outgrows_its_window_the_history_keeps_every_image() -> None:
+    async with session(plan_of(PICTURES, 5_000, "basic"), modules={"camera": mount_camera}) as running:
+        provider, sent = recorded(running)
+        assert await running.execute("Look thirty times.") == "Seen."
+        context = running.coordinator.get("context")
+        report, history = await context.explain(), await context.get_messages()
+        view = await context.get_messages_for_request(provider=provider)
+    assert provider.violations == []
+    assert all(weight.tokens <= 5_000 for weight in provider.weights)
+    assert report["compactions"] > 0
+    assert list(pictures_in(history)) == list(range(PICTURES))
+    assert all(number - 1 in pictures_in(request) for number, request in enumerate(sent) if number), "the newest"
+    assert 0 < len(pictures_in(view)) < PICTURES
+
+
+LASTING = [
+    ContextInjection(content="lint: one error", hook_name="lint", event="tool:post"),
+    ContextInjection(content="a note as the user", role="user", hook_name="notes", event="tool:post"),
+]
+PASSING = [
+    ContextInjection(content="beside the result", ephemeral=True, append_to_last_tool_result=True, hook_name="hint"),
+    ContextInjection(content="for one request", ephemeral=True, hook_name="status"),
+]
+
+
+def without_passing(request: list[Message]) -> list[Message]:
+    """A request without what is injected for it alone."""
+    texts = [one.content for one in PASSING]
+    kept = [message for message in request if message["content"] not in texts]
+    beside = f"\n\n{PASSING[0].content}"
+    return [
+        {**one, "content": one["content"].removesuffix(beside)} if beside in str(one["content"]) else one
+        for one in kept
+    ]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["rich", "plain"])
+@pytest.mark.parametrize("style", ["basic", "streaming"])
+async def test_each_injection_of_a_hook_is_sent_for_its_lifetime_in_its_place(style: str, plain: bool) -> None:
+    """A hook injects what stays after the second of five results, and what is for one request after the third.
+
+    The result that takes a text beside it is the last message. One with an image has no text to add to.
+    """
+    results = 0
+
+    async def inject(event: str, data: Message) -> HookResult:
+        nonlocal results
+        results += 1
+        if results not in (2, 3):
+            return HookResult(action="continue")
+        return HookResult(action="inject_context", context_injections=LASTING if results == 2 else PASSING)
+
+    async with session(plan_of(5, 20_000, style, plain=plain), modules={"camera": mount_camera}) as running:
+        running.coordinator.hooks.register("tool:post", inject, 0, name="injecting")
+        provider, sent = recorded(running)
+        assert await running.execute("Look.") == "Seen."
+        context = running.coordinator.get("context")
+        turns, history = context.turn_count, await context.get_messages()
+    assert provider.violations == []
+    texts = [[message["content"] for message in request] for request in sent]
+    for one in PASSING:
+        assert [number for number, request in enumerate(texts) if one.content in str(request)] == [3], one.content
+        assert one.content not in str(history)
+    for one in LASTING:
+        shown = [sum(one.content == content for content in request) for request in texts]
+        assert shown == [0, 0, 1, 1, 1, 1], one.content
+    lasting = [one.content for one in LASTING]
+    stored = [(message["role"], message["content"]) for message in history if message["content"] in lasting]
+    assert stored == [(one.role, one.content) for one in LASTING]
+    beside = [message for message in sent[3] if PASSING[0].content in str(message["content"])]
+    assert [message["role"] for message in beside] == ["tool" if plain else "system"]
+    assert turns == 1, "an injection is no person's message"
+    prefix = without_passing(sent[3])
+    assert sent[4][: len(prefix)] == prefix, "what passes leaves the prefix as it was"
