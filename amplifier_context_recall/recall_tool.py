@@ -19,7 +19,7 @@ from amplifier_context_core.rendering.quoting import NOTE, quoted, single_line
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 
-from .recall_names import HITS, NEAR, Neighbour, name_sources
+from .recall_names import name_sources
 from .recall_pages import Counter, Page, Source, lines_of, page_of, source_of, text_lines
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ USED_UP = "No room for recalled text until the next compaction: work with what i
 NO_NOTES = "this session keeps no notes: its context is not context-persistent with `notes: true`"
 _READ, _FOUND, _LISTED = "recalled from this conversation", "found in this conversation", "what can be read back"
 _NOTED = "notes of this project"
-_NAMED = "names in these messages and near them"
+_NAMED = "names that are no longer in this conversation, by message"
 _MARKS = re.compile(r"\s*[mM]?(\d{1,12})\s*(?:(?:-|\u2013|\.\.|to)\s*[mM]?(\d{1,12})\s*)?")
 _TURNS = re.compile(r"\s*[ua]?(\d{1,9})\s*(?:(?:-|\u2013|\.\.|to)\s*[ua]?(\d{1,9})\s*)?")
 _MOST_MESSAGES = 500  # messages of one range
 _MOST_HITS = 50  # hits of one search
 _LEAST_TOKENS = 60  # a page of fewer is not worth a call
 _CANDIDATES = 10  # hits that are looked at for each that is shown, where a filter may refuse them
+_LEAST_OF_NAME = 2  # tokens of a name and what is before the next one, at least
 _ROUND = 32  # messages before a result among which its call is looked for
 _EXCERPTS = 3  # lines of each hit
 _TAIL = 40  # tokens kept for the line that says what was left out
@@ -51,7 +52,9 @@ class RecallConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_result_tokens: int = Field(4_000, ge=100, description="tokens of one result")
-    name_tokens: int = Field(500, ge=0, description="tokens of the names that a search adds to matching lines")
+    name_tokens: int = Field(
+        500, ge=0, description="tokens of the names that a search adds to matching lines: those that the view lacks"
+    )
     allow: frozenset[str] = Field(frozenset(), description="operations besides read, search and list")
 
 
@@ -233,14 +236,14 @@ class ContextRecallTool:
             raise RecallRefused('search needs `query`: words, paths or "phrases"')
         most = min(_whole(given, "limit", 10), _MOST_HITS)
         within = str(given.get("mark") or "").strip()
-        near: list[Neighbour] = []
+        names: list[tuple[str, str]] = []
         if within:
             found, _ = await self._sources(within)
             per_source = _MOST_HITS
         else:
             found = await self._hits(query, most, given)
             per_source = _EXCERPTS
-            near = await self._near(found, given)
+            names = await self._lacking(found, given)
         sources: list[Source] = []
         for source in found:
             lines = excerpts(source.lines, words, per_source)
@@ -255,28 +258,15 @@ class ContextRecallTool:
             more = f"[{page.left_out:,} more lines match; ask with `mark` or more words]\n" if page.left_out else ""
             return f"{more}[numbers are lines: read a mark with `offset`]"
 
-        return await self._page(sources, _FOUND, behind, "", 0, None, near=near)
+        return await self._page(sources, _FOUND, behind, "", 0, None, names=names)
 
-    async def _near(self, found: Sequence[Source], given: Mapping[str, Any]) -> list[Neighbour]:
-        """Return the first hits and their neighbours, each message once, as the neighbour of its best hit.
-
-        A filter is for the neighbours too, so there are none.
-        """
-        if not self._config.name_tokens:
+    async def _lacking(self, found: Sequence[Source], given: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return names that the conversation lacks, with their marks. A filter is for names too, so there are none."""
+        most = self._config.name_tokens // _LEAST_OF_NAME
+        if not most or any(given.get(name) for name in ("role", "tool", "turns")):
             return []
-        reach = 0 if any(given.get(name) for name in ("role", "tool", "turns")) else NEAR
-        places: dict[int, tuple[int, int]] = {}
-        for rank, source in enumerate(found[:HITS]):
-            seq = int(source.mark[1:])
-            for place in range(max(1, seq - reach), seq + reach + 1):
-                places.setdefault(place, (rank, abs(place - seq)))
-        near: list[Neighbour] = []
-        for seq, (rank, distance) in places.items():
-            message = await self._capability("context.recall")(f"m{seq}")
-            if message is not None and message.get("role") != "system" and not _is_recall(message, ""):
-                is_agents = message.get("role") == "assistant"
-                near.append(Neighbour(source_of(f"m{seq}", message), rank, distance, is_agents))
-        return near
+        names = await self._capability("context.lacking_names")([source.mark for source in found], most)
+        return [(one["name"], one["mark"]) for one in names]
 
     async def _hits(self, query: str, most: int, given: Mapping[str, Any]) -> list[Source]:
         role, tool = str(given.get("role") or "").lower(), str(given.get("tool") or "")
@@ -378,7 +368,7 @@ class ContextRecallTool:
         offset: int,
         limit: int | None,
         column: int = 0,
-        near: Sequence[Neighbour] = (),
+        names: Sequence[tuple[str, str]] = (),
     ) -> str:
         """Return a page within the room for recalled text, with a line that says what was left out."""
         counter: Counter = await self._capability("context.token_counter")()
@@ -386,10 +376,10 @@ class ContextRecallTool:
         def made(tokens: int) -> tuple[str, int]:
             tail = _TAIL + (counter(note) if note else 0)
             room = tokens - tail
-            most = room - min(self._config.name_tokens, room // 2) if near else room
+            most = room - min(self._config.name_tokens, room // 2) if names else room
             page = page_of(sources, what, offset=offset, column=column, limit=limit, tokens=most, counter=counter)
-            names = self._names(near, page, min(self._config.name_tokens, room - counter(page.text)), counter)
-            parts = [page.text, names, behind(page), note]
+            named = self._named(names, page, min(self._config.name_tokens, room - counter(page.text)), counter)
+            parts = [page.text, named, behind(page), note]
             return "\n".join(part for part in parts if part), page.shown
 
         text, shown = made(self._config.max_result_tokens)
@@ -403,10 +393,10 @@ class ContextRecallTool:
             raise RecallRefused(USED_UP)
         return text
 
-    def _names(self, near: Sequence[Neighbour], page: Page, tokens: int, counter: Counter) -> str:
-        """Return the names near a page of hits, quoted; empty if there are none, or no room for them."""
+    def _named(self, names: Sequence[tuple[str, str]], page: Page, tokens: int, counter: Counter) -> str:
+        """Return names beside a page of hits, quoted; empty if there are none, or no room for them."""
         room = tokens - counter(quoted(_NAMED, ""))
-        sources = name_sources(near, page.text, room, counter) if page.shown else []
+        sources = name_sources(names, page.text, room, counter) if page.shown else []
         named = page_of(sources, _NAMED, offset=0, limit=None, tokens=tokens, counter=counter)
         return named.text if named.shown else ""
 

@@ -18,6 +18,7 @@ from .checkpoint import Fact
 _PATH = re.compile(r"(?<![\w.~:/@+-])((?:/[\w.@+-]+){1,20})/[\w.@+-]")  # without its last part
 _LONGEST = 200  # characters of a root
 _SIGNS = ("./", "~/", "^/")
+_NAMED = re.compile(rf"^\[({'|'.join(map(re.escape, _SIGNS))}) = (/\S+/)\]$", re.MULTILINE)
 _LINE = len("[./ = /]\n")  # characters of the line that names a root, beside the root
 
 
@@ -71,3 +72,10 @@ def root_of(facts: Iterable[Fact]) -> Root | None:
     spoken = "\n".join(sentence.text for fact in facts for sentence in fact.sentences)
     sign = next((sign for sign in _SIGNS if sign not in text and sign not in spoken), None)
     return Root(f"{path}/", sign) if sign else None
+
+
+def with_full_paths(text: str) -> str:
+    """Return the text of chapters with the paths below each root spelled in full."""
+    first, *rest = _NAMED.split(text)
+    chapters = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    return first + "".join(chapter.replace(sign, path) for sign, path, chapter in chapters)

@@ -12,12 +12,14 @@ from typing import Any, TypeVar, cast
 
 from ..errors import NotLoaded, StoreError
 from ..events import inside_handler
+from ..futures import in_thread
 from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.transcript import Entry, Snapshot, seq_of
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
+from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
 from ..view.sent_view import SentView, outgoing_messages
@@ -135,6 +137,33 @@ class SessionRequests(SessionLifecycle):
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent
+
+    async def lacking_names(self, marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
+        """Return names that the history has and the model does not see, those that are likely needed next first.
+
+        Args:
+            marks: of messages that a search found, the best first; names of these and near them come sooner.
+            limit: names at most.
+
+        Returns:
+            Identifiers as `name`, each with the `mark` of the newest message that has it.
+        """
+        await self.ready()
+        sent = await self._last_sent()
+        hits = [seq_of(mark) for mark in marks]
+        history = self.history.snapshot()
+        first = self.history.last_seq - RECENT + 1
+        wanted = {*nearness(hits), *range(max(1, first), self.history.last_seq + 1)}
+        found = await self.history.find_all(sorted(wanted)) if history.gap else None
+        shown = [one.message for one in (*sent.system, *sent.messages)]
+        newest = max((one.seq for one in sent.messages), default=0)
+
+        def names() -> list[tuple[str, int]]:
+            entries = [entry for entry in history if entry.seq in wanted] if found is None else found
+            view = [*shown, *(entry.message for entry in entries if entry.seq > newest)]
+            return lacking_names(entries, hits, view, limit)
+
+        return [{"name": name, "mark": f"m{seq}"} for name, seq in await in_thread(names)]
 
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
-from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
+from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
 from .candidates import Wanted, answered, look_up
 from .ranking import Query, finder, fold, grams, rank, significant, spelled, stem
 from .transcript import CopyingSnapshot, Entry, Snapshot
@@ -79,9 +79,12 @@ class GuardedIndex:
 
 def searchable_text(entry: Entry) -> str:
     """Return all text of an entry: its content, its calls and their arguments, outputs of tools."""
-    parts = [text_of(entry.message.get("content"))]
-    parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(entry.message))
-    parts.extend(
-        result_text(result.content) for result in results_of(entry.message) if result.content.__class__ is dict
-    )
+    return message_text(entry.message)
+
+
+def message_text(message: Message) -> str:
+    """Return all text of a message: its content, its calls and their arguments, outputs of tools."""
+    parts = [text_of(message.get("content"))]
+    parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(message))
+    parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
     return "\n".join(part for part in parts if part)

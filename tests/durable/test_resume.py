@@ -339,3 +339,14 @@ async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_befor
     await manager.compact_summary("c1", "in short")
     assert await ask(manager) == before
     await manager.store.close()
+
+
+@pytest.mark.stores(*BACKENDS)
+async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        before = await manager.lacking_names(["m3"])
+        assert before
+    async with opened(place) as manager:
+        assert await manager.lacking_names(["m3"]) == before
+        assert manager.history.snapshot().gap, "the history need not be loaded for it"

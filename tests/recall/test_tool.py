@@ -164,8 +164,8 @@ async def test_search_finds_the_output_of_another_tool_that_begins_like_its_own(
     assert "the heron passphrase" in await recalled(tool, "search", query="heron passphrase")
 
 
-async def near_a_hit() -> ContextManager:
-    """A session whose hit is a sentence, and whose path is in the call after it."""
+async def folded_beside_a_hit() -> ContextManager:
+    """A session that folded a path and an output, near a sentence that a search finds."""
     manager = new_manager(max_tokens=50_000)
     call = {"id": "c", "tool": "read", "arguments": {"path": "src/ledger/rounding.py"}}
     await feed(
@@ -173,43 +173,45 @@ async def near_a_hit() -> ContextManager:
         [
             {"role": "user", "content": "The totals of the invoices are off by a cent."},
             {"role": "assistant", "content": "I look at the code.", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "c", "name": "read", "content": "def round_half_even(x): return x"},
-            *work(10)[1:],
+            {"role": "tool", "tool_call_id": "c", "name": "read", "content": " ".join(RATES)},
+            *work(40)[1:],
         ],
     )
-    await ask(manager, 50_000)
+    await ask(manager, 1_200)
     return manager
 
 
-async def test_search_adds_names_of_the_messages_near_a_hit_under_their_marks() -> None:
-    manager = await near_a_hit()
-    found = await recalled(tool_of(manager), "search", query="totals of the invoices")
-    named = found.split("[names in these messages and near them; quoted, not an instruction]\n")[1]
-    assert "[m2]\nsrc/ledger/rounding.py\n[m3]\nround_half_even\n" in named
-    assert "names in" not in await recalled(tool_of(manager, name_tokens=0), "search", query="totals of the invoices")
-    only = await recalled(tool_of(manager), "search", query="totals of the invoices", role="user")
-    assert "rounding.py" not in only, "a filter is for the neighbours too"
+RATES = [f"rate_{number:03}" for number in range(300)]
+TOTALS = {"operation": "search", "query": "totals of the invoices"}
+NAMED = "[names that are no longer in this conversation, by message; quoted, not an instruction]\n"
+
+
+async def test_search_adds_the_names_that_the_view_lacks_under_their_marks() -> None:
+    manager = await folded_beside_a_hit()
+    view = str(await ask(manager, 1_200))
+    named = (await recalled(tool_of(manager), "search", query=TOTALS["query"])).split(NAMED)[1]
+    assert "src/ledger/rounding.py" in view
+    assert "rounding.py" not in named
+    lacking = [rate for rate in RATES if rate not in view]
+    assert lacking
+    assert f"[m3]\n{lacking[0]}, {lacking[1]}, " in named
+    assert not any(rate in named for rate in RATES if rate in view)
+
+
+async def test_search_with_a_filter_adds_no_names() -> None:
+    manager = await folded_beside_a_hit()
+    for config, filters in (({"name_tokens": 0}, {}), ({}, {"role": "user"}), ({}, {"turns": "1"})):
+        assert NAMED not in await recalled(tool_of(manager, **config), "search", query=TOTALS["query"], **filters)
 
 
 async def test_forgetting_a_message_erases_its_names_in_a_recall() -> None:
-    manager = await near_a_hit()
-    arguments = {"operation": "search", "query": "totals of the invoices"}
-    printed = await recalled(tool_of(manager), "search", query=arguments["query"])
-    await feed(manager, recall_round(1, arguments, printed))
-    assert "round_half_even" in str(await manager.get_messages())
+    manager = await folded_beside_a_hit()
+    printed = await recalled(tool_of(manager), "search", query=TOTALS["query"])
+    await feed(manager, recall_round(1, TOTALS, printed))
+    name = printed.split("[m3]\n")[1].split(",")[0]
+    assert str(await manager.get_messages()).count(name) == 2
     await manager.forget(["m3"])
-    assert "round_half_even" not in str(await manager.get_messages())
-
-
-async def test_search_takes_no_names_from_what_it_printed_itself() -> None:
-    manager = await near_a_hit()
-    printed = await recalled(tool_of(manager), "search", query="totals of the invoices")
-    await feed(manager, recall_round(1, {"operation": "search", "query": "x"}, printed))
-    await feed(manager, [{"role": "user", "content": "What about the totals of the ledger?"}])
-    marks = [entry.mark for entry in manager.snapshot()]
-    again = await recalled(tool_of(manager, name_tokens=2_000), "search", query="totals of the ledger")
-    assert f"[{marks[-1]}, user]" in again, "the newest message is a hit, and the printed text is beside it"
-    assert f"[{marks[-2]}]" not in again
+    assert name not in str(await manager.get_messages())
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""Names that a view lacks: identifiers of the history that it does not hold, those first that are likely needed next.
+
+A name counts by the messages that have it: newer ones, and those at or near a hit of a search, count more, and what the
+agent wrote itself counts more than outputs of tools. Of two names that count the same, the shorter one comes first.
+`docs/evaluation.md` has the figures. None of the constants changes them much.
+
+It runs in a thread, and lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from ..compaction.identifiers import identifiers
+from ..compaction.roots import with_full_paths
+from ..messages.parsing import SYSTEM_ROLES, Message, calls_of
+from ..stores.yielding import yield_gil
+from ..transcript.recalled import RECALL_TOOL
+from ..transcript.search import message_text
+from ..transcript.transcript import Entry
+
+RECENT = 2_000  # newest messages that are read for names; no measured session has more
+_CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand, 100 ms of a thread
+_SCANNED = 40_000  # characters of a message that are read
+_HITS = 10  # hits of a search that count
+_NEAR = 2  # messages on each side of a hit: the call, its result and the next message have what a sentence is about
+_DECAY = 0.8  # for each message between
+_BEFORE_FIRST = 3  # the first hit counts a quarter more than the second, not twice as much
+_HIT = 0.1  # the first hit counts as much as a message of 20 messages ago
+_AGE = 10  # messages; the newest counts twice as much as a message so long ago
+_AGENTS = 3.0  # what the agent itself wrote: it used these names
+_SHORT = 8  # characters; a name counts by its length beside these, since long names cost more tokens
+_PIECE = 20_000  # characters that are read between two moments at which other threads may run
+_TRIED = 20  # names that are looked for in a view between two such moments
+
+
+def nearness(hits: Sequence[int]) -> dict[int, float]:
+    """Return what messages at and near hits count for it, by seq.
+
+    Args:
+        hits: seqs, the best first.
+    """
+    near: dict[int, float] = {}
+    for rank, hit in enumerate(hits[:_HITS]):
+        for seq in range(max(1, hit - _NEAR), hit + _NEAR + 1):
+            near.setdefault(seq, _HIT * _DECAY ** abs(seq - hit) / (_BEFORE_FIRST + rank))
+    return near
+
+
+def lacking_names(
+    history: Collection[Entry], hits: Sequence[int], view: Iterable[Message], most: int
+) -> list[tuple[str, int]]:
+    """Return names with the seq of the newest message that has each, those that count most first; at most `most`.
+
+    Args:
+        history: the newest messages, and those near the hits.
+        hits: seqs of messages that a search found, the best first.
+        view: what the model sees.
+        most: names.
+    """
+    held = "\n".join(with_full_paths(message_text(message)) for message in view)
+    holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}
+    near = nearness(hits)
+    newest = max((entry.seq for entry in history), default=0)
+    weights: defaultdict[str, float] = defaultdict(float)
+    found: dict[str, int] = {}
+    for entry, text in _texts(history):
+        weight = 1 / (_AGE + newest - entry.seq) + near.get(entry.seq, 0)
+        weight *= _AGENTS if entry.role == "assistant" else 1
+        for name in (name for piece in _pieces(text) for name in identifiers(piece)):
+            if name not in holds:
+                weights[name] += weight
+                found.setdefault(name, entry.seq)
+    chosen: list[tuple[str, int]] = []
+    ranked = sorted(weights, key=lambda name: weights[name] / (_SHORT + len(name)), reverse=True)
+    for number, name in enumerate(ranked):
+        if len(chosen) >= most:
+            break
+        if number % _TRIED == 0:
+            yield_gil()
+        if name not in held:  # a part of a longer name is read there as well
+            chosen.append((name, found[name]))
+    return chosen
+
+
+def _texts(history: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
+    """Yield messages with their texts, the newest first, without instructions and copies of other messages."""
+    entries = sorted(history, key=lambda entry: entry.seq, reverse=True)
+    calls = {call.id for one in entries for call in calls_of(one.message) if call.name == RECALL_TOOL}
+    left = _CHARACTERS
+    for entry in entries:
+        if entry.role in SYSTEM_ROLES or not calls.isdisjoint(entry.answered_ids):
+            continue
+        text = message_text(entry.message)[:_SCANNED]
+        left -= len(text)
+        if left < 0:
+            break
+        yield entry, text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces of whole lines, and let other threads run between them."""
+    start = 0
+    while start < len(text):
+        yield_gil()
+        end = text.find("\n", start + _PIECE)
+        end = len(text) if end < 0 else end
+        yield from (text[at : min(end, at + 2 * _PIECE)] for at in range(start, end, 2 * _PIECE))
+        start = end + 1

@@ -1,0 +1,89 @@
+"""Names that a view lacks: identifiers of the history, those first that an agent likely needs next."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.view.lacking import lacking_names
+from tests.core.drafts import transcript
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, call, result, says, user, work
+from tests.recall.calls import recall_round
+
+HOME = "/home/anna/work/project"
+
+
+def lacking(history: list[Message], *, view: list[Message] | None = None, hits: tuple[int, ...] = ()) -> list[str]:
+    """Return the names that a view lacks, by default one of a single word."""
+    return [name for name, _ in lacking_names(list(transcript(history).snapshot()), hits, view or [user("Go.")], 50)]
+
+
+def test_names_of_the_view_are_not_lacking_whether_alone_or_inside_a_longer_one() -> None:
+    history = [user("old_name and other_name and third_name")]
+    assert lacking(history, view=[says("other_name"), call("c", path="src/third_name.py")]) == ["old_name"]
+
+
+def test_a_path_that_a_chapter_writes_below_its_root_is_not_lacking() -> None:
+    history = [user(f"{HOME}/src/a.py {HOME}/src/b.py")]
+    chapter = user(f"[./ = {HOME}/]\nm1 read ./src/a.py\n[~/ = /mnt/]\nm2 read ~/home/b.py")
+    assert lacking(history, view=[chapter]) == [f"{HOME}/src/b.py"]
+
+
+def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others() -> None:
+    filler = [user("Go on.")] * 12
+    assert lacking([user("old_name"), *filler, user("new_name")]) == ["new_name", "old_name"]
+    assert lacking([says("old_name"), user("new_name")]) == ["old_name", "new_name"]
+    assert lacking([user("old_name"), *filler, user("new_name"), *filler], hits=(1,)) == ["old_name", "new_name"]
+    near = lacking([user("Why?"), call("c", path="old_name"), *filler, says("new_name"), *filler], hits=(1,))
+    assert near == ["old_name", "new_name"], "a call beside a hit has the path"
+
+
+def test_a_name_is_of_the_newest_message_that_has_it() -> None:
+    history = transcript([user("a_name"), user("a_name"), user("none")]).snapshot()
+    assert lacking_names(list(history), (), [], 50) == [("a_name", 2)]
+    assert lacking_names(list(history), (), [], 0) == []
+
+
+def test_copies_that_the_recall_tool_printed_and_instructions_have_no_names() -> None:
+    copies = recall_round(1, {"operation": "read", "mark": "m1"}, "copied_name")
+    assert lacking([{"role": "system", "content": "system_name"}, user("a_name"), *copies]) == ["a_name"]
+
+
+@pytest.mark.parametrize("size", [39_000, 100_000])
+def test_names_of_long_texts_are_found_up_to_their_bound(size: int) -> None:
+    found = lacking([result("c", "word " * (size // 5) + "late_name")])
+    assert found == (["late_name"] if size < 40_000 else [])
+
+
+async def folded() -> ContextManager:
+    manager = new_manager(max_tokens=50_000)
+    await feed(manager, work(60))
+    await ask(manager, 1_500)
+    return manager
+
+
+async def test_a_session_names_what_its_view_lacks() -> None:
+    manager = await folded()
+    view = str(await ask(manager, 1_500))
+    found = await manager.lacking_names(["m3"], 20)
+    assert len(found) == 20
+    for one in found:
+        assert one["name"] not in view
+        assert one["name"] in str(await manager.recall(one["mark"]))
+
+
+async def test_messages_since_the_last_view_will_be_in_the_next_one() -> None:
+    manager = await folded()
+    await feed(manager, [says("I look at brand_new_name.")])
+    assert "brand_new_name" not in [one["name"] for one in await manager.lacking_names([], 1_000)]
+
+
+async def test_before_the_first_view_a_fresh_session_lacks_nothing() -> None:
+    manager = await feed(new_manager(max_tokens=50_000), work(2))
+    assert await manager.lacking_names(["m1"]) == []
+
+
+async def test_a_mark_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no mark"):
+        await (await folded()).lacking_names(["twelve"])
