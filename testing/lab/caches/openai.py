@@ -2,9 +2,9 @@
 
 A request writes one breakpoint, at its newest user or tool message. A read matches exactly at a breakpoint: one of the
 latest 80 user or tool messages of the request must be where an earlier request wrote one. In explicit mode a request
-also writes one at the last message that asks for it (`cache_breakpoint`). Sources: docs.rs/async-openai
+also writes at the last 3 messages that ask for it (`cache_breakpoint`). Sources: docs.rs/async-openai
 `PromptCacheOptionsParam` (80 breakpoints, 30 minutes), docs.langchain4j.dev `OpenAiOfficialPromptCacheBreakpoint`
-("exactly at a breakpoint"), openai/codex#35300 ("near the latest user or tool message").
+("exactly at a breakpoint", four writes a request), openai/codex#35300 ("near the latest user or tool message").
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .wire import asks_for_breakpoint
 
 TTL = 1800.0  # seconds: 30 minutes, the only value (docs.langchain4j.dev `OpenAiOfficialPromptCacheOptions.TTL_30M`)
 PLACES = 80  # breakpoints a read looks at
+ASKED = 3  # breakpoints a request writes beside its own (docs.langchain4j.dev: 4 writes a request)
 _ROLES = frozenset({"user", "tool", "function"})
 
 
@@ -23,7 +24,7 @@ class OpenAI:
     """Writes at the newest user or tool message, reads exactly where an earlier request wrote.
 
     Args:
-        honouring: write at the last message that asks for a breakpoint, too.
+        honouring: write at the last messages that ask for a breakpoint, too.
     """
 
     def __init__(self, *, honouring: bool = False) -> None:
@@ -39,6 +40,6 @@ class OpenAI:
         chain = request.prefixes
         end = next((place for place in places[: -PLACES - 1 : -1] if self._entries.holds(chain[place], at)), 0)
         asked = [place for place in places if self._honouring and asks_for_breakpoint(request.messages[place - 1])]
-        self._entries.use([chain[place] for place in {end, places[-1], *asked[-1:]} if place], at)
+        self._entries.use([chain[place] for place in {end, places[-1], *asked[-ASKED:]} if place], at)
         read, cached = request.offsets[end], request.offsets[places[-1]]
         return Bill(read, cached - read, total - cached)
