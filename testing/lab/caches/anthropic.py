@@ -14,8 +14,10 @@ Read from `amplifier_module_provider_anthropic/__init__.py` of microsoft/amplifi
 * A breakpoint stores the prefix that ends with it, and reads the longest stored prefix that ends at most 20 blocks
   before it.
 
-Tool definitions are not recorded, and the least lengths a provider caches are left out. The conversation is taken to
-carry metadata, as the hosts' messages do; without any, the provider caches nothing but system and tools.
+* Needing metadata: a request none of whose messages has any gets no breakpoint in the conversation. The lab leaves this
+  out: the hosts' messages carry metadata, its recordings do not.
+
+Tool definitions are not recorded, and the least lengths a provider caches are left out.
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ class Anthropic:
         wires: makes requests what goes over the wire; two models of the same session may share it.
         inferring: `cache_infer_stability_from_history`, on as shipped.
         honouring: give a message that asks for a breakpoint one, off as shipped.
+        needs_metadata: cache no conversation whose messages carry no metadata at all.
     """
 
-    def __init__(self, wires: Wires, *, inferring: bool, honouring: bool = False) -> None:
+    def __init__(self, wires: Wires, *, inferring: bool, honouring: bool = False, needs_metadata: bool = False) -> None:
+        self._needs_metadata = needs_metadata
         self._entries = Entries(TTL)
         self._wires = wires
         self._honouring = honouring
@@ -52,7 +56,9 @@ class Anthropic:
         unstable = 0 if self._stability is None else self._stability.unstable(sent)
         messages = ([sent.system] if sent.system else []) + sent.messages
         first = len(messages) - len(sent.messages)
-        marked = [*range(first), *(first + index for index in self._conversation(sent, unstable))]
+        is_cached = not self._needs_metadata or any(message.get("metadata") for message in request.messages)
+        placed = self._conversation(sent, unstable) if is_cached else []
+        marked = [*range(first), *(first + index for index in placed)]
         read = self._longest(messages, marked, at)
         cached = messages[marked[-1]].offset if marked else 0
         used = [messages[index].prefix for index in marked]
