@@ -16,12 +16,15 @@ from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.budget import model_of, name_of
+from amplifier_context_core.view.cache import Selection
 from amplifier_context_core.view.chapter_carriers import carrier_of
+from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.meter import Key
-from amplifier_context_core.view.preview import ViewRequest, preview, rewrite
+from amplifier_context_core.view.preview import ViewRequest, preview, rewrite, rewritten
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
 from amplifier_context_core.view.undo import UNDONE, first_changed
+from amplifier_context_core.view.view import View
 
 from .call import is_asking
 from .chapters import StateInChapters
@@ -96,6 +99,13 @@ class SummaryManager(ContextManager):
         await self._put_in_late(token_budget, provider)
         return await super()._request(token_budget, provider, required)
 
+    async def _measured_request(
+        self, provider: object, retain_contents: Sequence[str], count_view: CountView, fit_output: FitOutput | None
+    ) -> dict[str, Any]:
+        if not self._settings.summary_background:
+            await self._prepare(None, provider)
+        return await super()._measured_request(provider, retain_contents, count_view, fit_output)
+
     def _handed_out(self, sent: SentView, provider: object) -> None:
         super()._handed_out(sent, provider)
         self._moment = moment = Moment(sent.limits, sent.key, sent.system, sent.counted, provider)
@@ -107,15 +117,23 @@ class SummaryManager(ContextManager):
 
     async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
         """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
-        if not self._has_late or self.compactor.last_sent is None:
+        if not self._has_late:
             return
         counter = await self.counted()
         limits, key = self._limits_for(token_budget, provider)
-        system = await self._system(counter)
-        if self.compactor.prefix_break(self.history.snapshot(), limits, key, system) is None:
-            return
-        if await rewrite(self.compactor, ViewRequest(limits, key, system, counter), self._chapters):
+        request = ViewRequest(limits, key, await self._system(counter), counter)
+        if self._may_rewrite(request) and await rewrite(self.compactor, request, self._chapters):
             await self._save()
+
+    async def _rewritten(self, selection: Selection, request: ViewRequest) -> View | None:
+        if not self._has_late or not self._may_rewrite(request):
+            return None
+        return await rewritten(self.compactor, selection, request, self._chapters)
+
+    def _may_rewrite(self, request: ViewRequest) -> bool:
+        """True if the provider writes the whole prefix of the request again, whatever its view."""
+        history = self.history.snapshot()
+        return self.compactor.prefix_break(history, request.limits, request.key, request.system) is not None
 
     @property
     def _has_late(self) -> bool:

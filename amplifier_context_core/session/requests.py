@@ -19,11 +19,15 @@ from ..rendering.system_prompt import rendered_instruction
 from ..transcript.transcript import Entry, Snapshot, seq_of
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
+from ..view.cache import Selection
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
+from ..view.preview import ViewRequest
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
+from ..view.trigger import TokenLimits
+from ..view.view import View
 from .items import ItemList
 from .lifecycle import SessionLifecycle
 
@@ -82,7 +86,12 @@ class SessionRequests(SessionLifecycle):
         self.items.activate()
         listed = self.items.changed_list(budget)
         behind = rendered_instruction(listed.message, counter) if listed else ()
-        staging = Staging(self.compactor, key, await self._system(counter), counter, required, behind)
+        system = await self._system(counter)
+
+        async def rewrite(selection: Selection, limits: TokenLimits) -> View | None:
+            return await self._rewritten(selection, ViewRequest(limits, key, system, counter))
+
+        staging = Staging(self.compactor, key, system, counter, required, behind, rewrite)
         request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
@@ -98,9 +107,15 @@ class SessionRequests(SessionLifecycle):
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 
+    async def _rewritten(self, selection: Selection, request: ViewRequest) -> View | None:
+        """Return the selected view with its chapters written again; None to leave it. The compactor's lock is held."""
+        return None
+
     async def _after_commit(self, staging: Staging, measured: Measured, listed: ItemList | None) -> None:
         await self._list_items(listed)
         await self._then_save(staging.announce(measured.staged))
+        if measured.staged.is_rewritten:
+            await self._save()
 
     async def _list_items(self, listed: ItemList | None) -> None:
         """Add a list of pool and queue to the history, unless another request did so meanwhile."""

@@ -16,11 +16,13 @@ from ..compaction.strategies import Goal, Strategy
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
+from .cache import Selection
 from .chapter_carriers import carrier_room
 from .compaction_job import CompactionJob
 from .compactor import Compactor
 from .meter import Key
 from .trigger import TokenLimits
+from .view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +108,39 @@ async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy
         request: that the view is for.
         strategy: held to the contract, as in a compaction.
     """
-    limits, system_tokens = request.limits, request.system_tokens
     prefix = compactor.prefix(request.key, request.system)
     async with compactor.lock:
-        selection = await compactor.cache.select(limits, system_tokens, request.counter, prefix)
-        view, history = selection.view, selection.history
-        if view.checkpoint is None:
+        selection = await compactor.cache.select(request.limits, request.system_tokens, request.counter, prefix)
+        view = await rewritten(compactor, selection, request, strategy)
+        if view is None:
             return False
-        draft = Draft(view.checkpoint.segments, system_tokens)
-        done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
-        room = carrier_room(limits, system_tokens)
-        carry, segments = compactor.carry, done.segments
-        segments = await carry(segments, request.key, room, request.counter) if carry else segments
-        if segments is draft.segments:
-            return False
-        tokens = sum(segment.tokens for segment in segments)
-        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
-        new = compactor.cache.new_view(checkpoint, limits, request.counter)
-        new.backoff = view.backoff
-        await new.update(history, len(history), selection.interrupted)
-        await new.bind(prefix)
-        compactor.cache.replace(view, new)
-        compactor.cache.touch(limits.budget, new)
+        compactor.cache.replace(selection.view, view)
+        compactor.cache.touch(request.limits.budget, view)
         return True
+
+
+async def rewritten(
+    compactor: Compactor, selection: Selection, request: ViewRequest, strategy: Strategy
+) -> View | None:
+    """Return the selected view as a strategy makes it; None if that changes nothing. The caller holds the lock.
+
+    The selected view stays as it is; arguments are those of `rewrite`.
+    """
+    limits, system_tokens = request.limits, request.system_tokens
+    view, history = selection.view, selection.history
+    if view.checkpoint is None:
+        return None
+    draft = Draft(view.checkpoint.segments, system_tokens)
+    done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
+    room = carrier_room(limits, system_tokens)
+    carry, segments = compactor.carry, done.segments
+    segments = await carry(segments, request.key, room, request.counter) if carry else segments
+    if segments is draft.segments:
+        return None
+    tokens = sum(segment.tokens for segment in segments)
+    checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
+    new = compactor.cache.new_view(checkpoint, limits, request.counter)
+    new.backoff = view.backoff
+    await new.update(history, len(history), selection.interrupted)
+    await new.bind(compactor.prefix(request.key, request.system))
+    return new

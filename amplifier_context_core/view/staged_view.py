@@ -6,7 +6,7 @@ is accepted, at once and under the compactor's lock, or never. So giving a reque
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
@@ -20,6 +20,9 @@ from .meter import Key
 from .sent_view import SentView, fitted
 from .trigger import TokenLimits
 from .view import View
+
+Rewrite = Callable[[Selection, TokenLimits], Awaitable[View | None]]
+"""Given a selection and the limits of its request: the view as it is to be sent instead; None to leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class StagedView:
         original: the view that the selected one is a copy of; None if it is no copy.
         result: of the compaction that was made for it; None without one.
         postponed: the compaction that a handler postponed; None without one.
+        is_rewritten: what the view has compacted was written again without a compaction.
     """
 
     selection: Selection
@@ -62,6 +66,7 @@ class StagedView:
     original: View | None = None
     result: CompactionResult | None = None
     postponed: CompactionJob | None = None
+    is_rewritten: bool = False
 
 
 class Staging:
@@ -74,6 +79,7 @@ class Staging:
         counter: text to tokens.
         required: seqs that must stay verbatim.
         behind: messages that the history gets when a view is accepted; every view ends with them.
+        rewrite: writes a selected view again; None for never.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class Staging:
         counter: TokenCounter,
         required: frozenset[int],
         behind: Sequence[RenderedMessage] = (),
+        rewrite: Rewrite | None = None,
     ) -> None:
         self._compactor = compactor
         self.key = key
@@ -93,6 +100,7 @@ class Staging:
         self._fixed_tokens = sum(shown.tokens for shown in (*system, *behind))
         self._counter = counter
         self._required = required
+        self._rewrite = rewrite
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
         self._denied = False
 
@@ -182,13 +190,17 @@ class Staging:
         selection = await cache.select(limits, self._fixed_tokens, self._counter, self._prefix)
         basis = Basis.of(self._compactor, limits.budget)
         original: View | None = None
+        new = await self._rewrite(selection, limits) if self._rewrite else None
+        if new is not None:
+            original, selection = selection.view, replace(selection, view=new)
+            selection = cache.judged(selection, limits, self._fixed_tokens)
         missing = [seq for seq in self._required if not selection.view.shows(seq)]
         if missing:
-            original = selection.view
+            original = original or selection.view
             selection = await cache.showing(selection, missing, self._counter, self._prefix)
             selection = cache.judged(selection, limits, self._fixed_tokens)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
-        return StagedView(selection, sent, basis, original)
+        return StagedView(selection, sent, basis, original, is_rewritten=new is not None)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         await view.bind(self._prefix)  # another request may have bound it to its own prefix
