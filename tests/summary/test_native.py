@@ -60,7 +60,7 @@ class Session:
                 await self.view()
                 if settled:
                     await settle(self.manager)
-        return self.views[-1]
+        return self.views[-1] if self.views else []
 
     async def view(self, provider: Any = None) -> list[dict[str, Any]]:
         view = await self.manager.get_messages_for_request(BUDGET, provider or self.provider)

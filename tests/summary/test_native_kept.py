@@ -1,0 +1,129 @@
+"""`summary_writer: native` in each store: resumed by another process, forked, erased, and taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.messages import digest, text, work
+from tests.places import Place, parameters
+from tests.summary.scripted import BUDGET
+from tests.summary.test_native import NATIVE, Session, anthropic, carriers, sent
+
+pytestmark = pytest.mark.kernel
+SESSION = work(60, output=900)
+
+
+@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql", "redis"))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+def opened(place: Place, provider: Any, name: str = "s", **config: Any) -> Session:
+    return Session(provider, place.store(), session_id=place.session_id(name), **config)
+
+
+async def shown_elsewhere(place: Place) -> dict[str, Any]:
+    """What another process shows of the session."""
+    command = [sys.executable, "-m", "tests.summary.showing", place.url(), place.session_id()]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        output, _ = await child.communicate()
+    assert child.returncode == 0
+    return json.loads(output)
+
+
+async def test_another_process_begins_with_the_same_carrier_and_takes_it_back(place: Place) -> None:
+    async with anthropic() as found:
+        session = opened(place, found.provider)
+        before = await session.run(SESSION)
+        assert session.manager.compactor.compactions >= 2
+        await session.manager.close()
+        elsewhere = await shown_elsewhere(place)
+        assert elsewhere["first"] == elsewhere["measured"] == digest(before)
+        assert (elsewhere["carriers"], elsewhere["asked"], elsewhere["undone"]) == (1, 0, True)
+        again = opened(place, found.provider)
+        view = await again.view()
+        assert digest(view) == elsewhere["after"] != digest(before)
+        await sent(found, view)
+        await again.manager.close()
+
+
+async def test_a_fork_begins_with_the_same_carrier_and_goes_on_to_its_own(place: Place) -> None:
+    async with anthropic() as found:
+        session = opened(place, found.provider)
+        before = await session.run(SESSION[:81])
+        await session.manager.close()
+        store = place.store()
+        await store.fork(place.session_id(), place.session_id("t"))
+        await store.close()
+        fork = opened(place, found.provider, "t")
+        assert digest(await fork.view()) == digest(before)
+        made = fork.manager.compactor.compactions
+        view = await fork.run(SESSION[81:])
+        assert fork.manager.compactor.compactions > made
+        assert carriers(view) == [view[0]]
+        await sent(found, view)
+        await fork.manager.close()
+        again = opened(place, found.provider)
+        assert digest(await again.view()) == digest(before)
+        await again.manager.close()
+
+
+async def test_what_is_erased_is_in_no_carrier_of_the_next_process(place: Place) -> None:
+    async with anthropic() as found:
+        session = opened(place, found.provider)
+        before = await session.run(SESSION)
+        [carrier] = carriers(before)
+        mark = session.manager.snapshot()[4].mark
+        await session.manager.close()
+        again = opened(place, found.provider)
+        assert await again.manager.forget([mark]) == [mark]
+        await again.manager.close()
+        last = opened(place, found.provider)
+        assert await last.manager.records.verified(last.manager.history) == []
+        view = await last.view()
+        assert carriers(view) == []
+        assert carrier["metadata"]["anthropic:compaction"]["block"]["content"] not in text(view)
+        assert "<context_record>" in text(view)
+        await last.manager.close()
+
+
+async def test_a_pin_and_another_model_show_what_the_carrier_hides(place: Place) -> None:
+    async with anthropic() as found, anthropic(model="wire-2") as other:
+        session = opened(place, found.provider)
+        await session.run(SESSION)
+        pinned = session.manager.snapshot()[4]
+        await session.manager.pin(pinned.mark)
+        await session.manager.close()
+        again = opened(place, found.provider)
+        view = await again.view()
+        assert carriers(view) == [view[0]]
+        assert pinned.message["content"] in [message["content"] for message in view[1:]]
+        await sent(found, view)
+        theirs = await again.view(other.provider)
+        assert carriers(theirs) == []
+        assert "<context_record>" in text(theirs)
+        assert pinned.message["content"] in [message["content"] for message in theirs]
+        await again.manager.close()
+
+
+async def test_each_view_is_within_its_budget_whatever_the_carrier_says(place: Place) -> None:
+    """A carrier that is nearly as large as what it replaces."""
+
+    def long(request: Any) -> str:
+        return "word " * 600 if request.metadata else "I go on."
+
+    async with anthropic(long) as found:
+        session = opened(place, found.provider, **NATIVE)
+        for message in SESSION:
+            await session.run([message])
+            last = session.manager.compactor.last_sent
+            assert last is None or last.counted <= BUDGET
+        assert session.manager.compactor.compactions >= 2
+        await session.manager.close()
