@@ -21,7 +21,7 @@ from tests.durable.host import Host
 from tests.places import Place, parameters
 
 SECRET = "SECRET_hunter2"
-SAID = f"my password is {SECRET}"
+PASSWORD = f"my password is {SECRET}"
 Run = Callable[..., Result]
 Message = dict[str, Any]
 
@@ -47,10 +47,10 @@ def manager_on(place: Place, name: str) -> ContextManager:
     return ContextManager(config, session_id=place.session_id(name), store=place.store())
 
 
-async def talk(place: Place, name: str, *said: str) -> list[Message]:
+async def talk(place: Place, name: str, *texts: str) -> list[Message]:
     """Say this in a session, and show it once; the history."""
     manager = manager_on(place, name)
-    for number, text in enumerate(said):
+    for number, text in enumerate(texts):
         await manager.add_message({"role": "assistant" if number % 2 else "user", "content": text})
         await asyncio.sleep(0.002)  # so that no two have the same time
     await manager.get_messages_for_request()
@@ -87,8 +87,8 @@ def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run
 
     async def first() -> None:
         manager = manager_on(place, "s")
-        host.prompted(SAID)
-        await manager.add_message({"role": "user", "content": SAID})
+        host.prompted(PASSWORD)
+        await manager.add_message({"role": "user", "content": PASSWORD})
         await manager.add_message({"role": "assistant", "content": "thank you"})
         await host.save(manager)
         await host.save(manager)
@@ -102,13 +102,13 @@ def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run
         await manager.close()
 
     asyncio.run(first())
-    said = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
-    assert f"{name}: 1 message erased\n" in said
+    output = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
+    assert f"{name}: 1 message erased\n" in output
     asyncio.run(second())
     assert contents(place, "s")[-3:] == ["(erased)", "thank you", "go on"]
-    named = sorted(line.split("/")[-1] for line in said.splitlines() if line.startswith("  "))
+    named = sorted(line.split("/")[-1] for line in output.splitlines() if line.startswith("  "))
     assert named == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
-    assert SECRET not in said
+    assert SECRET not in output
 
 
 # --- erased later -----------------------------------------------------------------------------------------------------
@@ -118,10 +118,10 @@ def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishe
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hindrance, name = Hindrance(monkeypatch), place.session_id("s")
-    asyncio.run(talk(place, "s", SAID, "thank you"))
+    asyncio.run(talk(place, "s", PASSWORD, "thank you"))
     with hindrance.on():
-        said = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
-    assert f"{name} m1`" in said.partition("To complete the erasure: `amplifier-context forget")[2]
+        output = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
+    assert f"{name} m1`" in output.partition("To complete the erasure: `amplifier-context forget")[2]
     tries = hindrance.tries
     assert f"{name}: 1 message erased" in run("forget", name, "m1", "--yes").output
     assert hindrance.tries > tries or place.backend == "sqlite"  # that one had begun when the database was closed
@@ -135,22 +135,22 @@ def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishe
 @pytest.mark.parametrize("first", [[], ["--no-trace"]])
 def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place, run: Run, first: list[str]) -> None:
     parent, kid = place.session_id("zz-p"), place.session_id("zz-kid")
-    asyncio.run(talk(place, "zz-p", SAID, "thank you", "go on"))
+    asyncio.run(talk(place, "zz-p", PASSWORD, "thank you", "go on"))
     run("fork", parent, kid)
     assert f"{kid} contains the same" in run("forget", parent, "m1", "--yes", *first).output
-    assert SAID in contents(place, "zz-kid")
-    said = run("forget", parent, "m1", "--forks", "--yes").output
-    assert f"{kid}: 1 message erased" in said
+    assert PASSWORD in contents(place, "zz-kid")
+    output = run("forget", parent, "m1", "--forks", "--yes").output
+    assert f"{kid}: 1 message erased" in output
     assert contents(place, "zz-kid") == ["(erased)", "thank you", "go on"]
     assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
 
 
 def test_the_session_a_fork_was_made_of_is_found_from_the_fork(place: Place, run: Run) -> None:
     parent, kid = place.session_id("p"), place.session_id("kid")
-    asyncio.run(talk(place, "p", "hello", "welcome", SAID))
+    asyncio.run(talk(place, "p", "hello", "welcome", PASSWORD))
     run("fork", parent, kid)
     run("forget", kid, "m3", "--forks", "--yes")
-    assert SAID not in contents(place, "p") + contents(place, "kid")
+    assert PASSWORD not in contents(place, "p") + contents(place, "kid")
 
 
 # --- D3 --------------------------------------------------------------------------------------------------------------
@@ -159,15 +159,15 @@ def test_the_session_a_fork_was_made_of_is_found_from_the_fork(place: Place, run
 @pytest.mark.parametrize("again", [False, True])
 def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, run: Run, again: bool) -> None:
     parent, child = place.session_id("parent-x"), place.session_id("child-x")
-    history = asyncio.run(talk(place, "parent-x", "hello", "welcome", SAID, "thank you"))
+    history = asyncio.run(talk(place, "parent-x", "hello", "welcome", PASSWORD, "thank you"))
     asyncio.run(hand_on(place, "child-x", history[1:]))
-    asyncio.run(talk(place, "stranger", "hello", "welcome", SAID))
+    asyncio.run(talk(place, "stranger", "hello", "welcome", PASSWORD))
     if again:
         assert f"{child} contains the same" in run("forget", parent, "m3", "--yes").output
-    said = run("forget", parent, "m3", "--forks", "--yes").output
-    assert f"{child}: 1 message erased" in said
+    output = run("forget", parent, "m3", "--forks", "--yes").output
+    assert f"{child}: 1 message erased" in output
     assert contents(place, "child-x") == ["welcome", "(erased)", "thank you", "your own task"]
-    assert SAID in contents(place, "stranger")  # the same words, and another message: for --containing
+    assert PASSWORD in contents(place, "stranger")  # the same words, and another message: for --containing
 
 
 # --- a whole store, and what is in the way; files are enough to show that --------------------------------------------
@@ -177,7 +177,7 @@ def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, ru
 def files(tmp_path: Path) -> Place:
     """A store of files that holds three sessions; two of them say the secret."""
     place = Place("jsonl", tmp_path / "files")
-    asyncio.run(talk(place, "one", SAID, "thank you"))
+    asyncio.run(talk(place, "one", PASSWORD, "thank you"))
     asyncio.run(talk(place, "two", "hello", "welcome"))
     asyncio.run(talk(place, "three", "hello", f"you said {SECRET}", "I did"))
     return place
@@ -203,7 +203,7 @@ def test_a_whole_store_is_never_erased_from_unasked(files: Place) -> None:
     for arguments in (["--containing"], ["--forks", "--containing", "--yes"], ["--yes"]):
         done = forget(files, *arguments, stdin=SECRET)
         assert (done.exit_code, SECRET in done.output) == (2, False)
-    assert SAID in contents(files, "one")
+    assert PASSWORD in contents(files, "one")
 
 
 def test_a_session_in_use_is_named_and_the_others_are_gone_through(files: Place) -> None:
@@ -218,7 +218,7 @@ def test_a_session_in_use_is_named_and_the_others_are_gone_through(files: Place)
     assert done.exit_code == 1
     assert "one: session 'one' is in use by pid" in done.output
     assert "three: 1 message erased" in done.output
-    assert SAID in contents(files, "one")
+    assert PASSWORD in contents(files, "one")
     assert forget(files, "--containing", "--yes", stdin=SECRET).exit_code == 0
 
 
@@ -255,13 +255,13 @@ def named(done: Result) -> list[str]:
 
 def test_files_of_the_host_are_found_by_looking_into_them(files: Place, home: Path) -> None:
     host, other = Host(home, "one"), Host(home, "one", project="x-0a1b2c3d")
-    host.prompted(SAID)
-    other.transcript.write_text(json.dumps({"role": "user", "content": json.dumps({"note": SAID})}))
+    host.prompted(PASSWORD)
+    other.transcript.write_text(json.dumps({"role": "user", "content": json.dumps({"note": PASSWORD})}))
     (host.folder / "plans").mkdir()
     (host.folder / "plans" / "notes.md").write_text(f"{'-' * 3_000_000}{SECRET}")
     (host.folder / "clean.md").write_text("nothing")
     Host(home, "another").prompted("elsewhere")
-    (home / ".amplifier" / "projects" / "-tmp-x" / "sessions" / "another" / "its.md").write_text(SAID)
+    (home / ".amplifier" / "projects" / "-tmp-x" / "sessions" / "another" / "its.md").write_text(PASSWORD)
     done = forget(files, "one", "m1", "--yes")
     assert named(done) == [
         "-tmp-x/repl_history",
@@ -277,7 +277,7 @@ def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home:
     host = Host(home, "one")
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / "private.md").write_text(SAID)
+    (outside / "private.md").write_text(PASSWORD)
     (host.folder / "link.md").symlink_to(outside / "private.md")
     (host.folder / "linked").symlink_to(outside)
     os.mkfifo(host.folder / "pipe")
@@ -290,7 +290,7 @@ def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home:
 def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(home, "one")
     for number in range(3):
-        (host.folder / f"{number}.md").write_text(SAID)
+        (host.folder / f"{number}.md").write_text(PASSWORD)
     monkeypatch.setattr(host_files, "MAX_FILES", 1)
     assert "2 files of the host could not be searched" in forget(files, "one", "m1", "--yes").output
     monkeypatch.setattr(host_files, "TIME_LIMIT", -1.0)
@@ -311,7 +311,7 @@ def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Pla
 
 def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
     host = Host(home, "one")
-    host.prompted(SAID)
+    host.prompted(PASSWORD)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
     forget(files, "one", "m1", "--yes")
     assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}

@@ -41,8 +41,8 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
     run("fork", "one", "before", "--at", "m10", "--store", filled)
     run("fork", "one", "child", "--store", filled)
     run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
-    said = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
-    commands = dict(line.split(" contains the same; to erase it there: ") for line in said.splitlines()[1:])
+    output = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
+    commands = dict(line.split(" contains the same; to erase it there: ") for line in output.splitlines()[1:])
     assert set(commands) == {"one", "grandchild"}
     for command in commands.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=stdin)
@@ -62,8 +62,8 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled
     run("delete", "two", "--yes", "--store", filled)
     run("fork", "one", "child", "--store", filled)
     asyncio.run(say_it_again())
-    said = run("forget", "one", "--containing", "--forks", "--yes", "--store", filled, stdin=SECRET).output
-    assert sorted(said.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
+    output = run("forget", "one", "--containing", "--forks", "--yes", "--store", filled, stdin=SECRET).output
+    assert sorted(output.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 

@@ -24,14 +24,14 @@ from amplifier_context_core.cli.formatting import (
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_200, "1,200 messages")]
+    ("number", "expected"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_200, "1,200 messages")]
 )
-def test_one_of_something_is_no_plural(number: int, said: str) -> None:
-    assert counted(number, "message") == said
+def test_one_of_something_is_no_plural(number: int, expected: str) -> None:
+    assert counted(number, "message") == expected
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    ("size", "expected"),
     [
         (0, "0 B"),
         (999, "999 B"),
@@ -42,8 +42,8 @@ def test_one_of_something_is_no_plural(number: int, said: str) -> None:
         (5 * 10**15, "5000.0 TB"),
     ],
 )
-def test_a_size_has_three_digits_and_a_unit(size: int, said: str) -> None:
-    assert size_text(size) == said
+def test_a_size_has_three_digits_and_a_unit(size: int, expected: str) -> None:
+    assert size_text(size) == expected
 
 
 def test_a_time_is_local_and_says_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +82,9 @@ def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None
 )
 def test_a_url_is_shown_without_a_password(url: str, shown: str) -> None:
     assert without_credentials(url) == shown
-    said = command("verify", url=url)
-    assert "secret" not in said
-    assert ("with the same --store" in said) == (url != shown)
+    output = command("verify", url=url)
+    assert "secret" not in output
+    assert ("with the same --store" in output) == (url != shown)
 
 
 @given(st.text(), st.integers(1, 60))

@@ -33,8 +33,8 @@ def test_unreadable_messages_are_reported(run: Run, tmp_path: Path) -> None:
     asyncio.run(fill(url, "one", 60, 4))
     (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
     damage = f"`amplifier-context verify --store {url} one`"
-    said = run("show", "one", "--store", url, code=1).output
-    assert said == f"Error: one in {url} is damaged, and no message can be read: {damage}\n"
+    output = run("show", "one", "--store", url, code=1).output
+    assert output == f"Error: one in {url} is damaged, and no message can be read: {damage}\n"
     assert "one: 2 problems\n" in run("verify", "one", "--store", url, code=1).output
 
 
@@ -68,9 +68,9 @@ def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None
         lines = file.read_bytes().splitlines(keepends=True)
         lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
         file.write_bytes(b"".join(lines))
-    said = run("verify", "--store", url, code=1).output
-    assert re.search(r"^one: (1 problem|\d+ problems)$", said, re.MULTILINE)
-    commands = re.findall("`(.*)` repairs what can be repaired", said)
+    output = run("verify", "--store", url, code=1).output
+    assert re.search(r"^one: (1 problem|\d+ problems)$", output, re.MULTILINE)
+    commands = re.findall("`(.*)` repairs what can be repaired", output)
     assert [shlex.split(command)[-1] for command in commands] == ["two too", "one"]
     for command in commands:
         run(*shlex.split(command)[1:])
@@ -88,8 +88,8 @@ def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
 def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
     run: Run, url: str, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    said = run(*arguments, "--store", url, code=1).output
-    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", said)
+    output = run(*arguments, "--store", url, code=1).output
+    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", output)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,9 +173,9 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
         loop.run_until_complete(store.open("one"))
         assert len(messages(run, "one", filled)) == 121
         for command in (("delete", "one", "--yes"), ("forget", "one", "m2", "--yes"), ("repair", "one")):
-            said = run(*command, "--store", filled, code=1).output
+            output = run(*command, "--store", filled, code=1).output
             assert re.fullmatch(
-                r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n", said
+                r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n", output
             )
         assert "pid" in run("sessions", "--store", filled).output
     finally:
@@ -243,9 +243,9 @@ def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, in
         assert re.search(f"{index}|is damaged; nothing was changed", found)
         assert "amplifier-context repair" in found
         assert path.read_bytes() == data
-    said = run("repair", "two", "--store", url).output
-    assert "the database was damaged and has been rewritten" in said
-    assert "two: 8 messages, sound" in said
+    output = run("repair", "two", "--store", url).output
+    assert "the database was damaged and has been rewritten" in output
+    assert "two: 8 messages, sound" in output
     assert "two: sound" in run("verify", "two", "--store", url).output
     assert len(messages(run, "two", url, "--archived")) == 4
 

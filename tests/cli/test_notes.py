@@ -59,7 +59,7 @@ def test_another_project_has_notes_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("edit", "n7", "x"), "there is no note n7"),
         (("delete", "n7", "n1"), "there is no note n7"),
@@ -71,11 +71,11 @@ def test_another_project_has_notes_of_its_own(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_an_error_in_a_line(arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_done_is_an_error_in_a_line(arguments: tuple[str, ...], expected: str) -> None:
     run("add", "one")
     result = run(*arguments)
     assert result.exit_code != 0
-    assert said in result.output
+    assert expected in result.output
     assert "Traceback" not in result.output
 
 

@@ -1,4 +1,4 @@
-"""`amplifier-context repair` of whole stores: what was done is said, and what came back under another id is found."""
+"""`amplifier-context repair` of whole stores: it prints what it did, and what came back under another id is found."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def database(tmp_path: Path) -> Path:
 
 def test_verify_names_the_command_that_repairs_a_whole_store(run: Run, database: Path) -> None:
     url = f"sqlite:{database}"
-    said = run("verify", "--store", url, code=1).output
-    (command,) = re.findall("`(amplifier-context repair --store .*)` repairs what can be repaired", said)
+    output = run("verify", "--store", url, code=1).output
+    (command,) = re.findall("`(amplifier-context repair --store .*)` repairs what can be repaired", output)
     run(*shlex.split(command)[1:])
     assert "one: sound" in run("verify", "--store", url).output
 
@@ -61,9 +61,9 @@ def test_repair_reports_a_rewritten_database_whichever_process_rewrote_it(
 
 
 def test_repair_of_one_session_says_that_the_database_was_rewritten(run: Run, database: Path) -> None:
-    said = run("repair", "one", "--store", f"sqlite:{database}").output
-    assert "recovered: 2 sessions" in said
-    assert said.splitlines()[1:] == ["one: 12 messages, sound"]
+    output = run("repair", "one", "--store", f"sqlite:{database}").output
+    assert "recovered: 2 sessions" in output
+    assert output.splitlines()[1:] == ["one: 12 messages, sound"]
 
 
 def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(run: Run, tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(r
     fill(url)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
-    said = run("repair", "--store", url).output
-    assert "recovered-1: 12 messages" in said
-    assert "ids that had a writer and have no session now: one, 0 messages lost" in said
-    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", said)
+    output = run("repair", "--store", url).output
+    assert "recovered-1: 12 messages" in output
+    assert "ids that had a writer and have no session now: one, 0 messages lost" in output
+    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", output)
     run(*shlex.split(command)[1:], "one")
     assert "one: 12 messages, " in run("repair", "one", "--store", url).output
     assert len(run("show", "one", "--store", url).output.splitlines()) == 12
@@ -93,12 +93,12 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
         loop.run_until_complete(store.open("two"))
         with (tmp_path / "two" / "context-messages.jsonl").open("ab") as file:
             file.write(b'{"role": "user", "con')
-        said = run("repair", "--store", url, code=1).output
+        output = run("repair", "--store", url, code=1).output
     finally:
         loop.run_until_complete(store.close())
         loop.close()
-    assert re.search(r"^one: 12 messages, 1 repair, ", said, re.MULTILINE)
-    assert "two: session 'two' is in use by pid" in said
+    assert re.search(r"^one: 12 messages, 1 repair, ", output, re.MULTILINE)
+    assert "two: session 'two' is in use by pid" in output
     run("repair", "--store", url)
     assert sorted(run("repair", "--store", url).output.splitlines()) == [
         "one: 12 messages, sound",

@@ -96,9 +96,9 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     monkeypatch.chdir(project)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
-        said = run(*arguments, code=code).output
-        assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", said)
-        assert "change to another folder, or name a store with --store" in said
+        output = run(*arguments, code=code).output
+        assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", output)
+        assert "change to another folder, or name a store with --store" in output
     assert not (tmp_path / "home").exists()
 
 
@@ -124,14 +124,14 @@ def test_an_id_is_printed_as_it_must_be_typed(run: Run, url: str) -> None:
 
     asyncio.run(fill())
     at = ("--store", url)
-    said = run("fork", *at, "--", odd).output
-    made, _, of = said.partition(": 3 messages of ")
+    output = run("fork", *at, "--", odd).output
+    made, _, of = output.partition(": 3 messages of ")
     assert shlex.split(of) == [odd]
     (fork,) = shlex.split(made)
     assert run("show", *at, "--", fork).output.count("\n") == 3
-    said = run("forget", "--yes", *at, "--", odd, "m1").output
-    assert "1 message erased" in said
-    (command,) = re.findall("`(.*)`", said)
+    output = run("forget", "--yes", *at, "--", odd, "m1").output
+    assert "1 message erased" in output
+    (command,) = re.findall("`(.*)`", output)
     assert shlex.split(command) == ["amplifier-context", "forget", "--store", url, "--", fork, "m1"]
     run(*shlex.split(command)[1:2], "--yes", *shlex.split(command)[2:])
     assert SECRET not in "".join(

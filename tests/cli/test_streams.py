@@ -1,4 +1,4 @@
-"""Whatever standard output is, a command ends in order: its encoding, a full disk, a pipe nobody reads, no folder."""
+"""Whatever standard output is, a command ends in order: its encoding, a full disk, a closed pipe, no folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMAND = [sys.executable, "-c", "from amplifier_context_core.cli import main; m
 
 @pytest.fixture
 def kept(tmp_path: Path) -> str:
-    """The URL of a store with two sessions; what is said in them is in many alphabets."""
+    """The URL of a store with two sessions; their messages are in many alphabets."""
     url = f"jsonl:{tmp_path / 'sessions'}"
 
     async def fill() -> None:
