@@ -84,7 +84,7 @@ async def test_anything_with_complete_is_passed_the_prompt(answer: Any, by_name:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({}, "^transport: needs one model"),
         ({"complete": Scribe(), "transport": Transcriber()}, "^transport: needs one model"),
@@ -93,8 +93,8 @@ async def test_anything_with_complete_is_passed_the_prompt(answer: Any, by_name:
     ],
     ids=["none", "two", "a function as transport", "a number"],
 )
-async def test_one_model_is_needed_however_short_the_conversation(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+async def test_one_model_is_needed_however_short_the_conversation(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         await compact_context(await of(), **given)
 
 

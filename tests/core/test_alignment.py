@@ -31,7 +31,7 @@ def aligned(stored: tuple[Message, ...] | list[Message], incoming: list[Message]
     return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
 
 
-def told(found: Alignment) -> list[int | str]:
+def resulting_order(found: Alignment) -> list[int | str]:
     """Seqs of what stays, texts of what is new."""
     return [item.seq if isinstance(item, Entry) else str(item[0].get("content")) for item in found.order]
 
@@ -56,13 +56,13 @@ ALL = list(range(1, 9))
 
 def test_the_same_list_is_an_echo() -> None:
     found = aligned(HISTORY, list(HISTORY))
-    assert told(found) == ALL
+    assert resulting_order(found) == ALL
     assert not found.changed
 
 
 def test_a_filtered_list_is_an_echo_and_what_was_filtered_stays_in_its_place() -> None:
     found = aligned(HISTORY, filtered(HISTORY))
-    assert told(found) == ALL
+    assert resulting_order(found) == ALL
     assert not found.changed
 
 
@@ -84,7 +84,7 @@ def test_the_second_time_with_its_system_prompt_it_is_an_echo_too() -> None:
 )
 def test_what_filters_leave_of_a_message_is_the_same_message(change: Any) -> None:
     found = aligned(HISTORY, [change(message) for message in HISTORY])
-    assert told(found) == ALL
+    assert resulting_order(found) == ALL
     assert not found.changed
 
 
@@ -100,25 +100,25 @@ def test_a_call_in_another_spelling_with_the_same_id_is_the_same_call() -> None:
 
 def test_what_comes_after_all_that_is_stored_is_new() -> None:
     found = aligned(HISTORY, [*filtered(HISTORY), user("And now?")])
-    assert told(found) == [*ALL, "And now?"]
+    assert resulting_order(found) == [*ALL, "And now?"]
     assert found.changed
 
 
 def test_a_result_put_in_the_middle_moves_nothing_else() -> None:
     broken = (user("Go."), call("a", "b"), result("a", "one"), says("Done."))
-    mended = [*broken[:3], result("b", "mended"), broken[3]]
-    assert told(aligned(broken, mended)) == [1, 2, 3, "mended", 4]
+    repaired = [*broken[:3], result("b", "repaired"), broken[3]]
+    assert resulting_order(aligned(broken, repaired)) == [1, 2, 3, "repaired", 4]
 
 
 def test_a_shortened_list_is_an_edit_that_keeps_what_is_left() -> None:
-    assert told(aligned(HISTORY, filtered(HISTORY)[:3])) == [1, 2, 3, 4, 6]
-    assert told(aligned(HISTORY, list(HISTORY[:2]))) == [1, 2, 6]
+    assert resulting_order(aligned(HISTORY, filtered(HISTORY)[:3])) == [1, 2, 3, 4, 6]
+    assert resulting_order(aligned(HISTORY, list(HISTORY[:2]))) == [1, 2, 6]
 
 
 def test_a_changed_text_is_an_edit() -> None:
     incoming = list(copy.deepcopy(HISTORY))
     incoming[6]["content"] = "Done otherwise."
-    assert told(aligned(HISTORY, incoming)) == [1, 2, 3, 4, 5, 6, "Done otherwise.", 8]
+    assert resulting_order(aligned(HISTORY, incoming)) == [1, 2, 3, 4, 5, 6, "Done otherwise.", 8]
 
 
 @pytest.mark.parametrize(
@@ -146,17 +146,17 @@ def test_other_arguments_are_another_call() -> None:
 
 
 def test_another_history_leaves_nothing_of_the_old_one() -> None:
-    assert told(aligned(HISTORY, [user("Something else."), says("Yes.")])) == ["Something else.", "Yes."]
+    assert resulting_order(aligned(HISTORY, [user("Something else."), says("Yes.")])) == ["Something else.", "Yes."]
 
 
 def test_a_system_prompt_of_its_own_takes_the_place_of_ours() -> None:
     found = aligned(HISTORY, [system("You are bold."), *filtered(HISTORY)])
-    assert told(found) == ["You are bold.", *ALL[1:]]
+    assert resulting_order(found) == ["You are bold.", *ALL[1:]]
 
 
 def test_an_empty_list_empties_the_history() -> None:
     found = aligned(HISTORY, [])
-    assert told(found) == []
+    assert resulting_order(found) == []
     assert found.changed
     assert not aligned([], []).changed
 
@@ -170,7 +170,7 @@ def test_a_list_into_an_empty_history_is_new_as_a_whole() -> None:
 def test_repeated_messages_are_paired_one_by_one() -> None:
     again = (user("continue"), says("ok"), user("continue"), says("ok"), user("continue"))
     assert not aligned(again, list(again)).changed
-    assert told(aligned(again, [*again, says("ok")])) == [1, 2, 3, 4, 5, "ok"]
+    assert resulting_order(aligned(again, [*again, says("ok")])) == [1, 2, 3, 4, 5, "ok"]
     assert len(aligned(again, list(again[:3])).order) == 3
 
 
@@ -179,9 +179,9 @@ def test_of_repeated_messages_the_timestamp_identifies_the_one_that_stayed() -> 
         return {**message, "metadata": {"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"}}
 
     again = (at(user("continue"), 1), at(says("ok"), 2), at(user("continue"), 3), at(says("ok"), 4))
-    assert told(aligned(again, list(again[2:]))) == [3, 4]
-    assert told(aligned(again, list(again[:2]))) == [1, 2]
-    assert told(aligned(again, [again[0], again[3]])) == [1, 4]
+    assert resulting_order(aligned(again, list(again[2:]))) == [3, 4]
+    assert resulting_order(aligned(again, list(again[:2]))) == [1, 2]
+    assert resulting_order(aligned(again, [again[0], again[3]])) == [1, 4]
 
 
 def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:

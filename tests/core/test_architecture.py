@@ -109,7 +109,7 @@ def imported(package: str, path: Path, *, typing_too: bool = False, lazy_too: bo
             elif isinstance(child, ast.ImportFrom):
                 base = parent[: len(parent) - child.level + 1] if child.level else []
                 source = ".".join([*base, child.module] if child.module else base)
-                if child.module:  # `from . import x` names the package only because x stands in it
+                if child.module:  # `from . import x` names the package only because x is defined in it
                     found.add(source)
                 if child.level or source.split(".")[0] in PACKAGES:
                     names = (f"{source}.{alias.name}" for alias in child.names)
@@ -229,10 +229,10 @@ def pure_modules() -> dict[str, Path]:
 
 
 def test_the_modules_that_must_be_pure_say_so() -> None:
-    said = {short(name) for name in pure_modules()}
-    assert said >= {"messages.parsing", "transcript.transcript", "transcript.alignment", "view.meter", "view.trigger"}
-    assert said >= {f"rendering.{name}" for name in ("rounds", "renderer", "truncate")}
-    assert said >= {f"compaction.{name}" for name in ("identifiers", "checkpoint", "digest", "protected")}
+    pure = {short(name) for name in pure_modules()}
+    assert pure >= {"messages.parsing", "transcript.transcript", "transcript.alignment", "view.meter", "view.trigger"}
+    assert pure >= {f"rendering.{name}" for name in ("rounds", "renderer", "truncate")}
+    assert pure >= {f"compaction.{name}" for name in ("identifiers", "checkpoint", "digest", "protected")}
 
 
 def test_a_pure_module_imports_neither_io_nor_clock() -> None:

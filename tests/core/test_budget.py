@@ -35,7 +35,7 @@ def budget(**settings: Any) -> Budget:
     )
 
 
-# -- who says it ------------------------------------------------------------------------------------------------------
+# -- the sources of it -------------------------------------------------------------------------------------------------
 
 
 def test_an_explicit_budget_comes_first() -> None:
@@ -59,7 +59,7 @@ def test_without_a_longest_answer_only_the_margin_is_kept_free() -> None:
     assert budget(provider=provider(100_000)).tokens == 99_000
 
 
-# -- who caps it ------------------------------------------------------------------------------------------------------
+# -- the limits of it --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def anthropic(model: Any = OPUS, content: Any = "We fixed the loader.", **more: 
 
 
 def openai(model: Any = "gpt-5.6", **more: Any) -> dict[str, Any]:
-    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
-    state = {"version": 1, "model": model, "output": [said, {"type": "compaction", "encrypted_content": "x" * 400}]}
+    person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
+    state = {"version": 1, "model": model, "output": [person, {"type": "compaction", "encrypted_content": "x" * 400}]}
     return user(LABEL, metadata={"openai:compaction": {**state, **more}})
 
 

@@ -180,7 +180,7 @@ def test_sentences_are_never_cut_in_the_middle() -> None:
 
 
 def test_a_sentence_that_leaves_one_gap_is_left_out_too() -> None:
-    """As many parts stand in such a speech as before: one of them is the mark of the gap."""
+    """Such a speech has as many parts as before: one of them is the mark of the gap."""
     made = lines(*(says(f"The fault {n} is a lock. Let me now look at number {n} of them.") for n in range(20)))
     text = text_of(shorten_agent(made, 20 * 44, approx_token_counter))
     assert text.count("is a lock.") == 20
@@ -189,8 +189,8 @@ def test_a_sentence_that_leaves_one_gap_is_left_out_too() -> None:
 
 
 def test_a_word_of_an_agent_that_quotes_a_rule_is_no_rule() -> None:
-    said = " ".join(f"Never ever touch file number {n}, says the tool." for n in range(40))
-    made = lines(user(RULES[0]), says(said), *conversation(3))
+    quoting = " ".join(f"Never ever touch file number {n}, says the tool." for n in range(40))
+    made = lines(user(RULES[0]), says(quoting), *conversation(3))
     assert RULES[0] in text_of(kept(made, 0.15))
     agent = [fact for entry in made for fact in entry.facts if fact.speaker == "agent"]
     assert all(sentence.worth < 1.0 for fact in agent for sentence in fact.sentences)

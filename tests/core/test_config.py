@@ -115,7 +115,7 @@ def test_keys_that_were_set_are_distinguished_from_defaults() -> None:
     assert "max_tokens" not in load_config({}).model_fields_set
 
 
-def test_a_modules_own_defaults_stand_behind_what_was_written() -> None:
+def test_a_modules_own_defaults_yield_to_what_was_written() -> None:
     assert load_config({}, model=Special).protected_recent == 0.10
     assert load_config({"protected_recent": 0.2}, model=Special).protected_recent == 0.2
     assert load_config({"protected_recent": None}, model=Special).protected_recent == 0.10
@@ -204,11 +204,11 @@ def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
 def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
     key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "it is a key of context-persistent, and context-simple keeps no history"
+    warning = "it is a key of context-persistent, and context-simple keeps no history"
     with caplog.at_level(logging.WARNING):
         load_config({key: "x"}, module="context-simple")
-    assert said in caplog.records[0].getMessage()
-    with pytest.raises(ConfigError, match=said):
+    assert warning in caplog.records[0].getMessage()
+    with pytest.raises(ConfigError, match=warning):
         load_config({key: "x", "strict_config": True}, module="context-simple")
 
 

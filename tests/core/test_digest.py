@@ -67,9 +67,9 @@ def test_names_first_seen_in_a_round_are_kept() -> None:
 
 
 def test_a_name_is_listed_once_in_a_chapter() -> None:
-    told = [call(id, path=f"src/{id}.py") for id in "abc"]
+    calls = [call(id, path=f"src/{id}.py") for id in "abc"]
     messages = [
-        message for one in told for message in (one, result(one["tool_calls"][0]["id"], "common_name_77\n" * 30))
+        message for one in calls for message in (one, result(one["tool_calls"][0]["id"], "common_name_77\n" * 30))
     ]
     assert chapter(*messages).count("common_name_77") == 1
 
@@ -133,9 +133,11 @@ def test_source_code_that_was_read_is_no_trouble(quoted: str) -> None:
     assert line.text.partition(";")[0].endswith(" lines")
 
 
-@pytest.mark.parametrize("said", ["src/load.py:12: error: no such name", "src/load.c:12:4: fatal error: no such file"])
-def test_what_a_compiler_says_of_a_place_is_trouble(said: str) -> None:
-    assert said in lines(call("a"), result("a", f"{FILE}\n{said}\n"))[0].text
+@pytest.mark.parametrize(
+    "diagnostic", ["src/load.py:12: error: no such name", "src/load.c:12:4: fatal error: no such file"]
+)
+def test_what_a_compiler_says_of_a_place_is_trouble(diagnostic: str) -> None:
+    assert diagnostic in lines(call("a"), result("a", f"{FILE}\n{diagnostic}\n"))[0].text
 
 
 def test_of_json_the_values_are_kept_before_the_keys() -> None:
@@ -152,8 +154,8 @@ def test_times_are_no_names() -> None:
 
 
 def test_the_key_of_an_argument_is_shown_until_it_is_known() -> None:
-    def asking(id: str, who: str) -> Message:
-        arguments = json.dumps({"customer_id": who})
+    def asking(id: str, customer: str) -> Message:
+        arguments = json.dumps({"customer_id": customer})
         return says(None, tool_calls=[{"id": id, "function": {"name": "get", "arguments": arguments}}])
 
     first, second = lines(asking("a", "mia_1"), result("a", "x"), asking("b", "noah_2"), result("b", "y"))

@@ -42,8 +42,8 @@ async def compacted(rules: list[str]) -> tuple[int, str]:
     await manager.add_message(user("Let us look at the loader."))
     count = 0
     for number in range(400):
-        said = [user(rules[number])] if number < len(rules) else []
-        for message in (*said, call(f"c{number}", path=f"src/{number}.py"), result(f"c{number}", OUTPUT), says()):
+        stated = [user(rules[number])] if number < len(rules) else []
+        for message in (*stated, call(f"c{number}", path=f"src/{number}.py"), result(f"c{number}", OUTPUT), says()):
             await manager.add_message(message)
         before = (await manager.explain())["compactions"]
         view = await manager.get_messages_for_request(token_budget=BUDGET)

@@ -39,7 +39,7 @@ def shown(message: Message) -> RenderedMessage:
     return RenderedMessage(message, count_message_tokens(message), 7)
 
 
-# -- who belongs to it ------------------------------------------------------------------------------------------------
+# -- what belongs to it -----------------------------------------------------------------------------------------------
 
 
 def test_the_task_the_newest_prompt_and_the_newest_round_stay() -> None:

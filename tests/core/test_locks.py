@@ -205,7 +205,7 @@ async def test_a_free_lock_can_be_acquired_at_once_and_a_held_one_cannot() -> No
     waiting = asyncio.create_task(lock.__aenter__())
     await settle()
     lock.release()
-    assert not lock.try_acquire()  # whoever waits comes first
+    assert not lock.try_acquire()  # the waiter comes first
     await waiting
     lock.release()
     assert lock.try_acquire()

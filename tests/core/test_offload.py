@@ -27,7 +27,7 @@ DIFF = """diff --git a/src/a.py b/src/a.py
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "description"),
     [
         (json.dumps(RECORDS), "JSON: a list of 500 objects with keys id, name, state"),
         (json.dumps({"total": 2, "rows": RECORDS}), "JSON: an object with keys total, rows (rows: 500 items)"),
@@ -42,8 +42,8 @@ DIFF = """diff --git a/src/a.py b/src/a.py
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_an_output_is_described_by_its_shape(text: str, said: str) -> None:
-    assert describe(text).startswith(said)
+def test_an_output_is_described_by_its_shape(text: str, description: str) -> None:
+    assert describe(text).startswith(description)
 
 
 @given(st.text(), st.integers(80, 600), st.text(max_size=300))

@@ -298,7 +298,7 @@ def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
     assert [found.content for found in results_of(message)] == [None]
 
 
-# -- who wrote it -----------------------------------------------------------------------------------------------------
+# -- its author --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_plug_in_that_does_not_fit_the_points_is_refused_by_name(bad: type) ->
 
 
 @pytest.mark.parametrize("bad", [Unspecified, WrongArguments])
-def test_a_plug_in_that_was_refused_does_not_stand_in_the_way_of_the_next(bad: type) -> None:
+def test_a_refused_plug_in_does_not_keep_out_the_next(bad: type) -> None:
     plugins = Plugins()
     watcher = Watcher()
     with pytest.raises(PluginError):
@@ -118,11 +118,11 @@ def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
     with caplog.at_level(logging.WARNING):
         plugins.load_installed()
         plugins.load_installed()
-    said = [record.getMessage() for record in caplog.records]
-    assert "plug-in broken (package_of_broken:plugin) is left out: it failed (ImportError at core/" in said[0]
-    assert said[0].endswith(": no module")
-    assert "plug-in odd " in said[1]
-    assert "amplifier_context_never_heard_of" in said[1]
+    warnings = [record.getMessage() for record in caplog.records]
+    assert "plug-in broken (package_of_broken:plugin) is left out: it failed (ImportError at core/" in warnings[0]
+    assert warnings[0].endswith(": no module")
+    assert "plug-in odd " in warnings[1]
+    assert "amplifier_context_never_heard_of" in warnings[1]
     observers(plugins).notify("amplifier_context_cleared", session_id="s")
     assert watcher.seen == [("s", "cleared")]
 

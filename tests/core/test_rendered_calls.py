@@ -45,14 +45,14 @@ def test_a_call_that_was_interrupted_says_that() -> None:
 def test_text_beside_results_leaves_in_a_role_providers_take(role: str, answered: bool) -> None:
     beside = [{"type": "tool_result", "tool_use_id": "a", "content": "out"}, block("beside"), IMAGE]
     view = valid(*([call("a")] if answered else []), {"role": role, "name": "f", "content": beside})
-    said = view[-1]
-    assert said["role"] == ("user" if role in ("tool", "function") else role)
-    fenced = "<quoted_output>" in str(said["content"])
+    last = view[-1]
+    assert last["role"] == ("user" if role in ("tool", "function") else role)
+    fenced = "<quoted_output>" in str(last["content"])
     assert fenced == (role in ("tool", "function"))
-    assert "beside" in str(said["content"])
-    assert "image" in str(said["content"])
-    assert "name" not in said or not fenced
-    assert parse_message(said)[1].human == (role == "user")
+    assert "beside" in str(last["content"])
+    assert "image" in str(last["content"])
+    assert "name" not in last or not fenced
+    assert parse_message(last)[1].human == (role == "user")
 
 
 def test_a_function_result_is_clipped_as_a_tool_result_is() -> None:

@@ -120,25 +120,25 @@ async def test_a_system_prompt_in_blocks_is_valid(content: list[Any]) -> None:
 RECORDS = json.dumps([{"flight_number": f"HAT{n}", "price": n} for n in range(40)])
 
 
-def told(content: str, **settings: Any) -> RenderedRound:
+def rendered(content: str, **settings: Any) -> RenderedRound:
     history = transcript([user("go"), call("a"), result("a", content)])
     renderer = Renderer(approx_token_counter, **settings)
     return renderer.render(rounds_of(history.snapshot())[1])
 
 
 def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
-    rendering = told(RECORDS, output_limit=1_000, tables=True)
+    rendering = rendered(RECORDS, output_limit=1_000, tables=True)
     assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
 
 
 @pytest.mark.parametrize("settings", [{"output_limit": 10_000, "tables": True}, {"output_limit": 1_000}])
 def test_a_small_one_or_where_tables_are_not_wanted_is_shown_as_it_is(settings: dict[str, Any]) -> None:
-    assert told(RECORDS, **settings).messages[1].message["content"] == RECORDS
+    assert rendered(RECORDS, **settings).messages[1].message["content"] == RECORDS
 
 
 def test_a_table_larger_than_its_share_is_clipped() -> None:
-    rendering = told(RECORDS, output_limit=80, tables=True)
+    rendering = rendered(RECORDS, output_limit=80, tables=True)
     text = rendering.messages[1].message["content"]
     assert text.startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert "characters cut, whole text: m3" in text

@@ -66,7 +66,7 @@ def test_thinking_the_kernel_refuses_is_fixed_or_left_out(odd: dict[str, Any]) -
     assert message["content"][-1] == block("x")
 
 
-def test_nobody_but_the_assistant_thinks() -> None:
+def test_only_the_assistant_thinks() -> None:
     assert valid(user([SIGNED, block("x")]), result("lost", [SIGNED, block("y")]))[0] == user([block("x")])
 
 
@@ -78,7 +78,7 @@ def test_without_thinking_a_message_keeps_the_rest_or_is_nothing() -> None:
     assert without_thinking(calls) == {**calls, "content": ""}
 
 
-def test_who_wrote_a_message_is_known_to_its_rendering() -> None:
+def test_the_provider_of_a_message_is_known_to_its_rendering() -> None:
     history = Transcript()
     message, info = parse_message(says("x"))
     history.append(history.draft(message, info, 5, created="", response=Response(provider="anthropic")))

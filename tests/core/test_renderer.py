@@ -22,7 +22,7 @@ from tests.core.drafts import transcript
 from tests.core.rendered import fixes, renderings, shown, valid
 from tests.messages import IMAGE, PNG_1X1, SIGNED, Message, block, call, result, says, user
 
-# -- what needs no mending ---------------------------------------------------------------------------------------------
+# -- what needs no correction ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_round_whose_call_is_left_out_is_left_out_whole() -> None:
     assert valid(call("a", metadata=RETIRED), result("a")) == []
 
 
-def test_a_result_that_is_left_out_is_stood_in_for() -> None:
+def test_a_result_that_is_left_out_is_replaced() -> None:
     assert valid(call("a"), result("a", metadata=RETIRED))[-1]["content"] == NO_RESULT
 
 

@@ -38,8 +38,8 @@ def test_a_directory_that_only_begins_like_the_root_is_not_below_it() -> None:
 
 
 def test_sentences_stay_word_for_word() -> None:
-    said = Fact("m9 assistant", "", (), (), "agent", (Sentence(f"The fault is in {HOME}/src/a.py.", 0.5),))
-    assert f"m9 assistant: The fault is in {HOME}/src/a.py." in chapter([*facts(*[f"{HOME}/src/a.py"] * 9), said])
+    speech = Fact("m9 assistant", "", (), (), "agent", (Sentence(f"The fault is in {HOME}/src/a.py.", 0.5),))
+    assert f"m9 assistant: The fault is in {HOME}/src/a.py." in chapter([*facts(*[f"{HOME}/src/a.py"] * 9), speech])
 
 
 def test_a_sign_that_a_path_of_the_chapter_begins_with_is_not_used() -> None:

@@ -1,4 +1,4 @@
-"""Speech: sentences of what was said, what they are worth, and which of them stay."""
+"""Speech: sentences of what was written, what they are worth, and which of them stay."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_sentences_end_at_marks_and_at_lines() -> None:
 
 
 def test_chinese_sentences_end_at_their_own_marks_without_a_blank() -> None:
-    said = read("不要改表名。先跑测试。", "person")
-    assert [sentence.text for sentence in said] == ["不要改表名。", "先跑测试。 "]
-    assert said[0].worth == RULE
-    assert joined(said) == "不要改表名。先跑测试。"
+    sentences = read("不要改表名。先跑测试。", "person")
+    assert [sentence.text for sentence in sentences] == ["不要改表名。", "先跑测试。 "]
+    assert sentences[0].worth == RULE
+    assert joined(sentences) == "不要改表名。先跑测试。"
 
 
 def test_what_people_demand_is_a_rule_and_the_rest_is_their_own() -> None:
@@ -62,10 +62,10 @@ def test_a_message_of_many_pages_is_pasted_and_states_no_rules() -> None:
 
 def test_what_is_too_long_for_a_sentence_is_parted_at_words_and_nothing_is_lost() -> None:
     text = "Please review: " + ", ".join(f"src/mod_{n}/file_{n}.py" for n in range(90)) + ", and never touch db_main."
-    said = read(text, "person")
-    assert joined(said) == text
-    assert {sentence.worth for sentence in said} == {RULE}
-    assert all(len(sentence.text) <= 1_001 for sentence in said)
+    sentences = read(text, "person")
+    assert joined(sentences) == text
+    assert {sentence.worth for sentence in sentences} == {RULE}
+    assert all(len(sentence.text) <= 1_001 for sentence in sentences)
 
 
 @given(st.text("ab .!?:\n\t>-*`~</t1绝不。 ", max_size=200), st.sampled_from(["person", "agent"]))
@@ -77,8 +77,8 @@ def test_sentences_joined_are_the_text(text: str, speaker: Speaker) -> None:
 
 def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:
     """A pattern that looks at a run of blanks from each of its places would take minutes here."""
-    said = read("a" + " " * 200_000 + "b\n" + "\n \n" * 50_000 + "c", "agent")
-    assert joined(said) == "a b c"
+    sentences = read("a" + " " * 200_000 + "b\n" + "\n \n" * 50_000 + "c", "agent")
+    assert joined(sentences) == "a b c"
 
 
 @pytest.mark.parametrize("form", ["<t{n}>\n", "<t{n}> ", "<t{n}><t{n}>\n"])
@@ -161,13 +161,13 @@ def test_conclusions_rank_above_announcements_and_short_above_long() -> None:
 
 
 def test_all_that_fits_is_kept_as_it_is() -> None:
-    said = [read("One is here. Two is here.", "agent"), read("Three is here.", "agent")]
-    assert select(said, 1_000) == said
+    speeches = [read("One is here. Two is here.", "agent"), read("Three is here.", "agent")]
+    assert select(speeches, 1_000) == speeches
 
 
 def test_sentences_left_out_leave_one_mark_of_a_gap() -> None:
-    said = read("Let me look. Let me see. The fault is a missing lock. Let me go on.", "agent")
-    (left,) = select([said], 40)
+    sentences = read("Let me look. Let me see. The fault is a missing lock. Let me go on.", "agent")
+    (left,) = select([sentences], 40)
     assert joined(left) == "… The fault is a missing lock. …"
     assert select([left], 1_000) == [left]
 
@@ -178,15 +178,15 @@ def test_of_equal_sentences_the_later_speech_is_kept() -> None:
 
 
 def test_a_label_is_paid_for_by_the_first_sentence_of_its_speech() -> None:
-    said = [read("It was so here.", "agent")]
-    assert select(said, 25, [20]) == [()]
-    assert select(said, 40, [20]) == said
+    speeches = [read("It was so here.", "agent")]
+    assert select(speeches, 25, [20]) == [()]
+    assert select(speeches, 40, [20]) == speeches
 
 
 @pytest.mark.parametrize("room", [0, 1, 30, 90, 200])
 def test_what_is_kept_fits_the_room(room: int) -> None:
-    said = [read("A first thing. Let me look at it. The fault is there: a lock.", "agent")] * 4
-    assert sum(map(length, select(said, room))) <= room + len(GAP.text) * len(said)
+    speeches = [read("A first thing. Let me look at it. The fault is there: a lock.", "agent")] * 4
+    assert sum(map(length, select(speeches, room))) <= room + len(GAP.text) * len(speeches)
 
 
 def test_a_sentence_that_only_introduces_the_next_is_worth_less_than_it() -> None:

@@ -142,7 +142,7 @@ async def test_a_session_never_takes_over_what_the_same_strategy_made_with_other
     assert await view(400) == long
 
 
-def test_every_strategy_has_a_name_and_a_telling_repr() -> None:
+def test_every_strategy_has_a_name_and_its_class_in_its_repr() -> None:
     assert len({strategy.name for strategy in EVERY}) == len(EVERY)
     for strategy in EVERY:
         assert type(strategy).__name__ in repr(strategy)

@@ -19,9 +19,9 @@ def test_the_time_is_written_as_iso_8601_whatever_was_asked_before(moments: list
     for moment in moments:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "time_ns", lambda moment=moment: moment * 1_000_000 + 999_999)
-            told = utc_now()
+            written = utc_now()
         expected = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
-        assert told == expected.isoformat(timespec="milliseconds")
+        assert written == expected.isoformat(timespec="milliseconds")
 
 
 def test_it_is_the_time_now() -> None:

@@ -1,4 +1,4 @@
-"""Tokens: what of a message is counted, and by whom."""
+"""Tokens: what of a message is counted, and by which counter."""
 
 from __future__ import annotations
 
