@@ -37,7 +37,7 @@ def clean_up() -> None:
     """Take what the tests of this process left on servers away."""
     if "postgresql" in _used:
         with psycopg.connect(server("postgresql"), autocommit=True) as connection:
-            connection.execute("SET lock_timeout = '60s'")  # told, not hung, if a test left a transaction open
+            connection.execute("SET lock_timeout = '60s'")  # an error, not a hang, if a test left a transaction open
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(OURS)))
     if "redis" in _used:
         with redis.Redis.from_url(server("redis")) as client:

@@ -108,11 +108,11 @@ async def test_writers_of_several_sessions_lose_nothing(place: Place) -> None:
 async def test_writers_of_several_processes_lose_nothing(place: Place) -> None:
     name = place.session_id("notes.p")
     processes = [
-        subprocess.Popen([sys.executable, "-c", WRITER, place.url(), name, who, "5"], cwd=ROOT) for who in "ab"
+        subprocess.Popen([sys.executable, "-c", WRITER, place.url(), name, author, "5"], cwd=ROOT) for author in "ab"
     ]
     assert [process.wait(timeout=60) for process in processes] == [0, 0]
     kept = await Notes(place.store, name).all()
-    assert sorted(note.text for note in kept) == sorted(f"{who} {number}" for who in "ab" for number in range(5))
+    assert sorted(note.text for note in kept) == sorted(f"{author} {number}" for author in "ab" for number in range(5))
 
 
 async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is_written(

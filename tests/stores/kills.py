@@ -58,8 +58,8 @@ Tamper = Callable[[str, Struck, random.Random], None]
 def message_of(seq: int, size: int) -> Entry:
     """Return the message of a seq and a size: always the same one."""
     text = (f"m{seq} says " + f"{seq * 7919} é\n" * (size // 8 + 1))[:size]
-    said = {"role": "user" if seq % 3 else "assistant", "content": text, "metadata": {"timestamp": f"t{seq}"}}
-    return decode_entry("kills", seq, seq, size, json.dumps(said), {"session_id": "kills"})
+    message = {"role": "user" if seq % 3 else "assistant", "content": text, "metadata": {"timestamp": f"t{seq}"}}
+    return decode_entry("kills", seq, seq, size, json.dumps(message), {"session_id": "kills"})
 
 
 def checkpoint_of(covered: int, number: int) -> bytes:
@@ -170,10 +170,10 @@ class Victims:
 
         Without a delay it is killed at once, perhaps while it still reads what the one before left.
         """
-        self._tell(json.dumps(request))
+        self._send(json.dumps(request))
         events = [await asyncio.to_thread(self._read)] if delay else []
         await asyncio.sleep(delay)
-        self._tell("kill")
+        self._send("kill")
         return [*events, *await asyncio.to_thread(self._rest)]
 
     def _rest(self) -> list[Event]:
@@ -184,7 +184,7 @@ class Victims:
         assert "failed" not in event, event["failed"]
         return event
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         self._in.write(line.encode() + b"\n")
         self._in.flush()
 

@@ -21,8 +21,8 @@ texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join), max
 
 
 @given(texts, st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), st.integers(0, 5))
-def test_the_index_finds_what_a_scan_finds_in_the_same_order(said: list[str], query: str, limit: int) -> None:
-    history = [entry(seq, text) for seq, text in enumerate(said, 1)]
+def test_the_index_finds_what_a_scan_finds_in_the_same_order(contents: list[str], query: str, limit: int) -> None:
+    history = [entry(seq, text) for seq, text in enumerate(contents, 1)]
     found = WordIndex().search(history, query, limit)
     assert found == ScanIndex().search(history, query, limit)
     assert all(any(one is each for each in history) for one in found)
@@ -32,8 +32,8 @@ def test_the_index_finds_what_a_scan_finds_in_the_same_order(said: list[str], qu
 def test_an_index_that_followed_edits_finds_what_a_fresh_one_finds(histories: list[list[str]], query: str) -> None:
     index = WordIndex()
     kept = [entry(1, "alpha beta"), entry(2, "epsilon")]
-    for said in histories:
-        history = [*kept, *(entry(seq, text) for seq, text in enumerate(said, 3))]
+    for contents in histories:
+        history = [*kept, *(entry(seq, text) for seq, text in enumerate(contents, 3))]
         assert index.search(history, query, 9) == WordIndex().search(history, query, 9)
 
 
@@ -66,8 +66,8 @@ def test_without_fts5_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_old_text_that_has_all_frequent_words_is_found() -> None:
     total = 20 * frequent(10**9)
-    said = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(total))]
-    history = [entry(seq, text) for seq, text in enumerate(said, 1)]
+    contents = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(total))]
+    history = [entry(seq, text) for seq, text in enumerate(contents, 1)]
     assert WordIndex().search(history, "grey heron", 3)[0] is history[0]
 
 

@@ -175,13 +175,13 @@ async def test_a_refused_message_that_cannot_be_cut_off_is_kept_once_at_most(
 
 async def _die(store: JsonlStore) -> None:
     """Drop locks and descriptors like a killed process: nothing is written any more."""
-    desk = store._engine  # pyright: ignore[reportPrivateUsage]
+    engine = store._engine  # pyright: ignore[reportPrivateUsage]
 
     def die() -> None:
-        for session in desk._open_sessions.values():  # pyright: ignore[reportPrivateUsage]
+        for session in engine._open_sessions.values():  # pyright: ignore[reportPrivateUsage]
             session._unload()  # pyright: ignore[reportPrivateUsage]
             session._lock._lock.release()  # pyright: ignore[reportPrivateUsage]
-        desk._open_sessions.clear()  # pyright: ignore[reportPrivateUsage]
+        engine._open_sessions.clear()  # pyright: ignore[reportPrivateUsage]
 
     await store._worker.run(die)  # pyright: ignore[reportPrivateUsage]
 

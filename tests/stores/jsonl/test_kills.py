@@ -67,9 +67,9 @@ async def test_four_hundred_killed_writers_lose_nothing(root: Path, disk: Path, 
     await survive(f"jsonl:{root}/flushed", 50, seed=400 + seed, durability="flush")
 
 
-@pytest.mark.parametrize("said", [["p", "q", "r"], ["x", "y", "z"], ["x", "x", "z"], ["b", "x", "z"], ["p", "p", "q"]])
+@pytest.mark.parametrize("batch", [["p", "q", "r"], ["x", "y", "z"], ["x", "x", "z"], ["b", "x", "z"], ["p", "p", "q"]])
 async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_of_its_batch(
-    root: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+    root: Path, monkeypatch: pytest.MonkeyPatch, batch: list[str]
 ) -> None:
     """Including a repetition of the last message, which looks like a tail that was written twice."""
     store = JsonlStore(root / "now")
@@ -85,12 +85,12 @@ async def test_a_writer_killed_before_the_index_is_written_leaves_the_beginning_
         write(descriptor, data)
 
     monkeypatch.setattr(appender, "write_all", killed)
-    await store.append("s", [entry(seq, text) for seq, text in enumerate(said, 4)], atomic=False)
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(batch, 4)], atomic=False)
     await store.close()
     then = JsonlStore(root / "then")
     await then.open("s")
     held = [found.message["content"] for found in await then.read("s")]
     assert held[:3] == ["a", "b", "x"]
-    assert held[3:] == said[: len(held) - 3]
+    assert held[3:] == batch[: len(held) - 3]
     assert await then.verify("s") == []
     await then.close()

@@ -85,7 +85,7 @@ def _moved_with_its_folder(main: Path) -> None:
     main.parent.rename(main.parent.with_name("elsewhere"))
 
 
-def _made_anew(main: Path) -> None:
+def _created_again(main: Path) -> None:
     data = main.read_bytes()
     main.unlink()
     main.write_bytes(data)
@@ -96,7 +96,7 @@ def _linked(main: Path) -> None:
     main.symlink_to(main.with_name("elsewhere"))
 
 
-@pytest.mark.parametrize("happened", [_removed, _moved, _moved_with_its_folder, _made_anew, _linked])
+@pytest.mark.parametrize("happened", [_removed, _moved, _moved_with_its_folder, _created_again, _linked])
 async def test_into_a_file_that_left_its_path_nothing_is_written(root: Path, happened: Callable[[Path], None]) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))

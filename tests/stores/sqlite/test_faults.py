@@ -107,7 +107,7 @@ async def test_a_database_that_became_read_only_is_reported(path: Path, store: S
 READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0o555)}
 
 
-def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
+def without_privileges(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
     """Run work in a process that file permissions apply to (they do not apply to root), and return its outcome."""
     read, write = os.pipe()
     child = os.fork()
@@ -116,16 +116,16 @@ def as_nobody(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
             if os.geteuid() == 0:
                 os.setgid(65_534)
                 os.setuid(65_534)
-            said = repr(asyncio.run(work()))
+            outcome = repr(asyncio.run(work()))
         except BaseException as problem:  # noqa: BLE001 - sent to the parent process
-            said = f"{type(problem).__name__}: {problem}"
-        os.write(write, said.encode())
+            outcome = f"{type(problem).__name__}: {problem}"
+        os.write(write, outcome.encode())
         os._exit(0)
     os.close(write)
     with open(read, encoding="utf-8") as came:
-        said = came.read()
+        outcome = came.read()
     os.waitpid(child, 0)
-    return said
+    return outcome
 
 
 @pytest.fixture
@@ -154,8 +154,8 @@ async def test_a_read_only_database_is_read(open_folder: Path, modes: tuple[int,
         counts = [len(some) for some in (await reader.read("s"), await reader.find("s", [7]), found)]
         return listed, counts, await reader.verify("s")
 
-    assert await asyncio.to_thread(as_nobody, read) == "(['s'], [1200, 1, 1], [])"
-    refused = await asyncio.to_thread(as_nobody, partial(reader.append, "s", entries(1_201, 1_201)))
+    assert await asyncio.to_thread(without_privileges, read) == "(['s'], [1200, 1, 1], [])"
+    refused = await asyncio.to_thread(without_privileges, partial(reader.append, "s", entries(1_201, 1_201)))
     assert refused.startswith(f"StoreError: the database {path} cannot be ")
     assert sorted(file.name for file in open_folder.iterdir()) == ["sessions.db"]
 
@@ -169,8 +169,8 @@ async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path
     await store.close()
     open_folder.chmod(0o555)
     reader = SqliteStore(open_folder / "copy.db")
-    said = await asyncio.to_thread(as_nobody, partial(reader.read, "s"))
-    assert said.startswith(
+    outcome = await asyncio.to_thread(without_privileges, partial(reader.read, "s"))
+    assert outcome.startswith(
         f"StoreError: the database {open_folder / 'copy.db'} cannot be opened; check that its folder"
     )
 
@@ -234,8 +234,8 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
     for name in raised - {"Warning"}:
         problem = getattr(sqlite3, name)("some words of a message")
         assert isinstance(problem, sqlite3.Error)
-        said = str(errors.store_error(problem, path))
-        assert said == f"the database {path} could not do what was asked ({name})"
+        outcome = str(errors.store_error(problem, path))
+        assert outcome == f"the database {path} could not do what was asked ({name})"
 
 
 async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:

@@ -131,10 +131,10 @@ async def test_closing_on_a_full_disk_keeps_what_was_acknowledged(path: Path) ->
         try:
             await store.close()
         except StoreError as problem:
-            said = str(problem)
+            error = str(problem)
         else:
-            said = ""
-    assert "x" * 100 not in said
+            error = ""
+    assert "x" * 100 not in error
     other = SqliteStore(path)
     assert_same(await other.read("s"), BIG)
     await other.append("s", entries(20, 21))

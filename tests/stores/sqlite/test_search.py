@@ -24,13 +24,13 @@ async def store(path: Path) -> AsyncGenerator[SqliteStore]:
     await store.close()
 
 
-async def said(store: SqliteStore, *texts: str) -> None:
+async def append_texts(store: SqliteStore, *texts: str) -> None:
     await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
 
 
 async def test_an_unknown_session_and_an_empty_query_find_nothing(store: SqliteStore) -> None:
     assert await store.search("never seen", "x", 5) == []
-    await said(store, "some words")
+    await append_texts(store, "some words")
     for query in ("", "  ", "-- !! ()", '"', "__", "🚀", "\0", "\ud83d"):
         assert await store.search("s", query, 5) == []
     assert await store.search("s", "words", 0) == []
@@ -39,13 +39,13 @@ async def test_an_unknown_session_and_an_empty_query_find_nothing(store: SqliteS
 
 
 async def test_words_are_found_whatever_their_case_newest_first(store: SqliteStore) -> None:
-    await said(store, "The Parser failed", "nothing", "the PARSER again", "parsers, many")
+    await append_texts(store, "The Parser failed", "nothing", "the PARSER again", "parsers, many")
     assert await store.search("s", "parser", 9) == [3, 1, 4]
     assert await store.search("s", "PARSER", 2) == [3, 1]
 
 
 async def test_entries_with_the_whole_query_come_first(store: SqliteStore) -> None:
-    await said(store, "disk full on host", "disk disk disk", "the disk is full", "full disk", "other")
+    await append_texts(store, "disk full on host", "disk disk disk", "the disk is full", "full disk", "other")
     assert (await store.search("s", "disk full", 9))[0] == 1
     assert sorted(await store.search("s", "disk full", 9)) == [1, 2, 3, 4]
 
@@ -66,7 +66,7 @@ async def test_entries_with_the_whole_query_come_first(store: SqliteStore) -> No
 async def test_identifiers_are_found_by_the_whole_and_by_their_parts(
     store: SqliteStore, text: str, queries: list[str]
 ) -> None:
-    await said(store, "before", text, "after")
+    await append_texts(store, "before", text, "after")
     for query in queries:
         assert await store.search("s", query, 5) == [2], query
 
@@ -84,7 +84,7 @@ async def test_identifiers_are_found_by_the_whole_and_by_their_parts(
 async def test_text_without_spaces_is_found_by_any_run_of_its_characters(
     store: SqliteStore, text: str, queries: list[str], not_found: list[str]
 ) -> None:
-    await said(store, "before", text, "after")
+    await append_texts(store, "before", text, "after")
     for query in queries:
         assert await store.search("s", query, 5) == [2], query
     for query in not_found:
@@ -117,7 +117,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("query", HOSTILE)
 async def test_no_query_is_syntax(store: SqliteStore, query: str) -> None:
-    await said(store, "a and b", "nothing here")
+    await append_texts(store, "a and b", "nothing here")
     assert set(await store.search("s", query, 5)) <= {1, 2}
     assert (await store.extent("s")).length == 2
 
@@ -168,14 +168,14 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
 
 
 async def test_what_comes_after_a_search_is_found_by_the_next(store: SqliteStore) -> None:
-    await said(store, "needle one")
+    await append_texts(store, "needle one")
     assert await store.search("s", "needle", 5) == [1]
     await store.append("s", [entry(2, "needle two")])
     assert await store.search("s", "needle", 5) == [2, 1]
 
 
 async def test_replaced_messages_are_not_found_any_more(store: SqliteStore) -> None:
-    await said(store, "needle one", "needle two", "needle three")
+    await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     await store.replace("s", 1, [entry(3, "needle three"), entry(4, "other")])
     assert await store.search("s", "needle", 5) == [3, 1]
@@ -184,7 +184,7 @@ async def test_replaced_messages_are_not_found_any_more(store: SqliteStore) -> N
 
 
 async def test_rewritten_messages_are_found_by_their_new_words_only(store: SqliteStore) -> None:
-    await said(store, "secret one", "two")
+    await append_texts(store, "secret one", "two")
     assert await store.search("s", "secret", 5) == [1]
     await store.rewrite("s", [entry(1, "forgotten")])
     assert await store.search("s", "secret", 5) == []
@@ -192,7 +192,7 @@ async def test_rewritten_messages_are_found_by_their_new_words_only(store: Sqlit
 
 
 async def test_sessions_do_not_find_each_others_messages(store: SqliteStore) -> None:
-    await said(store, "needle")
+    await append_texts(store, "needle")
     await store.fork("s", "child")
     await store.append("child", [entry(2, "needle of the child")])
     assert await store.search("s", "needle", 5) == [1]
@@ -221,7 +221,7 @@ async def test_catching_up_lets_others_have_their_turn(store: SqliteStore) -> No
 
 
 async def test_a_search_needs_no_lease(path: Path, store: SqliteStore) -> None:
-    await said(store, "needle")
+    await append_texts(store, "needle")
     other = SqliteStore(path)
     assert await other.search("s", "needle", 5) == [1]
     await store.append("s", [entry(2, "needle")])
@@ -230,7 +230,7 @@ async def test_a_search_needs_no_lease(path: Path, store: SqliteStore) -> None:
 
 
 async def test_the_index_outlives_the_store(path: Path, store: SqliteStore) -> None:
-    await said(store, "needle", "x")
+    await append_texts(store, "needle", "x")
     await store.search("s", "x", 1)
     await store.close()
     db = sqlite3.connect(path)
@@ -243,7 +243,7 @@ async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypat
     def without(db: sqlite3.Connection) -> bool:
         return False
 
-    await said(store, "needle one", "two", "needle three")
+    await append_texts(store, "needle one", "two", "needle three")
     monkeypatch.setattr("amplifier_context_core.stores.sqlite.store.has_fts5", without)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert await store.search("s", "登", 5) == []
@@ -252,7 +252,7 @@ async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypat
 async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await said(store, "needle one", "needle two", "needle three")
+    await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     with monkeypatch.context() as patch:
         patch.setattr("amplifier_context_core.stores.sqlite.queries.has_fts5", lambda db: False)  # type: ignore[misc]
@@ -264,7 +264,7 @@ async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
 async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> None:
     reported: list[object] = []
     await store.open("s", reported.append)
-    await said(store, "needle one", "two", "needle three")
+    await append_texts(store, "needle one", "two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 1]
     await store.close()
     db = sqlite3.connect(path)
@@ -287,7 +287,7 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["unicode61 remove_diacritics 2", "porter unicode61 remove_diacritics 2"])
 async def test_an_index_of_a_former_version_is_made_again(path: Path, store: SqliteStore, tokenizer: str) -> None:
-    await said(store, "the tests failed in getUserName", "other")
+    await append_texts(store, "the tests failed in getUserName", "other")
     assert await store.search("s", "tests", 5) == [1]
     await store.close()
     db = sqlite3.connect(path)

@@ -46,8 +46,8 @@ async def holding_elsewhere(path: Path, *words: str) -> list[str]:
     process = await asyncio.create_subprocess_exec(
         "python3", "-c", code, str(path), *words, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate()
-    return said.decode().split()
+    output, _ = await process.communicate()
+    return output.decode().split()
 
 
 async def test_a_rewritten_message_is_gone_from_all_files_while_they_are_open(path: Path, store: SqliteStore) -> None:
