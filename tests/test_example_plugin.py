@@ -48,8 +48,8 @@ async def test_its_strategy_keeps_trouble_and_its_observer_counts_folds(plugins:
     manager = ContextManager(config, session_id="s", plugins=plugins)
     await manager.add_message({"role": "user", "content": "Build it."})
     for number in range(60):
-        said = "Traceback: the build failed" if number == 3 else f"Step {number} went well."
-        await manager.add_message({"role": "assistant", "content": f"{said} " * 5})
+        text = "Traceback: the build failed" if number == 3 else f"Step {number} went well."
+        await manager.add_message({"role": "assistant", "content": f"{text} " * 5})
         view = await manager.get_messages_for_request()
         assert check_request(view) == []
     assert any("Traceback" in message["content"] for message in view)

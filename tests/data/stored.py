@@ -48,7 +48,7 @@ BACKENDS = ("jsonl", "sqlite", "postgresql", "redis")
 SESSION, FORK, SHORT = SESSIONS = ("stored", "stored-fork", "stored-short")
 SECRET = "kestrel9000"  # one word of a search index
 BUDGETS = (2_500, 6_000)  # tokens; the last one is the main one
-HOST = "recorder"  # stands in for the name of the machine
+HOST = "recorder"  # in place of the name of the machine
 _FIXED = "000000000000"  # in place of the name that the tests give to a schema or to the keys
 
 

@@ -67,15 +67,15 @@ class Judge:
 
     async def __call__(self, index: int, view: list[Message]) -> None:
         self.requests += 1
-        said = [f"request before message {index}: {sentence}" for sentence in check_request(view)]
+        faults = [f"request before message {index}: {sentence}" for sentence in check_request(view)]
         tokens = size(view)
         warnings = self.manager.warnings.texts
         if tokens > self.budget and not any("what must be kept needs" in warning for warning in warnings):
-            said.append(f"request before message {index}: {tokens} tokens, and nobody said so")
+            faults.append(f"request before message {index}: {tokens} tokens, and no warning")
         newest = self._newest_human()
         if newest is not None and not _shows(view, newest, clipped=bool(warnings)):
-            said.append(f"request before message {index}: the newest human message is not there")
-        self.wrong += said
+            faults.append(f"request before message {index}: the newest human message is not there")
+        self.wrong += faults
 
     def _newest_human(self) -> Entry | None:
         history = self.manager.history.snapshot()
@@ -88,14 +88,14 @@ class Judge:
 
 def _shows(view: list[Message], entry: Entry, *, clipped: bool) -> bool:
     """Does a view show what a human wrote: whole, or, where that was reported, clipped?"""
-    wanted = _said(entry.message).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    shown = [_said(message) for message in view if message["role"] == "user"]
+    wanted = _text(entry.message).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    shown = [_text(message) for message in view if message["role"] == "user"]
     if any(wanted in text for text in shown):
         return True
     return clipped and any(f"{entry.mark} ..." in text or text[:4] == wanted[:4] for text in shown)
 
 
-def _said(message: Message) -> str:
+def _text(message: Message) -> str:
     content = message.get("content")
     if isinstance(content, list):
         content = [block for block in content if isinstance(block, dict) and block.get("type") == "text"]

@@ -77,7 +77,7 @@ async def test_no_request_of_a_session_shows_thinking_that_its_provider_would_re
         ) -> None:
             nonlocal kept
             wrong += [
-                f"request before message {index}: {said}" for said in (*check_request(view), *checker.check(view))
+                f"request before message {index}: {fault}" for fault in (*check_request(view), *checker.check(view))
             ]
             kept += any(seals_of(message) for message in view)
             if index < len(transcript.messages):

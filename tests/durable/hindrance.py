@@ -1,4 +1,4 @@
-"""Stores that replace messages and cannot erase yet what these said: a file or a server refuses the last step."""
+"""Stores that replace messages and cannot erase yet their text: a file or a server refuses the last step."""
 
 from __future__ import annotations
 

@@ -224,10 +224,10 @@ def _first_view(url: str, first: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-async def test_calls_that_wait_for_results_are_shown_with_stand_ins_before_the_vocabulary_is_loaded(
+async def test_calls_that_wait_for_results_are_shown_with_placeholders_before_the_vocabulary_is_loaded(
     vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
-    """A stand-in is counted when it is rendered: its bound is enough, too."""
+    """A placeholder is counted when it is rendered: its bound is enough, too."""
     place = Place("sqlite", tmp_path)
     first = await filled(place, 40)
     await first.add_message(user("look"))

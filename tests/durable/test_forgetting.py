@@ -127,7 +127,7 @@ async def test_a_list_is_not_hashed_where_nothing_was_erased_nor_twice(monkeypat
     assert len(hashed) == 2  # the one that is like nothing that is stored, once
 
 
-async def test_a_trace_that_somebody_planted_costs_nothing(tmp_path: Path) -> None:
+async def test_a_planted_trace_costs_nothing(tmp_path: Path) -> None:
     salt, digest = "A" * 22, "A" * 43
     for cost in ("ln=31,r=8,p=1", "ln=15,r=99,p=1", "ln=15,r=8,p=99", "ln=0,r=8,p=1"):
         assert redactions.settings_of(f"$scrypt${cost}${salt}${digest}") is None

@@ -1,4 +1,4 @@
-"""Event loops that stand still, stop and end: what others add goes on, and no message is lost, doubled or untold."""
+"""Event loops that block, stop and end: what others add goes on, and no message is lost, doubled or unreported."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _Moody(MemoryStore):
         super().__init__()
         self._chance = chance
         self._busy: asyncio.AbstractEventLoop | None = None
-        self._new: set[str] = set()  # forks nobody can know of yet
+        self._new: set[str] = set()  # forks that no caller knows of yet
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         await super().fork(session_id, new_id, length)

@@ -23,7 +23,7 @@ def module_path(mounted: Mounted) -> Path:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody's real sessions are touched."""
+    """Keep the tests away from the sessions of the user."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

@@ -44,8 +44,8 @@ async def test_a_second_session_goes_on_with_the_first_ones_history() -> None:
             assert len(await manager.get_messages()) == 2 * turn
             await running.execute(f"Question {turn}.")
             assert manager.turn_count == turn + 1
-            said = [text_of(content) for content in await contents(manager)]
-    assert said == [text for n in range(3) for text in (f"Question {n}.", f"Answer {n}.")]
+            texts = [text_of(content) for content in await contents(manager)]
+    assert texts == [text for n in range(3) for text in (f"Question {n}.", f"Answer {n}.")]
 
 
 async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: Path) -> None:

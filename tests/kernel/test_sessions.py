@@ -336,9 +336,9 @@ async def test_a_hook_that_injects_after_each_tool_harms_no_request() -> None:
 async def test_explain_and_compact_work_through_the_coordinator_in_the_middle_of_a_session() -> None:
     async with session(plan_of([*reading(10), "Read."], window=40_000), modules=echo_module(Echo())) as running:
         await running.execute("Read ten pages.")
-        told = await running.coordinator.get_capability("context.compact")("page numbers")
+        outcome = await running.coordinator.get_capability("context.compact")("page numbers")
         report = await running.coordinator.get_capability("context.explain")()
-        assert report["compactions"] == int(told["compacted"])
+        assert report["compactions"] == int(outcome["compacted"])
         assert report["session_id"] == running.session_id
 
 

@@ -146,11 +146,11 @@ def callings(draw: st.DrawFn, role: str = "assistant", ids: st.SearchStrategy[st
         ]
     else:
         thoughts = draw(st.lists(THINKING, max_size=2))
-        said = [{"type": "text", "text": text}] if text is not None else []
+        texts = [{"type": "text", "text": text}] if text is not None else []
         kind = "tool_use" if shape == "anthropic" else "tool_call"
         blocks = [{"type": kind, "id": call, "name": name, "input": arguments} for call, name, arguments in calls]
         if shape in ("both", "anthropic"):
-            message["content"] = [*thoughts, *said, *blocks]
+            message["content"] = [*thoughts, *texts, *blocks]
         if shape in ("both", "kernel"):
             message["tool_calls"] = [{"id": call, "tool": name, "arguments": args} for call, name, args in calls]
     metadata = draw(st.one_of(st.just(...), st.just(...), METADATA))

@@ -155,7 +155,7 @@ class Session:
         assert any(f"item {people[-1]}" in str(message["content"]) for message in view) or self._is_carried(people[-1])
         conversation = [message for message in view if message["role"] != "system"]
         shown = [message for message in view if any(":compaction" in key for key in message.get("metadata", ()))]
-        readable = [(count, message) for count, who, message in self.carriers if who == self.model]
+        readable = [(count, message) for count, maker, message in self.carriers if maker == self.model]
         self._nothing_lost(view, readable[-1][1] if readable else None)
         if not readable:
             assert not shown
@@ -187,7 +187,7 @@ class Session:
 
     def _is_carried(self, number: str) -> bool:
         """True if the newest carrier that the model reads came after this message."""
-        return any(who == self.model and count >= int(number.strip(";")) for count, who, _ in self.carriers)
+        return any(maker == self.model and count >= int(number.strip(";")) for count, maker, _ in self.carriers)
 
     def _nothing_beside(self, messages: list[Message], before: int) -> None:
         """Messages from before the carrier are there only as calls whose results came after it."""

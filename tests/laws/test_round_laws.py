@@ -98,9 +98,9 @@ def test_rendering_changes_nothing_stored(steps: list[Any]) -> None:
 def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
     messages = flat(steps)
     view = shown(messages)
-    said = {str(message["content"]) for message in view if message["role"] == "user"}
+    spoken = {str(message["content"]) for message in view if message["role"] == "user"}
     for message in messages:
         text = message.get("content")
         plain = isinstance(text, str) and text.strip() and text.isprintable() and not message.get("tool_calls")
         if plain and message["role"] == "user" and not message.get("metadata"):
-            assert text in said
+            assert text in spoken

@@ -99,8 +99,8 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
     async def law() -> None:
         store = ShrinkingStore()
         manager = await resumed(store)
-        said = manager.warnings.texts
-        said.clear()
+        warnings = manager.warnings.texts
+        warnings.clear()
         held = manager.history.snapshot()
         in_memory = {entry.seq for entry in [*held[: held.gap.start], *held[held.gap.stop :]]}
         for line in manager.compactor.cache.views:
@@ -118,11 +118,11 @@ def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_report
         names = [message["content"].split(" word")[0] for message in messages]
         assert names == [f"message {seq - 1}" if seq <= MESSAGES else "one more" for seq in seqs]
         gone = MESSAGES + goes_on - len(seqs)
-        assert bool(gone) <= bool(said)
+        assert bool(gone) <= bool(warnings)
         if gone and not reports:
-            assert any(f"{gone} message" in text and "lost" in text for text in said)
+            assert any(f"{gone} message" in text and "lost" in text for text in warnings)
         if not reports:
-            assert bool(said) == bool(gone)
+            assert bool(warnings) == bool(gone)
         # the session goes on, and what memory holds is what a resumed session finds
         store.losses.clear()
         await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])

@@ -220,7 +220,7 @@ def test_no_more_tool_rounds_are_kept_than_asked_for(steps: list[Any], keep: int
 def test_humans_are_never_cleared(steps: list[Any], keep: int) -> None:
     messages = flat(steps)
     done = run(ClearToolOutputs(keep), messages)
-    said = [str(message.get("content")) for message in done]
+    contents = [str(message.get("content")) for message in done]
     for message in messages:
         if is_human(message) and isinstance(message.get("content"), str):
-            assert message["content"] in said
+            assert message["content"] in contents

@@ -53,7 +53,7 @@ def test_what_is_not_cut_is_the_beginning_and_the_end(text: str, size: int) -> N
 
 
 @given(st.text(max_size=300), st.integers(0, 20))
-def test_identifiers_stand_in_the_text_each_once(text: str, limit: int) -> None:
+def test_identifiers_are_in_the_text_and_listed_once(text: str, limit: int) -> None:
     found = identifiers(text, limit)
     assert len(found) == len(set(found)) <= limit
     assert all(name in text and 5 <= len(name) <= 120 for name in found)

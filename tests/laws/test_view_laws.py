@@ -331,8 +331,8 @@ def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: 
                     await manager.add_message(pin)
                     pinned.append(pin["content"])
             await add(manager, step)
-            said = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
-            assert all(text in said for text in pinned)
+            contents = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
+            assert all(text in contents for text in pinned)
 
     run(law())
 
@@ -368,8 +368,8 @@ def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], bud
             must = [
                 entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids
             ]  # a text beside results is shown apart
-            said = [message["content"] for message in view]
-            assert all(entry.message["content"] in said for entry in must)
+            contents = [message["content"] for message in view]
+            assert all(entry.message["content"] in contents for entry in must)
 
     run(law())
 

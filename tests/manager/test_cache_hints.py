@@ -1,4 +1,4 @@
-"""Views tell a provider where a cached prefix may end: by metadata, which no model sees."""
+"""Views mark for a provider where a cached prefix may end: by metadata, which no model sees."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_up_to_the_mark_a_view_stays_as_it_is_through_the_next_compaction(
     assert kept > 0
 
 
-async def test_a_view_without_any_metadata_tells_provider_anthropic_that_its_history_is_stable() -> None:
+async def test_a_view_without_any_metadata_marks_its_history_as_stable_for_provider_anthropic() -> None:
     """Without a word in any metadata it places no breakpoint in a conversation (docs/caching.md)."""
     manager = await feed(new_manager(), [{"role": "system", "content": "Be brief."}, *work(3)])
     view = await ask(manager, BUDGET, Provider())

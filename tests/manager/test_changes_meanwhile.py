@@ -24,7 +24,7 @@ def manager_of(store: MemoryStore | None = None, hooks: Any = None, **config: An
 
 
 async def chat(manager: ContextManager, turns: int, **words: str) -> None:
-    """Add turns of some 200 tokens; `words` are said in the turn of that number (``m7="..."``)."""
+    """Add turns of some 200 tokens; `words` are the text of the turn of that number (``m7="..."``)."""
     for n in range(turns):
         await manager.add_message({"role": "user", "content": f"{words.get(f'm{n}', f'task {n}')} {'words ' * 60}"})
         await manager.add_message({"role": "assistant", "content": f"done {n} {'answer text ' * 60}"})
@@ -34,7 +34,7 @@ async def chat(manager: ContextManager, turns: int, **words: str) -> None:
 
 
 class LateHooks:
-    """The first handler before a compaction adds a large message, so that the view has to be selected anew."""
+    """The first handler before a compaction adds a large message, so that the view has to be selected again."""
 
     def __init__(self) -> None:
         self.manager: ContextManager | None = None

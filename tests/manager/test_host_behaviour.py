@@ -121,14 +121,14 @@ async def test_a_result_that_a_repair_inserts_is_in_the_middle_and_all_others_ke
     talk.call(("look", {"at": "a"}), ids=["call_lost"])
     talk.user("Go on.").say("Gone on.")
     manager = await feed(new_manager(), talk.messages)
-    mended = await manager.get_messages()
-    mended.insert(2, {"role": "tool", "tool_call_id": "call_lost", "content": "mended by the host"})
-    await manager.set_messages(mended)
+    repaired = await manager.get_messages()
+    repaired.insert(2, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
+    await manager.set_messages(repaired)
     assert marks(manager) == ["m1", "m2", "m5", "m3", "m4"]
-    assert bare(await manager.get_messages()) == bare(mended)
+    assert bare(await manager.get_messages()) == bare(repaired)
     view = await ask(manager, BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "tool", "user", "assistant"]
-    assert view[2]["content"] == "mended by the host"
+    assert view[2]["content"] == "inserted by the host"
 
 
 async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
@@ -139,12 +139,12 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     talk.call(("look", {"at": "a"}), ids=["call_lost"])
     await feed(manager, [*talk.messages, {"role": "user", "content": "Go on."}])
     await ask(manager, BUDGET)
-    mended = await manager.get_messages()
-    mended.insert(-1, {"role": "tool", "tool_call_id": "call_lost", "content": "mended by the host"})
-    await manager.set_messages(mended)
+    repaired = await manager.get_messages()
+    repaired.insert(-1, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
+    await manager.set_messages(repaired)
     after = await ask(manager, BUDGET)
     assert shared_prefix(before, after) == len(before)
-    assert after[-2]["content"] == "mended by the host"
+    assert after[-2]["content"] == "inserted by the host"
     assert (await manager.explain())["compactions"] == compactions
 
 

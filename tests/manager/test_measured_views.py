@@ -273,7 +273,7 @@ async def test_a_shorter_answer_that_does_not_help_leaves_clipping() -> None:
 # -- what is learned ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_committed_count_tells_the_meter_what_requests_cost() -> None:
+async def test_a_committed_count_corrects_the_meter() -> None:
     manager = await feed(new_manager(**settings()), work(8))
     result = await measure(manager, Counting())
     assert manager.meter.corrections == {}

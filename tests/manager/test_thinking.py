@@ -209,7 +209,7 @@ async def test_a_result_that_comes_late_spares_the_thinking_before_its_call() ->
     await session.get_messages_for_request(LARGE, BOUND)
     await session.add_message(answer(3, calls=True))
     await session.add_message(person("Well?"))
-    await session.get_messages_for_request(LARGE, BOUND)  # with a stand-in for the result
+    await session.get_messages_for_request(LARGE, BOUND)  # with a placeholder for the result
     await session.add_message(answer(4))
     await session.add_message(result(3))
     assert await seen(session) == names(1, 2, 3)
@@ -257,7 +257,7 @@ async def test_thinking_that_no_request_of_this_session_asked_for_is_left_out() 
     assert await seen(session) == []
 
 
-async def test_thinking_that_nobody_signed_is_bound_to_nothing() -> None:
+async def test_unsigned_thinking_is_bound_to_nothing() -> None:
     session = manager()
     block = {"type": "thinking", "thinking": "Hm."}
     await session.set_messages(

@@ -82,7 +82,7 @@ def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> Non
             view = await manager.get_messages_for_request(BUDGET)
             broken.extend(check_request(view))
             if size(view) > BUDGET and not manager.warnings.texts:  # rounds of all threads were open at once: reported
-                broken.append(f"{size(view)} tokens, and nobody said so")
+                broken.append(f"{size(view)} tokens, and no warning")
 
     asyncio.run(start(manager))
     in_threads(work)

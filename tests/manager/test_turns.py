@@ -52,9 +52,9 @@ async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> No
     (made,) = talk.call(("read", {}))
     talk.user("Two.").say("Yes.")
     manager = await feed(new_manager(), talk.messages)
-    mended = await manager.get_messages()
-    mended.insert(2, {"role": "tool", "tool_call_id": made, "content": "late"})
-    await manager.set_messages(mended)
+    repaired = await manager.get_messages()
+    repaired.insert(2, {"role": "tool", "tool_call_id": made, "content": "late"})
+    await manager.set_messages(repaired)
     assert turns(manager) == ["u1", "a1", "a1", "u2", "a2"]
     await feed(manager, [{"role": "user", "content": "Three."}])
     assert turns(manager)[-1] == "u3"

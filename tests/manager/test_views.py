@@ -58,9 +58,9 @@ async def test_what_needs_no_fix_is_shown_as_it_is_stored() -> None:
 
 async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
     views = []
-    for said in ("Welcome!", "Good day!"):
+    for greeting in ("Welcome!", "Good day!"):
         manager = await feed(
-            new_manager(), [{"role": "assistant", "content": said}, {"role": "user", "content": "Hi."}]
+            new_manager(), [{"role": "assistant", "content": greeting}, {"role": "user", "content": "Hi."}]
         )
         views.append(await ask(manager, BUDGET))
     assert views[0][0]["role"] == "user"
@@ -143,7 +143,7 @@ async def test_the_same_inputs_give_the_same_bytes() -> None:
     assert views[0] == views[1]
 
 
-async def test_explain_says_how_much_of_the_view_stood_in_the_request_before() -> None:
+async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
     manager = await feed(new_manager(), work(3))
     before = await ask(manager, BUDGET)
     assert (await manager.explain())["view"]["prefix_tokens"] == 0

@@ -244,7 +244,7 @@ async def test_pin_compact_and_explain_need_to_be_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"operation": "read"}, "read needs `mark`"),
         ({"operation": "read", "mark": "m999"}, "no message m999"),
@@ -260,10 +260,10 @@ async def test_pin_compact_and_explain_need_to_be_allowed() -> None:
     ],
     ids=str,
 )
-async def test_a_call_that_cannot_be_carried_out_says_what_to_do(arguments: dict[str, object], said: str) -> None:
+async def test_a_call_that_cannot_be_carried_out_says_what_to_do(arguments: dict[str, object], expected: str) -> None:
     result = await tool_of(await session()).execute(arguments)
     assert not result.success
-    assert said in str(result.output)
+    assert expected in str(result.output)
 
 
 async def test_without_our_context_manager_the_tool_says_so() -> None:
@@ -272,14 +272,14 @@ async def test_without_our_context_manager_the_tool_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [({"max_tokens": 5}, "max_tokens"), ({"max_result_tokens": 1}, "max_result_tokens"), ({"allow": ["rm"]}, "'rm'")],
 )
-async def test_an_impossible_config_is_an_error_that_names_the_key(config: dict[str, object], said: str) -> None:
+async def test_an_impossible_config_is_an_error_that_names_the_key(config: dict[str, object], expected: str) -> None:
     class Coordinator:
         def get_capability(self, name: str) -> None: ...
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         await mount(Coordinator(), config)
 
 
@@ -365,8 +365,8 @@ async def test_forget_reaches_copies_and_copies_of_copies() -> None:
 
 
 async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
-    said = {"role": "user", "content": "What was found in this conversation about herons?"}
-    manager = await feed(new_manager(), [said])
+    question = {"role": "user", "content": "What was found in this conversation about herons?"}
+    manager = await feed(new_manager(), [question])
     assert "[m1," in await recalled(tool_of(manager), "search", query="herons")
 
 
