@@ -44,7 +44,7 @@ class Course:
         order: `request N`, `sent N`, `compacted`, and the events of summaries, in the order in which they happened.
         events: of summaries, with their data.
         timers: how often each request waited for something with a time limit, such as a handler of an event.
-        explained: what `explain` said at the end, before the session was closed.
+        explained: what `explain` returned at the end, before the session was closed.
     """
 
     views: list[list[dict[str, Any]]] = field(default_factory=list[Any])
@@ -56,7 +56,7 @@ class Course:
 
     @property
     def text(self) -> str:
-        """All that any view said."""
+        """The text of all views."""
         return "\n".join(self.bytes)
 
     @property
@@ -107,7 +107,7 @@ async def course(
     messages: Iterable[dict[str, Any]],
     *,
     release: bool = False,
-    telling: bool = False,
+    reports: bool = False,
     **config: Any,
 ) -> Course:
     """Replay messages through a session, asking for a view before each answer of the agent.
@@ -116,7 +116,7 @@ async def course(
         writer: asked for summaries; without one the session is context-simple's.
         messages: of the session.
         release: a slow writer answers after the last request.
-        telling: the writer emits `llm:response` for its calls, as providers do.
+        reports: the writer emits `llm:response` for its calls, as providers do.
         config: of the module.
     """
     shared_cache.clear()
@@ -138,7 +138,7 @@ async def course(
     module = amplifier_context_simple if writer is None else amplifier_context_summary
     if writer is not None:
         await coordinator.mount("providers", writer, name=writer.name)
-        writer.hooks = coordinator.hooks if telling else None
+        writer.hooks = coordinator.hooks if reports else None
     cleanup = await module.mount(coordinator, {**CONFIG, **({} if writer is None else RICH), **config})
     context = coordinator.get("context")
     for message in messages:

@@ -94,7 +94,7 @@ async def test_the_same_request_gets_the_same_answer_and_others_are_left_to_the_
 @pytest.mark.parametrize(
     "odd", [one for one in conversations() if any(m["role"] == "user" for m in one.messages)], ids=lambda odd: odd.name
 )
-async def test_every_odd_conversation_is_read_and_every_quote_stands_in_it(odd: Conversation) -> None:
+async def test_every_odd_conversation_is_read_and_every_quote_is_in_it(odd: Conversation) -> None:
     messages = [dict(message) for message in odd.messages]
     question = await question_of(messages)
     patch = extracted(question)

@@ -141,7 +141,7 @@ async def test_one_call_is_made_for_each_compaction() -> None:
     assert len(writer.asked) <= manager.compactor.compactions + 1
 
 
-async def test_events_tell_of_calls_and_quote_nothing() -> None:
+async def test_events_report_calls_and_quote_nothing() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder().attach(hooks, EVENTS)
     manager = summary_manager(Writer("error:RateLimitError", retry_after=77), hooks=hooks)

@@ -50,12 +50,12 @@ class Seen:
     """What the views and the states of a session held, looked at after each request.
 
     Attributes:
-        said: rules and pinned messages so far; each must be in every view.
+        required: rules and pinned messages so far; each must be in every view.
         finished: texts of all tasks that were done at any time.
         sizes: of the state, in tokens.
     """
 
-    said: list[str] = field(default_factory=list[str])
+    required: list[str] = field(default_factory=list[str])
     finished: set[str] = field(default_factory=set[str])
     sizes: list[int] = field(default_factory=list[int])
 
@@ -63,7 +63,7 @@ class Seen:
         checked(view)
         assert size(view) <= BUDGET
         shown = text(view)
-        assert [one for one in self.said if one not in shown] == []
+        assert [one for one in self.required if one not in shown] == []
         assert INVENTED_QUOTE not in shown
         assert INJECTED_RULE not in shown
         for record in manager.records.valid(manager.history)[-1:]:
@@ -77,8 +77,8 @@ async def course(kinds: list[str], at: list[int], pinned: int) -> tuple[Any, See
 
     Args:
         kinds: how a model answers, one after the other.
-        at: rounds of tool calls before each of the rules is said.
-        pinned: rounds before a message is said and pinned.
+        at: rounds of tool calls before each of the rules is stated.
+        pinned: rounds before a message is added and pinned.
     """
     manager = summary_manager(Changing(kinds), max_summary_calls=1_000, summary_tokens=STATE)
     now = count(step=LONGEST_BACK_OFF)
@@ -88,7 +88,7 @@ async def course(kinds: list[str], at: list[int], pinned: int) -> tuple[Any, See
     for number in count():
         for rule in (rule for rule, place in zip(RULES, at, strict=True) if place == number):
             await manager.add_message({"role": "user", "content": rule})
-            seen.said.append(rule)
+            seen.required.append(rule)
         if number % PART == PART - 1:
             await manager.add_message(
                 {"role": "assistant", "content": f"Part {number // PART} is in src/file_{number}.py."}
@@ -97,7 +97,7 @@ async def course(kinds: list[str], at: list[int], pinned: int) -> tuple[Any, See
         if number == pinned:
             await manager.add_message({"role": "user", "content": PINNED})
             await manager.pin(manager.snapshot()[-1].mark)
-            seen.said.append(PINNED)
+            seen.required.append(PINNED)
         for message in rounds(1, start=number, output=1_500):
             await manager.add_message(message)
         seen.look(manager, await manager.get_messages_for_request(BUDGET))
@@ -120,7 +120,7 @@ async def test_in_fifty_compactions_rules_and_pins_stay_word_for_word_and_the_st
     kinds: list[str], at: list[int], pinned: int
 ) -> None:
     manager, seen = await course(kinds, at, pinned)
-    assert len(seen.said) == len(RULES) + 1
+    assert len(seen.required) == len(RULES) + 1
     assert max(seen.sizes, default=0) <= 1.1 * STATE
     if kinds == ["good"]:
         assert len(manager.writer.providers()["scripted"].asked) >= COMPACTIONS / 2

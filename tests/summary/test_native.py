@@ -291,7 +291,7 @@ async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked
         assert len(warnings) == 1
 
 
-async def test_its_calls_are_counted_by_limits_and_told_by_events() -> None:
+async def test_its_calls_are_counted_by_limits_and_reported_by_events() -> None:
     async with anthropic() as found:
         session = Session(found.provider, max_summary_calls=1)
         await session.run(SESSION)

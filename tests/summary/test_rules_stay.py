@@ -21,8 +21,8 @@ from tests.summary.scripted import Provider, drive, summary_manager
 
 _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
 words = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=12).map(" ".join)
-rules = words.map(lambda said: f"Never touch the {said} again.")
-speech = st.lists(st.one_of(rules, words.map(lambda said: f"I looked at the {said}.")), min_size=1, max_size=4)
+rules = words.map(lambda topic: f"Never touch the {topic} again.")
+speech = st.lists(st.one_of(rules, words.map(lambda topic: f"I looked at the {topic}.")), min_size=1, max_size=4)
 _speakers: st.SearchStrategy[Speaker] = st.sampled_from(("person", "agent"))
 
 
@@ -33,16 +33,16 @@ def chapters(draw: st.DrawFn) -> Segment:
     for seq in range(2, draw(st.integers(3, 25))):
         facts = [Fact(f"m{seq} read_file {draw(words)}", "120 lines", tuple(dict.fromkeys(draw(words).split())))]
         if draw(st.booleans()):
-            who = draw(_speakers)
-            role = "user" if who == "person" else "assistant"
-            facts.insert(0, Fact(f"m{seq} {role}", speaker=who, sentences=read(" ".join(draw(speech)), who)))
+            speaker = draw(_speakers)
+            role = "user" if speaker == "person" else "assistant"
+            facts.insert(0, Fact(f"m{seq} {role}", speaker=speaker, sentences=read(" ".join(draw(speech)), speaker)))
         entries.append(DigestEntry(seq, seq, f"a{seq}", (), 0, 400).with_facts(facts, counter))
     chapter, shown = chapter_of(entries, counter)
     first, last = entries[0].first, entries[-1].last
     return Segment(first, last, f"a{first}", (shown,), shown.tokens, 400, "folded", "fold", None, chapter)
 
 
-def said_by_people(segment: Segment) -> list[str]:
+def quoted_of_people(segment: Segment) -> list[str]:
     """What the digest's entries quote of people."""
     facts = [fact for entry in (segment.chapter.entries if segment.chapter else ()) for fact in entry.facts]
     return [one.text.strip() for fact in facts if fact.speaker == "person" for one in fact.sentences]
@@ -57,7 +57,7 @@ def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
     new = written(chapter, lines, Record(0, 9, chapter.last, "", State()), counter, room)
     assert new.tokens == chapter.tokens
     shown = str(new.shown[0].message["content"])
-    assert all(sentence in shown for sentence in said_by_people(chapter))
+    assert all(sentence in shown for sentence in quoted_of_people(chapter))
     assert new.chapter is not None
     assert chapter.chapter is not None
     assert new.chapter.entries == chapter.chapter.entries
@@ -83,8 +83,8 @@ answers = st.one_of(
     st.just(""),
     st.fixed_dictionaries(
         {
-            "facts": st.lists(st.fixed_dictionaries({"text": words.map(lambda said: f"{said}, " * 12)}), max_size=25),
-            "open": st.lists(st.fixed_dictionaries({"text": words.map(lambda said: f"{said}; " * 9)}), max_size=9),
+            "facts": st.lists(st.fixed_dictionaries({"text": words.map(lambda topic: f"{topic}, " * 12)}), max_size=25),
+            "open": st.lists(st.fixed_dictionaries({"text": words.map(lambda topic: f"{topic}; " * 9)}), max_size=9),
             "rules": st.lists(st.fixed_dictionaries({"quote": st.sampled_from(RULES)}), max_size=4),
             "next": words,
         }

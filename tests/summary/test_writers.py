@@ -176,6 +176,6 @@ async def test_no_model_is_asked_when_the_config_says_so(digest: Course) -> None
 
 async def test_the_usage_that_a_summary_reports_is_not_the_sessions() -> None:
     silent = await course(Writer("good"), MESSAGES)
-    telling = await course(Writer("good"), MESSAGES, telling=True)
-    assert telling.bytes == silent.bytes
-    assert telling.explained["summary"]["session_cost"] == silent.explained["summary"]["session_cost"]
+    reporting = await course(Writer("good"), MESSAGES, reports=True)
+    assert reporting.bytes == silent.bytes
+    assert reporting.explained["summary"]["session_cost"] == silent.explained["summary"]["session_cost"]

@@ -137,7 +137,7 @@ async def test_a_fault_is_the_kernels_error_and_the_next_request_is_answered(
     assert [data["status"] for event, data in hooks.emitted if event == "llm:response"] == ["error", "ok"]
 
 
-async def test_nobody_listening_is_a_network_error(api: str) -> None:
+async def test_a_server_that_does_not_listen_is_a_network_error(api: str) -> None:
     async with wired(api, lambda request: "Yes.") as wire:
         pass
     late = module.WireProvider({"api": api, "base_url": wire.address})
