@@ -1,4 +1,4 @@
-"""The tools over a folder: what they show, and that nobody gets out."""
+"""The tools over a folder: what they show, and that no path leads out of it."""
 
 from __future__ import annotations
 

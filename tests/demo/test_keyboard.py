@@ -51,8 +51,8 @@ class Keyboard:
         """Type Ctrl-C once the keyboard is waited for, and wait for a text.
 
         Python takes note of a signal that comes after it wrote a prompt and before it waits for the keyboard, but acts
-        on it only when another one ends the waiting. Where no system tells what a process waits for, Ctrl-C is typed
-        once more when nothing happens.
+        on it only when another one ends the waiting. Where the system does not show what a process waits for, Ctrl-C is
+        typed once more when nothing happens.
         """
         until = time.monotonic() + SOON
         while not self._reading() and time.monotonic() < until:
@@ -65,7 +65,7 @@ class Keyboard:
             self.wait_for(text)
 
     def _reading(self) -> bool:
-        """True if the process waits in a system call whose first argument is standard input, or nothing tells."""
+        """True if the process waits in a system call whose first argument is standard input, or if that is unknown."""
         try:
             call = Path(f"/proc/{self.process.pid}/syscall").read_text().split()
         except OSError:

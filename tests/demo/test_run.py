@@ -136,10 +136,12 @@ def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run,
     source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
     result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
     assert result.exit_code == 0, result.output
-    told = " ".join(result.output.split())
-    assert "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in told
-    assert "not git+https://example.org/amplifier-module-context-simple@main" in told
-    assert "secret" not in told
+    printed = " ".join(result.output.split())
+    assert (
+        "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
+    )
+    assert "not git+https://example.org/amplifier-module-context-simple@main" in printed
+    assert "secret" not in printed
 
 
 def test_a_source_that_is_a_folder_is_used_without_a_word(
@@ -182,14 +184,14 @@ def test_outputs_that_were_clipped_are_no_history_that_fitted(run: Run, tmp_path
     (tmp_path / "recorded.jsonl").write_text(json.dumps({"id": "large", "messages": talk.messages}))
     result = run("--transcript", "recorded.jsonl", "--budget", "16k")
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split("compactions ")[-1].split("prompt cache")[0].split())
+    compactions = " ".join(result.output.split("compactions ")[-1].split("prompt cache")[0].split())
     found = re.search(
-        r"none: large tool outputs of (\d+) rounds? are clipped, ([\d,]+) of ([\d,]+) tokens are left", said
+        r"none: large tool outputs of (\d+) rounds? are clipped, ([\d,]+) of ([\d,]+) tokens are left", compactions
     )
-    assert found, said
+    assert found, compactions
     rounds, left_out, history = (int(figure.replace(",", "")) for figure in found.groups())
     assert rounds == 1
-    assert "(m2 " in said
+    assert "(m2 " in compactions
     largest = max(int(row.replace(",", "")) for row in re.findall(r"[█▏▎▍▌▋▊▉░] +([\d,]+) of", result.output))
     assert history - left_out == pytest.approx(largest, rel=0.1)
 

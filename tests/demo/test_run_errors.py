@@ -1,4 +1,4 @@
-"""What can be wrong with a plan, a file or an installation is told in a sentence with the way out."""
+"""What can be wrong with a plan, a file or an installation is reported in a sentence with the way out."""
 
 from __future__ import annotations
 

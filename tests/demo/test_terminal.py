@@ -63,7 +63,7 @@ def test_a_bar_shows_the_share(part: int, whole: int, drawn: str) -> None:
     assert bar(part, whole, 2) == drawn
 
 
-def test_calls_of_one_tool_stand_together_with_what_they_are_about() -> None:
+def test_calls_of_one_tool_are_grouped_with_what_they_are_about() -> None:
     calls = [
         Call("1", "read_file", {"lines": 3, "path": "a.py"}),
         Call("2", "read_file", '{"path": "deep/down/in/b.py"}'),

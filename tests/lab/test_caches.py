@@ -29,7 +29,7 @@ def called(*ids: str, words: int = 16) -> Message:
 
 
 # Twelve messages of a coding session: a system prompt, a question, three rounds of calls, an answer, a second question
-# and a round for it. Their weights stand in WEIGHTS; where they come from is tested below.
+# and a round for it. Their weights are in WEIGHTS; where they come from is tested below.
 TWELVE: list[Message] = [
     SYSTEM,
     user("fix it " + "w " * 4),

@@ -1,6 +1,6 @@
 """On a small corpus made for the purpose, recall and cost of the default manager do not fall behind recorded values.
 
-The corpus and the replay are deterministic, so the values are exact. To record them anew:
+The corpus and the replay are deterministic, so the values are exact. To record them again:
 
     AMPLIFIER_CONTEXT_RECORD=1 .venv/bin/python -m pytest tests/lab/test_guard.py
 """

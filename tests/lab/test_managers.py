@@ -57,15 +57,15 @@ async def test_a_dotted_path_to_a_mount_is_mounted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected"),
     [
         ("context-simpel", "there is no context manager 'context-simpel'.*context-simple.*newest"),
         ("no_such_module:make", "cannot be loaded"),
         ("amplifier_context_simple:MODULE", "is not callable"),
     ],
 )
-def test_what_cannot_be_had_says_so(spec: str, said: str) -> None:
-    with pytest.raises(Unavailable, match=said):
+def test_what_cannot_be_had_says_so(spec: str, expected: str) -> None:
+    with pytest.raises(Unavailable, match=expected):
         manager(spec)
 
 

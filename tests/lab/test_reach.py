@@ -55,11 +55,11 @@ async def test_measuring_reach_changes_no_other_figure() -> None:
 
 
 def test_the_query_is_of_a_person_or_the_agent_and_never_an_output() -> None:
-    said = {"role": "assistant", "content": "First this. Then that!"}
+    answer = {"role": "assistant", "content": "First this. Then that!"}
     output = {"role": "tool", "tool_call_id": "c", "content": "An output. Of a tool."}
     hook = {"role": "user", "content": "A reminder.", "metadata": {"source": "hook"}}
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "An output."}]}
-    assert newest_sentence([said, output, hook, result]) == "Then that!"
+    assert newest_sentence([answer, output, hook, result]) == "Then that!"
     assert newest_sentence([output]) == ""
     blocks = {"role": "assistant", "content": [{"type": "text", "text": "Here. And there."}, {"type": "tool_call"}]}
-    assert newest_sentence([said, blocks]) == "And there."
+    assert newest_sentence([answer, blocks]) == "And there."

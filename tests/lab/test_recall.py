@@ -21,7 +21,7 @@ def targets(messages: Messages, budget: int = 1_000) -> dict[int, dict[str, bool
     return {index: {target.name: target.far for target in some} for index, some in found.items()}
 
 
-def test_only_what_stood_in_the_history_is_looked_for() -> None:
+def test_only_what_was_in_the_history_is_looked_for() -> None:
     messages = [user("fix main.py"), calls("read", {"p": "main.py"}), result("new_name"), says("new_name, own_name")]
     found = targets(messages)
     assert found[1] == {"main.py": False}

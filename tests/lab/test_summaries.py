@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_recorded_summary_is_not_in_the_history_and_stands_at_its_boundary(file: Path) -> None:
+def test_the_recorded_summary_is_not_in_the_history_and_is_kept_at_its_boundary(file: Path) -> None:
     (recorded,) = boundaries.recorded_sessions([file])
     assert RECORDED not in [message["content"] for message in recorded.session.messages]
     ((index, text),) = recorded.summaries.items()

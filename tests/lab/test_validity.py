@@ -32,7 +32,7 @@ def test_the_same_violation_once_more_is_a_fault() -> None:
     assert len(added) >= 1
 
 
-def test_parallel_results_may_stand_in_any_order() -> None:
+def test_parallel_results_may_come_in_any_order() -> None:
     two = {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "read", "arguments": {}} for i in "ab"]}
     assert Faults([]).of([ASKED, two, result("B", "b"), result("A", "a")], 0)[0] == []
 

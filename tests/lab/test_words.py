@@ -16,7 +16,7 @@ def test_a_word_is_five_letters_or_more_and_no_part_of_a_name() -> None:
     assert stems("The loader. Then `loader` (loader)") == {"loader"}
 
 
-def test_seven_letters_stand_for_the_forms_of_a_word() -> None:
+def test_seven_letters_identify_the_forms_of_a_word() -> None:
     assert stems("resolved resolving resolution Resolve") == {"resolve", "resolvi", "resolut"}
     assert stems("compaction compactions compacting") == {"compact"}
 

@@ -1,4 +1,4 @@
-"""What each package needs, what its extras add, and what a user reads who did not install one."""
+"""What each package needs, what its extras add, and the error without one."""
 
 from __future__ import annotations
 
