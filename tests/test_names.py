@@ -77,11 +77,11 @@ VAGUE = """
 VAGUE_WORD = re.compile(rf"\b({'|'.join(VAGUE.split())})\b", re.IGNORECASE)
 REPORTING = frozenset({"critical", "debug", "echo", "error", "exception", "info", "secho", "warning"})
 LOOSE_PAGES = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
-FOLDERS = (*PRODUCT, "bench", "docs", "examples", "testing")
+FOLDERS = (*PRODUCT, "bench", "docs", "examples", "testing", "tests")
 
 
 def words_of(name: str) -> str:
-    """Return the words that an identifier is made of: `_toldOnce` is `told Once`."""
+    """Return the words that an identifier is made of: `_readOnce` is `read Once`."""
     return re.sub(r"([a-z])([A-Z])", r"\1 \2", name).replace("_", " ").strip()
 
 
