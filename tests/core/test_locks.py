@@ -16,6 +16,18 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asyncio.Task[None]]:
+    """Return tasks that wait for a lock that is held, in this order; each notes its name once it has the lock."""
+
+    async def work(name: str) -> None:
+        async with lock:
+            order.append(name)
+
+    tasks = [asyncio.create_task(work(name)) for name in names]
+    await settle()
+    return tasks
+
+
 async def test_one_task_at_a_time_holds_the_lock() -> None:
     lock = CrossLoopLock()
     inside = most = 0
@@ -42,17 +54,11 @@ async def test_a_free_lock_is_acquired_without_waiting() -> None:
 
 async def test_first_come_is_first_served() -> None:
     lock = CrossLoopLock()
-    order: list[int] = []
-
-    async def work(number: int) -> None:
-        async with lock:
-            order.append(number)
-
+    order: list[str] = []
     async with lock:
-        tasks = [asyncio.create_task(work(number)) for number in range(10)]
-        await settle()
+        tasks = await waiting(lock, "abcdefghij", order)
     await asyncio.gather(*tasks)
-    assert order == list(range(10))
+    assert order == list("abcdefghij")
 
 
 async def test_an_error_inside_releases_the_lock() -> None:
@@ -82,14 +88,8 @@ async def test_a_task_cancelled_inside_releases_the_lock() -> None:
 async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
     lock = CrossLoopLock()
     order: list[str] = []
-
-    async def work(name: str) -> None:
-        async with lock:
-            order.append(name)
-
     async with lock:
-        first, second, third = (asyncio.create_task(work(name)) for name in "abc")
-        await settle()
+        first, second, third = await waiting(lock, "abc", order)
         second.cancel()
         await settle()
     await asyncio.gather(first, third)
@@ -103,14 +103,8 @@ async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> 
     """The waiter is cancelled after its turn was given to it and before it could take it."""
     lock = CrossLoopLock()
     order: list[str] = []
-
-    async def work(name: str) -> None:
-        async with lock:
-            order.append(name)
-
     async with lock:
-        first, second = (asyncio.create_task(work(name)) for name in "ab")
-        await settle()
+        first, second = await waiting(lock, "ab", order)
     first.cancel()  # no await between: the turn is on its way to it
     async with asyncio.timeout(5):
         await asyncio.gather(first, second, return_exceptions=True)
