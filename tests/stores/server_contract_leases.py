@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.errors import SessionInUse, SessionLost
+from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, open_store
 from amplifier_context_core.stores.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
@@ -23,7 +23,7 @@ from tests.stores.servers import with_parameters
 
 
 class LeaseContract:
-    """Leases expire, are renewed, and are lost."""
+    """Leases expire, are renewed, and are lost; a seq is used once."""
 
     @pytest.fixture
     def make(self) -> Callable[[float], LeasedStore]:
@@ -118,6 +118,19 @@ class LeaseContract:
                 await change(name)
             assert not (await whole(other, name)).differs(before)
             await other.append(name, entries(4, 4))
+
+    async def test_a_seq_in_use_is_refused_and_nothing_changes(self, pair: tuple[LeasedStore, LeasedStore]) -> None:
+        _, store = pair
+        await store.append("s", entries(1, 5))
+        before = await whole(store)
+        for change in (
+            store.append("s", entries(5, 5)),
+            store.append("s", entries(5, 7)),
+            store.replace("s", 3, entries(2, 2)),
+        ):
+            with pytest.raises(StoreError, match=r"holds .* seqs? already"):
+                await change
+            assert not (await whole(store)).differs(before)
 
     async def test_a_session_deleted_by_another_is_lost_not_created_again(
         self, pair: tuple[LeasedStore, LeasedStore]

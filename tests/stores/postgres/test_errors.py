@@ -16,7 +16,7 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.postgres.pool import PostgresPool
 from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.stores.postgres.url import parse_store_url
-from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.servers import POSTGRES, with_parameters
 
@@ -113,18 +113,6 @@ class TestErrors:
             await reader.append("s", entries(3, 3))
         assert_same(await reader.read("s"), entries(1, 2))
         await reader.close()
-
-    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        before = await whole(store)
-        for change in (
-            store.append("s", entries(5, 5)),
-            store.append("s", entries(5, 7)),
-            store.replace("s", 3, entries(2, 2)),
-        ):
-            with pytest.raises(StoreError, match="same seq"):
-                await change
-            assert not (await whole(store)).differs(before)
 
     async def test_one_append_that_fails_fails_no_other(self, store: Store) -> None:
         """Appends of many sessions go together."""

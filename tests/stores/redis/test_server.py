@@ -56,18 +56,6 @@ class TestScripts:
         await store.delete("child")
         assert len(await store.sessions()) == 13
 
-    async def test_a_seq_in_use_is_refused(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        before = await whole(store)
-        for change in (
-            store.append("s", entries(5, 5)),
-            store.append("s", entries(5, 7)),
-            store.replace("s", 3, entries(2, 2)),
-        ):
-            with pytest.raises(StoreError, match="one of these seqs already"):
-                await change
-            assert not (await whole(store)).differs(before)
-
     async def test_staged_rows_that_are_lost_are_missed(
         self, store: Store, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
