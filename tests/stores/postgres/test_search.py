@@ -20,15 +20,12 @@ from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.ranking import GRAM
 from amplifier_context_core.transcript.search import ScanIndex
 from amplifier_context_testing.contract.samples import entry
+from tests.stores.searched import append_texts, order_of_append_and_search
 from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
 
 from .tables import ask
 
 pytestmark = pytest.mark.postgres
-
-
-async def write(store: PostgresStore, *texts: str) -> None:
-    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
 
 
 WORDS = [
@@ -63,14 +60,6 @@ async def test_words_find_what_a_scan_finds_in_the_same_order(store: PostgresSto
     await asyncio.to_thread(agree)
 
 
-@pytest.mark.parametrize(
-    "query", ["'", "\\", "' | 'x", "a:*", "!a", "a & !b", "a <-> b", "q1qa", "a':*", "(", "a" * 9_000]
-)
-async def test_no_query_is_syntax(store: PostgresStore, query: str) -> None:
-    await write(store, "a and b", "nothing here")
-    assert set(await store.search("s", query, 5)) <= {1, 2}
-
-
 async def test_a_session_finds_no_word_of_another(store: PostgresStore) -> None:
     for number in range(12):
         await store.append(f"s{number}", [entry(1, f"needle{number}", session_id=f"s{number}")])
@@ -83,7 +72,7 @@ async def test_a_session_finds_no_word_of_another(store: PostgresStore) -> None:
 async def test_every_word_of_a_long_message_is_found(store: PostgresStore) -> None:
     """PostgreSQL keeps 16,383 positions of a text, 1 MB of words, and no word above 2,046 bytes."""
     long = " ".join(f"ẃord{number}" for number in range(60_000))
-    await write(store, "heron", f"{long} {'x' * 5_000} end_of_it", "goose")
+    await append_texts(store, "heron", f"{long} {'x' * 5_000} end_of_it", "goose")
     for query in ("word0", '"word14999 word15000"', '"word59998 word59999"', "x" * 5_000, "end_of_it"):
         assert await store.search("s", query, 5) == [2], query[:20]
 
@@ -98,7 +87,7 @@ def test_pieces_hold_all_words_and_each_phrase() -> None:
 
 
 async def test_an_index_whose_rows_are_gone_is_filled_again(store: PostgresStore, schema: str) -> None:
-    await write(store, "heron", "goose")
+    await append_texts(store, "heron", "goose")
     assert await store.search("s", "heron", 5) == [1]
     ask("TRUNCATE search", schema)
     await store.append("s", [entry(3, "heron")])
@@ -106,7 +95,7 @@ async def test_an_index_whose_rows_are_gone_is_filled_again(store: PostgresStore
 
 
 async def test_erased_words_are_in_no_row_of_the_index_and_in_no_statistics(store: PostgresStore, schema: str) -> None:
-    await write(store, "secretword one", "secretword two", "three")
+    await append_texts(store, "secretword one", "secretword two", "three")
     assert await store.search("s", "secretword", 5) == [2, 1]
     ask("ANALYZE search", schema)
     assert ask("SELECT count(*) FROM search WHERE words::text LIKE %s", schema, "%secretword%") == [(2,)]
@@ -121,7 +110,7 @@ async def test_messages_read_before_an_edit_are_not_indexed_after_it(
     store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process edits the history while this one makes rows of it."""
-    await write(store, "heron", "goose", "heron")
+    await append_texts(store, "heron", "goose", "heron")
     await store.release("s")
     other = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=2))
     read = asyncio.Event()
@@ -156,25 +145,13 @@ async def test_processes_that_fill_an_index_at_once_fill_it_once(store: Postgres
         await each.close()
 
 
-async def test_while_an_index_is_filled_messages_are_appended(store: PostgresStore) -> None:
-    await store.append("s", [entry(seq, f"needle {seq}") for seq in range(1, 3_001)])
-    turns: list[str] = []
-
-    async def look() -> list[int]:
-        found = await store.search("s", "needle 2999", 1)
-        turns.append("found")
-        return found
-
-    looking = asyncio.create_task(look())
-    await asyncio.sleep(0)
-    await store.append("s", [entry(3_001, "appended")])
-    turns.append("appended")
-    assert await looking == [2999]
-    assert turns == ["appended", "found"]
+@pytest.mark.parametrize("session_id", ["s", "other"])
+async def test_while_an_index_is_filled_messages_are_appended(store: PostgresStore, session_id: str) -> None:
+    assert await order_of_append_and_search(store, session_id) == ["append", "search"]
 
 
 async def test_where_the_index_cannot_be_filled_the_history_is_scanned(store: PostgresStore, schema: str) -> None:
-    await write(store, "heron", "goose", "grey heron")
+    await append_texts(store, "heron", "goose", "grey heron")
     await store.release("s")
     reading = with_parameters(POSTGRES, schema=schema, options=quote("-c default_transaction_read_only=on"))
     reader = PostgresStore.from_url(reading)
@@ -219,7 +196,7 @@ async def test_a_schema_of_the_first_version_gets_the_index_and_keeps_its_messag
 
 async def test_frequent_words_find_old_texts_that_have_all_of_them(store: PostgresStore) -> None:
     texts = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(1_200))]
-    await write(store, *texts)
+    await append_texts(store, *texts)
     assert (await store.search("s", "grey heron", 3))[0] == 1
     memory = WordIndex().search([entry(seq, text) for seq, text in enumerate(texts, 1)], "grey heron", 5)
     assert await store.search("s", "grey heron", 5) == [one.seq for one in memory]

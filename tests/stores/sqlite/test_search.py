@@ -15,6 +15,7 @@ from amplifier_context_core.stores.sqlite import schema, search
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.search import ScanIndex
 from amplifier_context_testing.contract.samples import entries, entry, odd_entries
+from tests.stores.searched import append_texts, order_of_append_and_search
 
 
 @pytest.fixture
@@ -22,10 +23,6 @@ async def store(path: Path) -> AsyncGenerator[SqliteStore]:
     store = SqliteStore(path, durability="none")
     yield store
     await store.close()
-
-
-async def append_texts(store: SqliteStore, *texts: str) -> None:
-    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
 
 
 async def test_an_unknown_session_and_an_empty_query_find_nothing(store: SqliteStore) -> None:
@@ -91,37 +88,6 @@ async def test_text_without_spaces_is_found_by_any_run_of_its_characters(
         assert await store.search("s", query, 5) == [], query
 
 
-HOSTILE = [
-    '"',
-    '""',
-    'a" OR "b',
-    "a AND",
-    "NOT a",
-    "NEAR(a b)",
-    "text: a",
-    "a*",
-    "*",
-    "^a",
-    "{text}: a",
-    "- a",
-    "(a",
-    "a)",
-    "a + b",
-    "'; DROP TABLE entries; --",
-    "a\0b",
-    "%",
-    "\\",
-    "search : a",
-]
-
-
-@pytest.mark.parametrize("query", HOSTILE)
-async def test_no_query_is_syntax(store: SqliteStore, query: str) -> None:
-    await append_texts(store, "a and b", "nothing here")
-    assert set(await store.search("s", query, 5)) <= {1, 2}
-    assert (await store.extent("s")).length == 2
-
-
 async def test_any_query_is_answered(store: SqliteStore) -> None:
     await store.append("s", odd_entries())
 
@@ -167,66 +133,9 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
 # -- updating the index -----------------------------------------------------------------------------------------------
 
 
-async def test_what_comes_after_a_search_is_found_by_the_next(store: SqliteStore) -> None:
-    await append_texts(store, "needle one")
-    assert await store.search("s", "needle", 5) == [1]
-    await store.append("s", [entry(2, "needle two")])
-    assert await store.search("s", "needle", 5) == [2, 1]
-
-
-async def test_replaced_messages_are_not_found_any_more(store: SqliteStore) -> None:
-    await append_texts(store, "needle one", "needle two", "needle three")
-    assert await store.search("s", "needle", 5) == [3, 2, 1]
-    await store.replace("s", 1, [entry(3, "needle three"), entry(4, "other")])
-    assert await store.search("s", "needle", 5) == [3, 1]
-    await store.replace("s", 0, [])
-    assert await store.search("s", "needle", 5) == []
-
-
-async def test_rewritten_messages_are_found_by_their_new_words_only(store: SqliteStore) -> None:
-    await append_texts(store, "secret one", "two")
-    assert await store.search("s", "secret", 5) == [1]
-    await store.rewrite("s", [entry(1, "forgotten")])
-    assert await store.search("s", "secret", 5) == []
-    assert await store.search("s", "forgotten", 5) == [1]
-
-
-async def test_sessions_do_not_find_each_others_messages(store: SqliteStore) -> None:
-    await append_texts(store, "needle")
-    await store.fork("s", "child")
-    await store.append("child", [entry(2, "needle of the child")])
-    assert await store.search("s", "needle", 5) == [1]
-    assert await store.search("child", "needle", 5) == [2, 1]
-    await store.delete("child")
-    assert await store.search("child", "needle", 5) == []
-    await store.append("child", [entry(1, "empty now")])
-    assert await store.search("child", "needle", 5) == []
-
-
-async def test_catching_up_lets_others_have_their_turn(store: SqliteStore) -> None:
-    await store.append("s", [entry(seq, f"needle {seq}") for seq in range(1, 3_001)])
-    turns: list[str] = []
-
-    async def look() -> list[int]:
-        found = await store.search("s", "needle 2999", 1)
-        turns.append("found")
-        return found
-
-    looking = asyncio.create_task(look())
-    await asyncio.sleep(0)
-    await store.append("other", entries(1, 1))
-    turns.append("appended")
-    assert await looking == [2999]
-    assert turns == ["appended", "found"]
-
-
-async def test_a_search_needs_no_lease(path: Path, store: SqliteStore) -> None:
-    await append_texts(store, "needle")
-    other = SqliteStore(path)
-    assert await other.search("s", "needle", 5) == [1]
-    await store.append("s", [entry(2, "needle")])
-    assert await other.search("s", "needle", 5) == [2, 1]
-    await other.close()
+@pytest.mark.parametrize("session_id", ["s", "other"])
+async def test_while_an_index_is_filled_messages_are_appended(store: SqliteStore, session_id: str) -> None:
+    assert await order_of_append_and_search(store, session_id) == ["append", "search"]
 
 
 async def test_the_index_outlives_the_store(path: Path, store: SqliteStore) -> None:
