@@ -55,7 +55,7 @@ class Carried:
         self._left_out = {id(one): one for one in messages if id(one) not in sent and id(one) not in self._instead}
         return kept
 
-    def sent(self, messages: Sequence[RenderedMessage], provider: str, model: str) -> list[RenderedMessage]:
+    def placed(self, messages: Sequence[RenderedMessage], provider: str, model: str) -> list[RenderedMessage]:
         """Return the same for messages of the view, some of them perhaps clipped; nothing is noted."""
         return self._placed(messages, provider, model)[0]
 

@@ -450,11 +450,7 @@ class Compactor:
     ) -> SentView:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
         view, system_tokens = selection.view, sum(shown.tokens for shown in system)
-        await view.bind(prefix)  # another request may have bound it to its own prefix
-        shown, counted = await fitted(view, limits, system_tokens)
-        messages = await view.sent(shown, prefix)
-        if messages is not shown:
-            counted = system_tokens + sum(one.tokens for one in messages)
+        messages, counted = await fitted(view, limits, system_tokens, prefix)
         limits = replace(limits, threshold=selection.threshold)
         return SentView(limits, prefix.key, tuple(system), messages, counted, 0, view, prefix)
 
@@ -486,7 +482,7 @@ class Compactor:
             ladder.clipped_protected or ladder.refused_pins or job.system_tokens > limits.threshold
         ):
             return
-        if (await fitted(result.view, limits, job.system_tokens))[1] > limits.capacity:
+        if (await fitted(result.view, limits, job.system_tokens, job.prefix))[1] > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)

@@ -89,8 +89,8 @@ class RequestPrefix:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """A message of a view.
+class Bound:
+    """A message of a view in a request.
 
     Attributes:
         shown: as the view has it.
@@ -103,69 +103,54 @@ class _Bound:
     digest: bytes
 
 
-class PrefixBinding:
-    """Leaves thinking out of the messages of one view where its prefix was changed.
-
-    It keeps the hashes of the last list of messages, so that of a list that only grew the new ones are hashed.
-
-    Attributes:
-        prefix: that of the last list.
+async def bound_messages(
+    messages: Sequence[RenderedMessage], prefix: RequestPrefix, known: Sequence[Bound], counter: TokenCounter
+) -> list[Bound]:
+    """Return the messages of a request, without thinking that is bound to another prefix.
 
     Args:
+        messages: of a view.
+        prefix: what the request begins with.
+        known: of an earlier request with the same prefix; a beginning that both share is not hashed again.
         counter: text to tokens.
     """
+    bound: list[Bound] = []
+    for shown, before in zip(messages, known, strict=False):
+        if shown is not before.shown and shown is not before.sent:
+            break
+        bound.append(before)
+    bound += await bound_behind(bound[-1].digest if bound else prefix.digest, messages[len(bound) :], prefix, counter)
+    return bound
 
-    def __init__(self, counter: TokenCounter) -> None:
-        self.prefix = RequestPrefix()
-        self._counter = counter
-        self._known: list[_Bound] = []
 
-    async def sent(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
-        """Return the messages as they are sent: the same objects, except where bound thinking is left out."""
-        if not any(_is_bound(shown, prefix) for shown in messages):
-            self.prefix, self._known = prefix, []
-            return list(messages)
-        return [bound.sent for bound in await self._bound(messages, prefix) if bound.sent is not None]
+async def bound_behind(
+    digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
+) -> list[Bound]:
+    """Return the messages at the end of a request, without thinking that is bound to another prefix.
 
-    async def digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
-        """Return the hash of a request, in hexadecimal: of its prefix and these messages."""
-        bound = await self._bound(messages, prefix)
-        return (bound[-1].digest if bound else prefix.digest).hex()
+    Args:
+        digest: hash of the request before them.
+        messages: of a view.
+        prefix: what the request begins with.
+        counter: text to tokens.
+    """
+    return await in_thread_if(
+        are_large(shown.message for shown in messages), _bound_behind, digest, messages, prefix, counter
+    )
 
-    async def _bound(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[_Bound]:
-        known: list[_Bound] = []
-        if prefix == self.prefix:
-            for shown, before in zip(messages, self._known, strict=False):
-                if shown is not before.shown and shown is not before.sent:
-                    break
-                known.append(before)
-        new = messages[len(known) :]
-        digest = known[-1].digest if known else prefix.digest
-        known += await in_thread_if(are_large(shown.message for shown in new), self._extended, digest, new, prefix)
-        self.prefix, self._known = prefix, known
-        return known
 
-    def as_sent(self, messages: Sequence[RenderedMessage]) -> list[RenderedMessage]:
-        """Return some messages of the last list as they were sent in it."""
-        changed = {id(bound.shown): bound.sent for bound in self._known if bound.sent is not bound.shown}
-        sent = (changed.get(id(shown), shown) for shown in messages) if changed else messages
-        return [shown for shown in sent if shown is not None]
-
-    def without_bound(self, messages: Sequence[RenderedMessage]) -> list[RenderedMessage]:
-        """Return messages without bound thinking, all of whose prefixes are about to change."""
-        bare = (stripped(shown, self._counter) if _is_bound(shown, self.prefix) else shown for shown in messages)
-        return [shown for shown in bare if shown is not None]
-
-    def _extended(self, digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> list[_Bound]:
-        bound: list[_Bound] = []
-        for shown in messages:
-            sent: RenderedMessage | None = shown
-            if shown.prefix != digest.hex() and _is_bound(shown, prefix):
-                sent = stripped(shown, self._counter)
-            if sent is not None:
-                digest = hashlib.blake2b(digest + content_hash(sent.message), digest_size=16).digest()
-            bound.append(_Bound(shown, sent, digest))
-        return bound
+def _bound_behind(
+    digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
+) -> list[Bound]:
+    bound: list[Bound] = []
+    for shown in messages:
+        sent: RenderedMessage | None = shown
+        if shown.prefix != digest.hex() and is_bound(shown, prefix):
+            sent = stripped(shown, counter)
+        if sent is not None:
+            digest = hashlib.blake2b(digest + content_hash(sent.message), digest_size=16).digest()
+        bound.append(Bound(shown, sent, digest))
+    return bound
 
 
 def stripped(shown: RenderedMessage, counter: TokenCounter) -> RenderedMessage | None:
@@ -190,5 +175,6 @@ def tools_of(mounted: object) -> Tools:
     return cast("Mapping[str, Any]", mounted) if isinstance(mounted, Mapping) else {}
 
 
-def _is_bound(shown: RenderedMessage, prefix: RequestPrefix) -> bool:
+def is_bound(shown: RenderedMessage, prefix: RequestPrefix) -> bool:
+    """True if a message has thinking that is bound in a request with this prefix."""
     return shown.message["role"] == "assistant" and is_signed(shown.message) and prefix.binds(shown)

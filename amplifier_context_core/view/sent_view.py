@@ -111,9 +111,12 @@ async def recounted(sent: SentView, counter: TokenCounter) -> SentView:
     return replace(sent, system=system, messages=messages, counted=tokens)
 
 
-async def fitted(view: View, limits: TokenLimits, system_tokens: int) -> tuple[list[RenderedMessage], int]:
-    """Return the messages of a view as far as they can be made to fit, and their tokens with the system prompt's."""
+async def fitted(
+    view: View, limits: TokenLimits, system_tokens: int, prefix: RequestPrefix
+) -> tuple[list[RenderedMessage], int]:
+    """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's."""
+    await view.bind(prefix)  # another request may have bound it to its own prefix
     if system_tokens + view.tokens <= limits.capacity:
         return view.view(), system_tokens + view.tokens
-    messages, tokens = await view.clipped_to(limits.capacity - system_tokens)
-    return messages, system_tokens + tokens
+    messages = await view.clipped_to(limits.capacity - system_tokens, prefix)
+    return messages, system_tokens + sum(shown.tokens for shown in messages)

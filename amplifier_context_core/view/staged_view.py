@@ -203,12 +203,11 @@ class Staging:
         return StagedView(selection, sent, basis, original, is_rewritten=new is not None)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
-        await view.bind(self._prefix)  # another request may have bound it to its own prefix
-        messages, counted = view.view(), self._fixed_tokens + view.tokens
         if clip:
-            messages, _ = await fitted(view, limits, self._fixed_tokens)
-            messages = await view.sent(messages, self._prefix)
-            counted = self._fixed_tokens + sum(shown.tokens for shown in messages)
+            messages, counted = await fitted(view, limits, self._fixed_tokens, self._prefix)
+        else:
+            await view.bind(self._prefix)  # another request may have bound it to its own prefix
+            messages, counted = view.view(), self._fixed_tokens + view.tokens
         limits = replace(limits, threshold=threshold)
         messages = [*messages, *self._behind]
         return SentView(limits, self.key, self._system, messages, counted, 0, view, self._prefix)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
 from ..compaction.condensing import people_tokens
@@ -19,16 +18,15 @@ from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
-from ..messages.carriers import is_carrier
-from ..messages.parsing import SYSTEM_ROLES, is_signed
+from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList, round_of
 from ..rendering.summaries import Summaries
 from ..transcript.transcript import Entry, Snapshot
-from .carried import Carried
-from .prefix import PrefixBinding, RequestPrefix
+from .prefix import RequestPrefix
+from .request_messages import RequestMessages
 from .trigger import CompactionBackoff, Growth
 
 _YIELD_EVERY = 500  # entries added before the event loop gets a turn
@@ -81,8 +79,7 @@ class View:
         self._summaries = summaries
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
-        self._binding = PrefixBinding(counter)
-        self._carried = Carried(counter)
+        self._request = RequestMessages(counter)
         self._reset()
 
     def _reset(self) -> None:
@@ -110,10 +107,7 @@ class View:
         self._newest_seq = 0
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
-        self._sent: list[RenderedMessage] | None = None  # as `bind` left them; None when messages changed since
-        self._left_out = 0  # tokens of bound thinking, and of what carriers replace, that is not sent
-        self._unsent = 0  # tokens of the checkpoint that a carrier replaces
-        self._alike: list[RenderedMessage] = []  # messages of the last list that every request shows as they are
+        self._change_all()
         self._recalled = RecalledSize()  # since the checkpoint
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -155,6 +149,7 @@ class View:
         end = await distant_end(history, leading, self.budget, self._renderer)
         if end > leading:
             self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
+            self._change_all()
             self._next = self._start = end - leading
 
     def recount(self) -> None:
@@ -177,7 +172,7 @@ class View:
         """Tokens of the view without the system prompt."""
         before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
         opening = self._opening.tokens if self._opening_index() is not None else 0
-        return before + self._tokens + opening - self._left_out
+        return before + self._tokens + opening - self._request.left_out
 
     @property
     def recalled(self) -> RecalledSize:
@@ -200,7 +195,7 @@ class View:
             if segment.chapter:
                 break
         size = self.checkpoint_tokens - self._recalled_before.tokens
-        rewritten = min(rewritten, size) if self._unsent else rewritten
+        rewritten = min(rewritten, size) if self._request.unsent else rewritten
         return Growth(size, rewritten, max(1, self._tokens - self._recalled.tokens), self._responses)
 
     @property
@@ -216,58 +211,48 @@ class View:
     @property
     def checkpoint_tokens(self) -> int:
         """Tokens of the checkpoint that requests are sent; 0 without one."""
-        return self.checkpoint.tokens - self._unsent if self.checkpoint else 0
+        return self.checkpoint.tokens - self._request.unsent if self.checkpoint else 0
 
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
-        if self._sent is not None and self._sent is self._alike:
-            return  # bound before, and shown to every request as they are
-        messages = self._shown_messages()
-        if self._all_alike(messages):
-            await self._binding.sent(self._carried.bind((), *prefix.key), prefix)  # nothing is left out
-            self._sent, self._unsent, self._left_out = messages, 0, 0
-            return
-        sent = await self._binding.sent(self._carried.bind(messages, *prefix.key), prefix)
-        before = list(self.checkpoint.shown) if self.checkpoint else []
-        self._unsent = sum(one.tokens for one in before) - sum(one.tokens for one in self._carried.as_sent(before))
-        self._sent = sent
-        self._left_out = sum(shown.tokens for shown in messages) - sum(shown.tokens for shown in self._sent)
-
-    async def sent(self, messages: list[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
-        """Return messages of the view, some of them perhaps clipped, as a request has them: perhaps this list."""
-        if self._all_alike(messages):
-            return messages
-        return await self._binding.sent(self._carried.sent(messages, *prefix.key), prefix)
+        before = self.checkpoint.shown if self.checkpoint else ()
+        await self._request.bind(self._shown_messages(), before, prefix)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
         """Return the hash of a request that sent these messages of the view."""
-        return await self._binding.digest(messages, prefix)
+        return await self._request.digest(messages, prefix)
 
     def view(self) -> list[RenderedMessage]:
-        """Return the messages of the view without the system prompt."""
-        return self._shown_messages() if self._sent is None else list(self._sent)
-
-    def _all_alike(self, messages: list[RenderedMessage]) -> bool:
-        """True if every request shows these messages as they are: no carrier and no signed thinking is among them.
-
-        Of a list that only grew since the last call, only the new messages are read.
-        """
-        known = self._alike
-        start = len(known) if messages[: len(known)] == known else 0
-        if any(is_carrier(one.message) or is_signed(one.message) for one in messages[start:]):
-            return False
-        self._alike = messages
-        return True
+        """Return the messages of the view without the system prompt. Do not mutate them."""
+        sent = self._request.sent
+        return self._shown_messages() if sent is None else sent
 
     def _shown_messages(self) -> list[RenderedMessage]:
-        """Return the messages of the view with thinking that is bound to another prefix."""
-        shown: list[RenderedMessage] = list(self.checkpoint.shown) if self.checkpoint else []
-        shown.extend(message for segment in self._distant for message in segment.shown)
-        for _, rendered in self._shown:
-            shown.extend(rendered.messages)
-        if (opening := self._opening_index()) is not None:
-            shown.insert(opening, self._opening)
-        return shown
+        """Return the messages of the view with thinking that is bound to another prefix. Do not mutate them."""
+        if (opening := self._opening_index()) is None:
+            return self._all_messages()
+        messages = self._all_messages()
+        return [*messages[:opening], self._opening, *messages[opening:]]
+
+    def _all_messages(self) -> list[RenderedMessage]:
+        """Return the messages of checkpoint and rounds: a list that is replaced, never mutated."""
+        if self._messages is None:
+            self._messages = list(self.checkpoint.shown) if self.checkpoint else []
+            self._messages.extend(message for segment in self._distant for message in segment.shown)
+            self._messages.extend(message for _, rendered in self._shown for message in rendered.messages)
+        return self._messages
+
+    def _change_all(self) -> None:
+        """Note that any message may have changed."""
+        self._messages: list[RenderedMessage] | None = None
+        self._request.change(0)
+
+    def _change_tail(self, removed: Iterable[RenderedRound], added: Iterable[RenderedRound] = ()) -> None:
+        """Note that these rounds at the end are gone, and that others came behind the rest."""
+        messages, opening = self._all_messages(), self._opening_index()
+        kept = len(messages) - sum(len(rendered.messages) for rendered in removed)
+        self._request.change(kept + (opening is not None and opening < kept))
+        self._messages = [*messages[:kept], *(message for rendered in added for message in rendered.messages)]
 
     @property
     def covered(self) -> int:
@@ -295,7 +280,7 @@ class View:
         old = list(self.checkpoint.segments) if self.checkpoint else self._distant
         fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        before, segments = self._carried.parted((*(await self._rerendered(old)), *fresh))
+        before, segments = self._request.carried.parted((*(await self._rerendered(old)), *fresh))
         segments = [self._without_bound(segment) for segment in segments]
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
@@ -303,8 +288,8 @@ class View:
         if waiting:
             waiting = min(waiting, max(0, capacity - people_tokens(segments, self._counter)) // 2)
         shown = [message for segment in (*old, *fresh) for message in segment.shown]
-        fixed = sum(message.tokens for message in self._as_sent(m for one in before for m in one.shown))
-        cost = sum(message.tokens for message in self._as_sent(shown)) - fixed
+        fixed = sum(message.tokens for message in self._request.as_sent(m for one in before for m in one.shown))
+        cost = sum(message.tokens for message in self._request.as_sent(shown)) - fixed
         return Draft(tuple(segments), system_tokens + opening + waiting + fixed), later, cost
 
     def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -312,13 +297,11 @@ class View:
         old = self.checkpoint.segments if self.checkpoint else self._distant
         fresh = [_segment(round_, rendered) for round_, rendered in self._shown[: self._closed_prefix()]]
         originals = [*old, *(segment for segment in fresh if segment.shown)]
-        return tuple(self._carried.whole(self._carried.parted(originals)[0], originals, made))
-
-    def _as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
-        return self._binding.as_sent(self._carried.as_sent(messages))
+        carried = self._request.carried
+        return tuple(carried.whole(carried.parted(originals)[0], originals, made))
 
     def _without_bound(self, segment: Segment) -> Segment:
-        shown = self._binding.without_bound(segment.shown)
+        shown = self._request.without_bound(segment.shown)
         same = len(shown) == len(segment.shown) and all(a is b for a, b in zip(shown, segment.shown, strict=True))
         return segment if same else replace(segment, shown=tuple(shown), tokens=sum(one.tokens for one in shown))
 
@@ -333,19 +316,20 @@ class View:
             for segment in segments
         ]
 
-    async def clipped_to(self, capacity: int) -> tuple[list[RenderedMessage], int]:
-        """Return the messages with rounds that no checkpoint can cover yet clipped to fit, and their tokens.
+    async def clipped_to(self, capacity: int, prefix: RequestPrefix) -> list[RenderedMessage]:
+        """Return what a request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
 
         The view itself is not changed.
 
         Args:
             capacity: tokens that the messages may have.
+            prefix: what the request begins with.
         """
         cut = self._closed_prefix()
         head = list(self.checkpoint.shown) if self.checkpoint else []
         head.extend(message for segment in self._distant for message in segment.shown)
         head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
-        head = self._as_sent(head)
+        head = self._request.as_sent(head)
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
         rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
@@ -359,7 +343,7 @@ class View:
         fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
         if opening is not None:
             fitted.insert(opening, self._opening)
-        return fitted, before + rest.tokens
+        return await self._request.clipped(fitted, prefix)
 
     def mentions(self, seq: int) -> bool:
         """True if the view shows this entry, clipped or as it was stored, or a carrier that replaces it."""
@@ -388,7 +372,7 @@ class View:
         (rendered,) = await self._rendered((round_,))
         former = self.checkpoint.segments if self.checkpoint else self._distant
         segments = with_round(former, _segment(round_, rendered), round_, self._counter)
-        self._sent, self._left_out = None, 0
+        self._change_all()
         if self.checkpoint is None:
             self._distant = segments
             return
@@ -398,7 +382,7 @@ class View:
     def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Show another checkpoint of the same entries."""
         self.checkpoint = checkpoint
-        self._sent, self._left_out = None, 0
+        self._change_all()
 
     def segments(self) -> list[Segment]:
         """Return all that the view shows, segment by segment, for reports."""
@@ -437,14 +421,15 @@ class View:
         behind them. So a rendered round is found by the identity of its round, never by its index. If this is
         cancelled, the next call continues.
         """
-        for round_, rendered in self._shown[self._stale :]:
+        stale = self._shown[self._stale :]
+        if stale:
+            self._change_tail(rendered for _, rendered in stale)
+        for round_, rendered in stale:
             self._known[id(round_)] = (round_, rendered)
             self._tokens -= rendered.tokens
             self._recalled -= recalled_size(rendered.messages)
         del self._shown[self._stale :]
         rounds = self._rounds.rounds
-        if self._stale < len(rounds):
-            self._sent, self._left_out = None, 0
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + _YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
@@ -453,6 +438,7 @@ class View:
             shown = [self._known.pop(id(round_)) for round_ in batch]
             self._tokens += sum(rendered.tokens for _, rendered in shown)
             self._recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self._recalled)
+            self._change_tail((), (rendered for _, rendered in shown))
             self._shown.extend(shown)
             self._stale = len(self._shown)
             if self._stale < len(rounds):
@@ -488,9 +474,7 @@ class View:
         It comes right before the first message that is no instruction, unless that is a user's. Instructions that were
         sent before that message came keep their index.
         """
-        before = (segment.shown for segment in (self.checkpoint.segments if self.checkpoint else self._distant))
-        shown = chain.from_iterable(chain(before, (rendered.messages for _, rendered in self._shown)))
-        for index, message in enumerate(shown):
+        for index, message in enumerate(self._all_messages()):
             if message.message["role"] not in SYSTEM_ROLES:
                 return index if message.message["role"] != "user" else None
         return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -142,6 +145,63 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     )
     assert await line.update(history, 0, frozenset())
     assert shown == len(history)
+
+
+# -- what a request reads again ---------------------------------------------------------------------------------------
+
+PER_MESSAGE = ("view.py", "request_messages.py", "prefix.py", "carried.py")  # what looks for thinking
+
+
+async def thinking_session(answers: int) -> ContextManager:
+    """A session in which every answer has thinking that is bound to the request that it answers."""
+    manager = ContextManager(load_config({"max_tokens": 10**6}), counter=approx_token_counter)
+    await manager.add_message(user("Read all files."))
+    for number in range(answers):
+        await manager.get_messages_for_request()
+        thought = {"type": "thinking", "thinking": f"Now file {number}.", "signature": f"c2ln{number}"}
+        await manager.add_message({**call(f"c{number}"), "content": [thought]})
+        await manager.add_message(result(f"c{number}", "found"))
+    return manager
+
+
+async def lines_of_a_request(manager: ContextManager) -> int:
+    """Return the lines that one request runs in the modules that look for thinking and carriers."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if Path(frame.f_code.co_filename).name not in PER_MESSAGE:
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        view = await manager.get_messages_for_request()
+    finally:
+        sys.settrace(before)
+    assert all(one["content"][0]["type"] == "thinking" for one in view if one["role"] == "assistant")
+    return lines
+
+
+async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
+    few, many = [await lines_of_a_request(await thinking_session(answers)) for answers in (FEW, MANY)]
+    assert few
+    assert many < 1.1 * few
+
+
+async def test_thinking_that_is_left_out_is_no_part_of_what_a_checkpoint_saves() -> None:
+    manager = await thinking_session(FEW)
+    assert (await manager.compact())["compacted"]
+    await manager.get_messages_for_request()
+    await manager.add_message({**call("late"), "content": [{"type": "thinking", "thinking": "x", "signature": "c2ln"}]})
+    await manager.get_messages_for_request()
+    last = manager.compactor.last_sent
+    assert last is not None
+    checkpoint = last.view.checkpoint
+    assert checkpoint is not None
+    assert last.view.checkpoint_tokens == checkpoint.tokens > 0
 
 
 # -- what a compaction reads again ------------------------------------------------------------------------------------
