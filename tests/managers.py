@@ -9,7 +9,7 @@ from typing import Any
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
-from amplifier_context_testing import checked
+from amplifier_context_testing import WordCounter, checked
 from tests.authors import make_manager
 from tests.messages import Message, size
 from tests.places import Place
@@ -28,18 +28,13 @@ class Watch(Strategy):
         return draft
 
 
-class Counter:
-    """Counts as the heuristic does, and what it was asked to count. Its name is always the same."""
+class Counter(WordCounter):
+    """Counts tokens as the heuristic does, and what it was asked to count. Its name is always the same."""
 
     exact = False
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.characters = 0
-
     def __call__(self, text: str) -> int:
-        self.calls += 1
-        self.characters += len(text)
+        super().__call__(text)
         return approx_token_counter(text)
 
     def __repr__(self) -> str:
