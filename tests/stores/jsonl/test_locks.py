@@ -19,6 +19,7 @@ from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.jsonl.files import Files, write
+from tests.stores.other_process import running
 
 HOLD = """
 import asyncio, sys
@@ -26,7 +27,7 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 async def main():
     store = JsonlStore(sys.argv[1])
     await store.open("s")
-    print("open", flush=True)
+    print("ready", flush=True)
     sys.stdin.read()
 asyncio.run(main())
 """
@@ -35,13 +36,8 @@ asyncio.run(main())
 @pytest.fixture
 def holder(root: Path) -> Generator[subprocess.Popen[bytes]]:
     """Another process that has session ``s`` open."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as made:
-        assert made.stdout is not None
-        assert made.stdout.readline() == b"open\n"
-        yield made
-        made.kill()
+    with running(HOLD, str(root)) as process:
+        yield process
 
 
 async def test_another_process_is_named_and_when_it_is_killed_its_lock_is_free(

@@ -7,8 +7,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from amplifier_context_core.stores.sqlite import recovery, schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.other_process import running
 
 
 async def build(path: Path, count: int = 300) -> None:
@@ -357,22 +356,14 @@ async def test_a_damaged_database_that_others_use_is_left_alone(path: Path) -> N
     await build(path)
     code = (
         "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('select 1 from sessions').fetchone();"
-        "print('open', flush=True); sys.stdin.read()"
+        "print('ready', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin
-    assert process.stdout
-    assert process.stdout.readline() == "open\n"
-    flipped_page(path)
     store = SqliteStore(path)
-    with pytest.raises(StoreError, match="other processes use it"):
-        await store.read("s")
-    assert not damaged_files(path)
-    process.stdin.close()
-    process.wait(10)
-    process.stdout.close()
+    with running(code, str(path)):
+        flipped_page(path)
+        with pytest.raises(StoreError, match="other processes use it"):
+            await store.read("s")
+        assert not damaged_files(path)
     assert len(await store.read("s")) >= 200
     await store.close()
 

@@ -6,8 +6,6 @@ import asyncio
 import errno
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Generator
@@ -24,6 +22,7 @@ from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.other_process import running
 from tests.stores.small_disks import largest_file
 
 BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
@@ -76,20 +75,12 @@ async def test_a_database_locked_by_another_process_is_waited_for_and_reported(p
     await store.append("s", entries(1, 1))
     code = (
         "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('begin immediate');"
-        "print('locked', flush=True); sys.stdin.read()"
+        "print('ready', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin
-    assert process.stdout
-    assert process.stdout.readline() == "locked\n"
-    with pytest.raises(StoreError, match="locked by another process"):
-        await store.append("s", entries(2, 2))
-    assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
-    process.stdin.close()
-    process.wait(10)
-    process.stdout.close()
+    with running(code, str(path)):
+        with pytest.raises(StoreError, match="locked by another process"):
+            await store.append("s", entries(2, 2))
+        assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import leases
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.samples import entries
+from tests.stores.other_process import running
 
 
 def change(path: Path, **columns: Any) -> None:
@@ -40,52 +40,32 @@ CHILD = """
 import asyncio, sys, time
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.contract.samples import entries
+from tests.stores.other_process import running
 async def main():
     store = open_store(sys.argv[1])
     await store.append("s", entries(1, 2))
-    print("holds", flush=True)
+    print("ready", flush=True)
     sys.stdin.read()
     await store.close()
 asyncio.run(main())
 """
 
 
-def child(path: Path) -> subprocess.Popen[str]:
-    """Start another process that holds the session's lease."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, f"sqlite:{path}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "holds\n"
-    return process
-
-
-def end(process: subprocess.Popen[str], *, kill: bool) -> None:
-    if kill:
-        process.kill()
-    assert process.stdin
-    assert process.stdout
-    process.stdin.close()
-    process.wait(10)
-    process.stdout.close()
-
-
 async def test_a_lease_of_another_process_is_valid_until_it_closes(path: Path) -> None:
-    process = await asyncio.to_thread(child, path)
     store = SqliteStore(path)
-    with pytest.raises(SessionInUse, match=f"pid {process.pid} on ") as caught:
-        await store.open("s")
-    assert "this process" not in caught.value.holder
-    (info,) = await store.sessions()
-    assert info.holder == caught.value.holder
-    await asyncio.to_thread(end, process, kill=False)
+    with running(CHILD, f"sqlite:{path}") as process:
+        with pytest.raises(SessionInUse, match=f"pid {process.pid} on ") as caught:
+            await store.open("s")
+        assert "this process" not in caught.value.holder
+        (info,) = await store.sessions()
+        assert info.holder == caught.value.holder
     assert await store.open("s") == Extent(2, 2)
     await store.close()
 
 
 async def test_a_killed_holder_is_noticed_at_once_and_its_work_is_there(path: Path) -> None:
-    process = await asyncio.to_thread(child, path)
-    await asyncio.to_thread(end, process, kill=True)
+    with running(CHILD, f"sqlite:{path}") as process:
+        process.kill()
     assert path.with_name(path.name + "-wal").stat().st_size  # a hot log: the database was not closed
     store = SqliteStore(path)
     (info,) = await store.sessions()
