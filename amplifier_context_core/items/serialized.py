@@ -3,13 +3,13 @@
 A loop puts `ToolResult.model_dump()` into the event ``tool:post``, which becomes JSON: an item arrives as an object of
 its three fields. Its form does not differ from a tool's own JSON. But the loop still has the result at that time,
 so the item itself is alive: an object is an item if a living item has the same JSON. That item is used, not the JSON,
-so a payload that is no JSON keeps its type.
+so a payload that is no JSON keeps its type. An item that the session keeps already is no new one: a tool may show it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -17,30 +17,57 @@ from pydantic import TypeAdapter
 from .item import ContextItem, living_items
 
 _FIELDS = {"content", "description", "id"}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def item_in(result: object) -> ContextItem[Any] | None:
-    """Return the item that a tool's result carries; None if it carries none.
+def item_form_in(result: object) -> Mapping[str, object] | None:
+    """Return the output of a tool's result if it has the three fields of an item; else None.
 
     Args:
         result: as ``tool:post`` has it: the fields of a kernel's `ToolResult`.
     """
     output = cast("Mapping[str, object]", result).get("output") if isinstance(result, Mapping) else None
-    if not isinstance(output, Mapping):
+    if not isinstance(output, Mapping) or len(cast("Mapping[str, object]", output)) != len(_FIELDS):
         return None
     given = cast("Mapping[str, object]", output)
-    if set(given) != _FIELDS:
-        return None
+    return given if set(given) == _FIELDS else None
+
+
+def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> ContextItem[Any] | None:
+    """Return the item whose JSON a tool's output is; None if there is none. It takes long where payloads are large.
+
+    Args:
+        given: from `item_form_in`.
+        kept: items that are not new.
+    """
+    old = set(map(id, kept))
     for item in reversed(living_items()):
-        if item.id == given["id"] and item.description == given["description"] and _as_json(item) == given:
-            return item
+        if item.id != given["id"] or item.description != given["description"] or id(item) in old:
+            continue
+        try:
+            if _is_json_of(item.content, given["content"]):
+                return item
+        except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
+            continue
     return None
 
 
-def _as_json(item: ContextItem[Any]) -> object:
-    """Return an item as the kernel's `model_dump` and its event bus make it JSON; None if they cannot."""
-    try:
-        return json.loads(json.dumps(_ANY.dump_python(item), default=str))
-    except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its own code
-        return None
+def _is_json_of(value: Any, given: object) -> bool:
+    """True if the kernel's `model_dump` and its event bus make this JSON of a value. The first difference ends it."""
+    kind = cast("type[object]", type(value))
+    if kind in _SCALARS:
+        return value == given
+    if kind is dict and all(type(key) is str for key in value):
+        return (
+            isinstance(given, Mapping)
+            and value.keys() == cast("Mapping[str, object]", given).keys()
+            and all(_is_json_of(value[key], inner) for key, inner in cast("Mapping[str, object]", given).items())
+        )
+    if kind is list or kind is tuple:
+        return (
+            isinstance(given, list)
+            and len(value) == len(cast("list[object]", given))
+            and all(map(_is_json_of, value, cast("list[object]", given)))
+        )
+    return json.loads(json.dumps(_ANY.dump_python(value), default=str)) == given

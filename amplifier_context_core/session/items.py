@@ -15,10 +15,11 @@ from typing import Any
 import orjson
 
 from ..config import Config
+from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
 from ..items.injection import activate
-from ..items.serialized import item_in
+from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.redaction import forms_of
@@ -86,7 +87,8 @@ class SessionItems:
         Returns:
             What the model is to read in place of the result; None if it carries no item that can be kept.
         """
-        item = item_in(result)
+        form = item_form_in(result)
+        item = await in_thread(item_of, form, self._all) if form else None
         if item is None:
             return None
         shown = await keep_item(item, self.pool, self.queue)

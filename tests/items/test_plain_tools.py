@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, tool_from_function
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, tool_from_function
 from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.session.items import SessionItems
 from amplifier_context_testing import mount_plan, session
 
 pytestmark = pytest.mark.kernel
@@ -98,6 +100,44 @@ async def test_an_item_that_has_no_json_keeps_no_other_item_from_the_queue() -> 
     manager, results = await called(Plain("note", made))
     assert [item.content for item in manager.queue] == ["a note"]
     assert results == ["a note"]
+
+
+async def test_a_tool_that_shows_an_item_of_the_pool_adds_none() -> None:
+    added: list[str] = []
+
+    async def read(pool: ContextPool) -> dict[str, Any]:
+        added.append(pool.get("q3").content)
+        return pool.get("q3").to_dict()
+
+    fetch = Plain("fetch", lambda: ContextItem("Revenue: $42M.", "Q3 earnings", "q3"))
+    manager, results = await called(fetch, tool_from_function(read))
+    assert added == ["Revenue: $42M."]
+    assert json.loads(results[1]) == manager.pool.get("q3").to_dict(), "the model reads it, not that it was kept"
+
+
+async def test_a_tool_that_shows_an_item_of_the_queue_adds_none() -> None:
+    async def newest(queue: ContextQueue) -> dict[str, Any]:
+        return queue.items[-1].to_dict()
+
+    manager, _ = await called(Plain("note", lambda: ContextItem("a lone note")), tool_from_function(newest))
+    assert [item.content for item in manager.queue] == ["a lone note"]
+
+
+async def test_items_are_compared_with_a_result_outside_the_event_loop() -> None:
+    threads: set[int] = set()
+
+    class Watched:
+        def __str__(self) -> str:
+            threads.add(threading.get_ident())
+            return "a payload"
+
+    items = SessionItems(load_config({}))
+    item = ContextItem(Watched())
+    result = {"success": True, "output": {"content": "a payload", "description": None, "id": None}}
+    assert await items.collect(result, lambda output: "shown") == "shown"
+    assert items.queue.items == [item]
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
