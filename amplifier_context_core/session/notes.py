@@ -111,8 +111,8 @@ class Notes:
         """
         text = _checked(text)
         async with self._writing() as store:
-            entries = await store.read(self._session_id)
-            if sum(1 for entry in entries if not is_redacted(entry.message)) >= MAX_NOTES:
+            entries = await self._without_erased(store)
+            if len(entries) >= MAX_NOTES:
                 raise ConfigError("note", f"the project has {MAX_NOTES} notes; delete some first")
             extent = await store.extent(self._session_id)
             history = Transcript.resumed(self._session_id, (), entries, length=extent.length, last_seq=extent.last_seq)
@@ -150,10 +150,21 @@ class Notes:
             StoreError: as for `add`. With `NotErased` it reads as erased, and the same call again erases the rest.
         """
         async with self._writing() as store:
-            found = await store.find(self._session_id, [note_seq(mark)])
+            seq = note_seq(mark)
+            found = await store.find(self._session_id, [seq])
+            found = found or [entry for entry in await store.archived(self._session_id) if entry.seq == seq]
             if found:
                 await store.rewrite(self._session_id, [redacted(entry, approx_token_counter) for entry in found])
         return bool(found)
+
+    async def _without_erased(self, store: Store) -> list[Entry]:
+        """Return the entries of all notes. Take erased ones out of the list, which each session reads."""
+        entries = await store.read(self._session_id)
+        erased = [index for index, entry in enumerate(entries) if is_redacted(entry.message)]
+        if erased:
+            entries = [entry for entry in entries if not is_redacted(entry.message)]
+            await store.replace(self._session_id, erased[0], entries[erased[0] :])
+        return entries
 
     @asynccontextmanager
     async def _writing(self) -> AsyncGenerator[Store]:
