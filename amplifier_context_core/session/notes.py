@@ -31,6 +31,7 @@ _MAX_AUTHOR = 80  # characters
 _WAIT = 15.0  # seconds that a writer waits for another one, whose change takes milliseconds
 _PAUSE = 0.02  # seconds before it asks again at first
 _HOOK = "project-note"
+_UNPRINTED = "\n\t\u200c\u200d"  # no printable characters, but parts of a text: lines, joiners of scripts and emoji
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,23 +215,29 @@ def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCount
 
 
 def _message(text: str, author: str) -> Message:
-    about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(author)[:_MAX_AUTHOR]}
+    about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(_printable(author))[:_MAX_AUTHOR]}
     return {"role": "system", "content": text, "metadata": about}
 
 
 def _note(entry: Entry) -> ProjectNote:
     author = metadata_of(entry.message).get("note_author")
-    text = text_of(entry.message.get("content"))
-    return ProjectNote(entry.seq, text, author if isinstance(author, str) else "", entry.created, entry.completed)
+    text = _printable(text_of(entry.message.get("content")))
+    author = _printable(author) if isinstance(author, str) else ""
+    return ProjectNote(entry.seq, text, author, entry.created, entry.completed)
 
 
 def _checked(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
         raise ConfigError("note", "must be a text that is not empty")
-    text = text.strip()
+    text = _printable(text).strip()
     if len(text) > MAX_CHARS:
         raise ConfigError("note", f"has {len(text):,} characters; a note has at most {MAX_CHARS:,}")
     return text
+
+
+def _printable(text: str) -> str:
+    """Return a text without characters that control a screen or hide how it reads: agents copy hostile texts."""
+    return "".join(char if char.isprintable() or char in _UNPRINTED else " " for char in text)
 
 
 def note_seq(mark: str) -> int:

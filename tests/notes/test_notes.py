@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import MemoryStore, approx_token_counter, open_store
 from amplifier_context_core.errors import ConfigError, SessionInUse
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.session import notes as module
 from amplifier_context_core.session.notes import MAX_CHARS, MAX_NOTES, Notes, ProjectNote, notes_id, notes_message
+from amplifier_context_core.transcript.transcript import Transcript
 from tests.pages import ROOT
 from tests.places import Place
 
@@ -96,6 +98,28 @@ async def test_deleted_notes_leave_the_list_that_each_session_reads(place: Place
     store = place.store()
     assert (await store.extent(place.session_id("notes.p"))).length == 2
     await store.close()
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x00b", "a\u202eb", "a\x9bb", "a\u2028b"])
+async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes: Notes, text: str) -> None:
+    kept = await notes.add(text, f"agent {text}")
+    (note,) = await notes.all()
+    assert note == kept
+    for shown in (note.text, note.author, note.line):
+        assert shown.isprintable()
+    edited = await notes.edit("n1", f"{text}\n\tc\u200dd", "person")
+    assert edited is not None
+    assert edited.text.endswith("b\n\tc\u200dd"), "line ends, tabs and joiners are part of a text"
+    assert edited.text[:-6].isprintable()
+
+
+def test_a_note_that_was_stored_with_a_control_character_is_shown_without() -> None:
+    raw = {"role": "system", "content": "a\x1bb", "metadata": {"note_author": "x\x1by"}}
+    history = Transcript("notes.p")
+    message, info = parse_message(raw)
+    entry = history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00")
+    note = module._note(entry)  # pyright: ignore[reportPrivateUsage]
+    assert (note.text, note.author) == ("a b", "x y")
 
 
 def holds(place: Place, text: str) -> bool:
