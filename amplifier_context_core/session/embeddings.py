@@ -26,7 +26,7 @@ class SessionVectors:
     Args:
         embedder: makes the vectors.
         store: of the session.
-        report: called with a line for each fault of the embedder.
+        report: called with a line for each fault.
     """
 
     def __init__(self, embedder: Embedder, store: Store, report: Callable[[str], None]) -> None:
@@ -39,14 +39,14 @@ class SessionVectors:
         self._vectors = Vectors(embedder.dimensions)
 
     async def nearest(self, session_id: str, history: Snapshot, query: str) -> list[int]:
-        """Return the seqs of the messages nearest to a query, the nearest first; none if the embedder fails."""
+        """Return the seqs of the messages nearest to a query, the nearest first; none if embedder or store fails."""
         async with self._lock:
             try:
                 await self._follow(session_id, history)
                 vector = (await in_thread(embedded, self._embedder, [query]))[0]
                 return await in_thread(self._vectors.nearest, vector, NEAREST)
-            except StoreError:
-                raise
+            except StoreError as problem:
+                self._report(f"vectors cannot be read, words alone are searched: {problem}")
             except BadVectors:
                 self._report(f"embedder {self._model} returned no vectors of its length; words alone are searched")
             except Exception as problem:  # noqa: BLE001 - other people's code: reported

@@ -71,3 +71,32 @@ async def test_a_store_that_refuses_vectors_does_not_fail_the_search(place: Plac
     (warning,) = (await manager.explain())["warnings"]
     assert "vectors are not kept" in warning
     await manager.close()
+
+
+@pytest.mark.stores("sqlite")
+async def test_where_vectors_cannot_be_read_words_alone_are_searched_until_they_can(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreadable(SqliteStore):
+        fails = True
+
+        async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
+            if self.fails:
+                raise StoreError("the disk does not answer")
+            return await super().vectors(session_id, model)
+
+    store = Unreadable(place.folder / "unreadable.db")
+    embedder = Deterministic()
+    manager = searching(embedder, store)
+    await add(manager, "grey heron", "goose")
+    for _ in range(3):
+        assert await manager.search("heron") == ["m1"]
+    assert embedder.asked == [], "no vectors are made in place of those that the store may have"
+    (warning,) = (await manager.explain())["warnings"]
+    assert warning == "vectors cannot be read, words alone are searched: the disk does not answer"
+    assert caplog.text.count("words alone are searched") == 1
+    assert "heron" not in caplog.text
+    store.fails = False
+    await manager.search("heron")
+    assert embedder.asked == [["grey heron", "goose"], ["heron"]]
+    await manager.close()
