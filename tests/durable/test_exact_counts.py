@@ -27,7 +27,7 @@ START_LOADING = BoundingTokenCounter.start_loading
 
 @pytest.mark.stores("memory", "sqlite")
 async def test_counts_are_exact_from_the_answer_on(place: Place, vocabulary: Vocabulary) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there?"))
     view = await manager.get_messages_for_request()
     assert vocabulary.loads == 0
@@ -38,13 +38,14 @@ async def test_counts_are_exact_from_the_answer_on(place: Place, vocabulary: Voc
     assert [entry.tokens for entry in manager.snapshot()] == [exact(entry.message) for entry in manager.snapshot()]
     await manager.close()
     kept = place.store()
-    assert [entry.tokens for entry in await kept.read("s", 0)] == [exact(e.message) for e in await kept.read("s", 0)]
+    entries = await kept.read(place.session_id(), 0)
+    assert [entry.tokens for entry in entries] == [exact(entry.message) for entry in entries]
     await kept.close()
 
 
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_question_that_no_process_counted_is_counted_by_the_next(place: Place, vocabulary: Vocabulary) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there?"))
     resumed = await again(manager, place, **EXACT)
     (entry,) = [*(await loaded(resumed)).snapshot()]
@@ -55,7 +56,7 @@ async def test_a_question_that_no_process_counted_is_counted_by_the_next(place: 
 @pytest.mark.stores("memory")
 @pytest.mark.parametrize("act", ["compact", "explain", "load", "pin", "set", "forget"])
 async def test_every_use_of_counts_is_of_exact_ones(place: Place, vocabulary: Vocabulary, act: str) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there?"))
     await manager.get_messages_for_request()
     work = {
@@ -73,7 +74,7 @@ async def test_every_use_of_counts_is_of_exact_ones(place: Place, vocabulary: Vo
 
 @pytest.mark.stores("memory")
 async def test_what_is_added_while_the_bounds_are_counted_is_counted_too(place: Place, vocabulary: Vocabulary) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await asyncio.gather(
         *(manager.add_message(user(f"question {number}")) for number in range(20)),
         manager.counted(),
@@ -86,27 +87,27 @@ async def test_what_is_added_while_the_bounds_are_counted_is_counted_too(place: 
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_bound_is_not_stored_when_the_store_lost_the_entry(place: Place, vocabulary: Vocabulary) -> None:
     """What only memory holds is written again."""
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("one?"))
-    await manager.store.replace("s", 0, ())
+    await manager.store.replace(place.session_id(), 0, ())
     manager.history._stored._may_diverge = True  # pyright: ignore[reportPrivateUsage]
     await manager.add_message(user("two?"))
-    assert [entry.tokens for entry in await manager.store.read("s", 0)] == [UNCOUNTED, UNCOUNTED]
+    assert [entry.tokens for entry in await manager.store.read(place.session_id(), 0)] == [UNCOUNTED, UNCOUNTED]
     await manager.close()
 
 
 @pytest.mark.stores("memory")
 async def test_a_bound_is_not_stored_in_a_fork_of_a_deleted_session(place: Place, vocabulary: Vocabulary) -> None:
-    manager = manager_on(place.store(), on_conflict="fork", **EXACT)
+    manager = manager_on(place.store(), place.session_id(), on_conflict="fork", **EXACT)
     await manager.add_message(user("one?"))
     append = manager.store.append
 
     async def lost(session_id: str, entries: Any, *, atomic: bool = True) -> None:
-        if session_id == "s":
-            raise SessionLost("s", "another writer")
+        if session_id == place.session_id():
+            raise SessionLost(session_id, "another writer")
         await append(session_id, entries, atomic=atomic)
 
-    await manager.store.delete("s")
+    await manager.store.delete(place.session_id())
     manager.store.append = lost
     await manager.add_message(user("two?"))
     stored = await manager.store.read(manager.history.session_id, 0)
@@ -121,7 +122,8 @@ async def test_a_message_of_a_checkpoint_whose_count_was_not_stored_is_counted_o
     checkpoint = next(view.checkpoint for view in first.compactor.cache.views if view.checkpoint)
     seqs = [segment.round.entries[0].seq for segment in checkpoint.segments if segment.round]
     expected = await first.get_messages_for_request()
-    await first.store.rewrite("s", [entry._replace(tokens=UNCOUNTED) for entry in await first.store.find("s", seqs)])
+    entries = await first.store.find(place.session_id(), seqs)
+    await first.store.rewrite(place.session_id(), [entry._replace(tokens=UNCOUNTED) for entry in entries])
     resumed = await again(first, place, **EXACT)
     assert await resumed.get_messages_for_request() == expected
     assert resumed.snapshot().gap
@@ -187,7 +189,7 @@ async def test_an_observer_sees_exact_counts_only(place: Place, vocabulary: Voca
 
     observer, plugins = Observer(), Plugins()
     plugins.register(observer)
-    base = manager_on(place.store(), **EXACT)
+    base = manager_on(place.store(), place.session_id(), **EXACT)
     manager = make_manager(base.config, store=base.store, plugins=plugins)
     await manager.add_message(user("how many files are there?"))
     assert observer.seen == [exact(manager.snapshot()[0].message)]
@@ -198,7 +200,7 @@ async def test_the_vocabulary_is_loaded_in_the_background_once_the_first_view_is
     place: Place, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BoundingTokenCounter, "start_loading", START_LOADING)
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there?"))
     assert vocabulary.loads == 0
     await manager.get_messages_for_request()
@@ -236,7 +238,7 @@ async def test_a_view_is_sent_where_no_thread_can_be_started(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(BoundingTokenCounter, "start_loading", START_LOADING)
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many?"))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

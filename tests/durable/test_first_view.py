@@ -54,7 +54,7 @@ async def test_a_question_is_stored_and_sent_before_the_vocabulary_is_loaded(
     assert vocabulary.loads == before
     await resumed.close()
     kept = place.store()
-    (last,) = (await kept.read("s", 0))[-1:]
+    (last,) = (await kept.read(place.session_id(), 0))[-1:]
     assert last.tokens == UNCOUNTED  # a bound is never stored
     await kept.close()
 
@@ -68,7 +68,7 @@ async def test_view_by_bounds_is_the_view_by_exact_counts(
     first = await filled(place, turns_stored)
     length, store = len(first.snapshot()), first.store
     await first.close()
-    state = await store.load_checkpoint("s")
+    state = await store.load_checkpoint(place.session_id())
     assert state
     views: dict[str, list[Any]] = {"exact": [], "bounds": []}
     waited: list[bool] = []
@@ -78,8 +78,8 @@ async def test_view_by_bounds_is_the_view_by_exact_counts(
             if name == "exact":
                 exact_token_counter()
             before = vocabulary.loads
-            forked = manager_on(store, f"{name} {size}", **EXACT)
-            await store.fork("s", forked.session_id, length)
+            forked = manager_on(store, place.session_id(f"{name} {size}"), **EXACT)
+            await store.fork(place.session_id(), forked.session_id, length)
             await store.save_checkpoint(forked.session_id, length, state)
             await forked.set_system_prompt_factory(_prompt)
             await forked.add_message(user("ask " * (size // 4) + "?") | {"timestamp": "2026-01-01T00:00:00Z"})
@@ -100,7 +100,7 @@ async def _prompt() -> str:
 async def test_where_a_bound_cannot_decide_the_view_waits_for_the_vocabulary(
     place: Place, vocabulary: Vocabulary
 ) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("x" * 8_000))  # 2,000 tokens, at most 8,000: the budget is 6,000
     view = await manager.get_messages_for_request()
     assert vocabulary.loads == 1
@@ -117,7 +117,7 @@ async def test_the_report_of_the_first_answer_is_compared_with_exact_counts(
     place: Place, vocabulary: Vocabulary
 ) -> None:
     """Compared with an upper bound it would be far too small, as that of a side call is."""
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there? " * 40))
     view = await manager.get_messages_for_request()
     reported = Response(model="m", provider="p", usage=Usage(exact(view[0])))
@@ -132,7 +132,7 @@ async def test_the_report_of_the_first_answer_is_compared_with_exact_counts(
 async def test_a_refusal_of_the_first_view_teaches_a_window_below_its_exact_count(
     place: Place, vocabulary: Vocabulary
 ) -> None:
-    manager = manager_on(place.store(), **EXACT)
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
     await manager.add_message(user("how many files are there? " * 40))
     (question,) = await manager.get_messages_for_request()
     manager.on_context_length_error()
@@ -233,7 +233,7 @@ async def test_calls_that_wait_for_results_are_shown_with_placeholders_before_th
     await first.add_message(user("look"))
     await first.add_message(call("c1"))
     await first.close()
-    resumed = manager_on(place.store(), **EXACT)
+    resumed = manager_on(place.store(), place.session_id(), **EXACT)
     vocabulary.unload()
     before = vocabulary.loads
     view = await resumed.get_messages_for_request()

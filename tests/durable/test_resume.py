@@ -201,7 +201,7 @@ async def test_a_smaller_budget_right_after_a_resume_is_served(place: Place) -> 
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request_after_a_resume(place: Place) -> None:
     """Another budget has a checkpoint, so only the end of the history is loaded."""
-    first = manager_on(place.store())
+    first = manager_on(place.store(), place.session_id())
     for message in turns(20):
         await first.add_message(message)
     await first.get_messages_for_request(2_000)
@@ -332,7 +332,7 @@ async def test_short_forms_registered_before_their_results_survive_a_resume(plac
 
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_before_as_it_is(place: Place) -> None:
-    manager = manager_on(place.store())
+    manager = manager_on(place.store(), place.session_id())
     await feed(manager, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": "line\n" * 8_000}])
     before = await ask(manager)
     manager = await again(manager, place)

@@ -52,7 +52,7 @@ def exact(message: Message) -> int:
 
 async def filled(place: Place, number: int, **config: Any) -> ContextManager:
     """Return a session of this many turns, with its vocabulary loaded and a view of the newest state sent."""
-    manager = manager_on(place.store(), **EXACT, **config)
+    manager = manager_on(place.store(), place.session_id(), **EXACT, **config)
     for message in turns(number):
         await manager.add_message(message)
         if message["role"] == "assistant":

@@ -360,7 +360,7 @@ async def test_a_transcript_of_a_talk_with_thinking_survives_a_change_of_provide
 
 async def test_injections_of_hooks_that_stay_are_history_in_order_and_no_persons() -> None:
     coordinator = create_test_coordinator()
-    await CURRENT.mount(coordinator, {})
+    cleanup = await CURRENT.mount(coordinator, {})
     manager = coordinator.get("context")
     await manager.add_message({"role": "user", "content": "Fix it."})
     injections = [
@@ -379,3 +379,5 @@ async def test_injections_of_hooks_that_stay_are_history_in_order_and_no_persons
         ("user", "a note as the user"),
     ]
     assert manager.turn_count == 1
+    await manager.clear()  # on a server the next module finds the same session
+    await cleanup()
