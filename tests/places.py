@@ -64,9 +64,12 @@ def parameters(*names: str) -> list[Any]:
 
 
 def wanted(metafunc: pytest.Metafunc) -> tuple[str, ...]:
-    """The backends a test is to run on: those its nearest mark `stores` names; all without one, and in a soak."""
+    """The backends a test is to run on: those its nearest mark `stores` names; all without one, and in a soak.
+
+    With ``only=True`` no other has what the test is about.
+    """
     mark = metafunc.definition.get_closest_marker("stores")
-    return BACKENDS if ALL or mark is None else mark.args
+    return BACKENDS if mark is None or (ALL and not mark.kwargs.get("only")) else mark.args
 
 
 @dataclass

@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if ALL:
         metafunc.parametrize("author", AUTHORS, indirect=True)
         if takes_place:
-            metafunc.parametrize("place", parameters(), indirect=True)
+            metafunc.parametrize("place", parameters(*wanted(metafunc)), indirect=True)
     elif takes_place:
         metafunc.parametrize(("place", "author"), list(_cases(metafunc)), indirect=True)
 

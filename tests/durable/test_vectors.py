@@ -14,7 +14,7 @@ from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 from tests.places import Place
 
 
-@pytest.mark.stores("sqlite", "postgresql")
+@pytest.mark.stores("sqlite", "postgresql", only=True)
 async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
     manager = searching(Deterministic(), place.store(), place.session_id())
     await add(manager, "grey heron", "goose")
@@ -28,7 +28,7 @@ async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
     await resumed.close()
 
 
-@pytest.mark.stores("sqlite", "postgresql")
+@pytest.mark.stores("sqlite", "postgresql", only=True)
 @pytest.mark.parametrize("other", [Deterministic(32), Fitted(CORPUS)])
 async def test_of_another_model_all_vectors_are_made_again(place: Place, other: Any) -> None:
     manager = searching(Deterministic(), place.store(), place.session_id())
@@ -43,7 +43,7 @@ async def test_of_another_model_all_vectors_are_made_again(place: Place, other: 
     await resumed.close()
 
 
-@pytest.mark.stores("sqlite", "postgresql")
+@pytest.mark.stores("sqlite", "postgresql", only=True)
 async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
     embedder = Deterministic()
     manager = searching(embedder, place.store(), place.session_id())
