@@ -50,6 +50,7 @@ async def test_between_compactions_every_request_begins_with_the_one_before() ->
     assert compactions
 
 
+@pytest.mark.digest
 async def test_at_a_compaction_only_the_newest_reminder_of_each_source_stays() -> None:
     manager = new_manager(min_savings=0)
     await manager.add_message({"role": "user", "content": "Fix the loader."})

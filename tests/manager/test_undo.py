@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from amplifier_context_core import ContextManager
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, text, work
@@ -37,6 +39,7 @@ async def two_compactions() -> ContextManager:
     return manager
 
 
+@pytest.mark.digest
 async def test_undo_takes_back_all_chapters_of_the_newest_compaction_and_no_other() -> None:
     manager = await two_compactions()
     before = spans(manager)
