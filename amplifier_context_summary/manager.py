@@ -201,9 +201,9 @@ class SummaryManager(ContextManager):
             As of core's manager; with ``author`` (``summary``, ``digest`` or ``native``) and ``chapter``, what the next
             turn will know of what was folded; of a provider's own compaction the words that are not sealed.
         """
+        await self.ready()
         if isinstance(focus, str) and focus:
             self.compactor.focus = focus
-        await self.ready()
         counter = await self.counted()
         last = self.compactor.last_sent
         budget = last.limits.budget if last else self._budget().tokens

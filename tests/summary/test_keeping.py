@@ -266,3 +266,14 @@ async def test_undo_without_a_chapter_says_so() -> None:
     assert await manager.undo() == {"undone": False, "reason": "nothing is folded"}
     with pytest.raises(ValueError, match="mark"):
         await manager.undo("x")
+
+
+async def test_compact_asks_with_its_focus_right_after_a_resume(place: Place) -> None:
+    manager = summary_manager(Provider(good), store=place.store())
+    await drive(manager, SESSION[:27])
+    await manager.close()
+    provider = Provider(good)
+    again = summary_manager(provider, store=place.store())
+    assert (await again.compact("the parser"))["compacted"]
+    assert "dwell on this: the parser" in provider.text(0)
+    await again.close()
