@@ -213,7 +213,7 @@ class SessionLifecycle:
         return await self.token_counter()
 
     async def _resume(self) -> None:
-        self.compactor.drop_views()
+        self.compactor.drop_state()  # another program may have erased what it quotes
         resumed = await resume(self.store, self.history, self.compactor.cache, self._counter_of)
         for problem in resumed.problems:
             self.warnings.note("repair", problem)

@@ -294,10 +294,14 @@ class Compactor:
 
     def reset(self) -> None:
         """Drop everything that derives from a history that was cleared."""
+        self.drop_state()
+        self._warnings.reset()
+
+    def drop_state(self) -> None:
+        """Drop the views, and what commands and handlers asked for, before the state of the store takes its place."""
         self.drop_views()
         self.pins.clear()
         self.short_forms.clear()
-        self._warnings.reset()
         self.focus = self.injected = None
 
     # -- compaction -------------------------------------------------------------------------------------------------

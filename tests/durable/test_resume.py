@@ -350,3 +350,25 @@ async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Plac
     async with opened(place) as manager:
         assert await manager.lacking_names(["m3"]) == before
         assert manager.history.snapshot().gap, "the history need not be loaded for it"
+
+
+async def test_a_session_used_again_after_its_close_has_what_another_program_left(place: Place) -> None:
+    """Pins, short forms and the focus are those of the store: what was erased there is not saved again."""
+    secret = "hunter2"
+    first = manager_on(place.store(), place.session_id())
+    await feed(first, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": f"{secret}\n" * 900}])
+    await first.compact_summary("c1", f"it says {secret}")
+    await first.compact(f"keep {secret}")
+    await first.pin("m1")
+    await first.close()
+    other = manager_on(place.store(), place.session_id())
+    await other.pin("m1", False)
+    assert await other.forget(containing=secret) == ["m3"]
+    await other.close()
+    assert len(await first.get_messages()) == 3
+    assert first.compactor.pins == set()
+    assert first.compactor.focus is None
+    await first.close()
+    store = place.store()
+    assert secret.encode() not in (await store.load_checkpoint(place.session_id()) or b"")
+    await store.close()
