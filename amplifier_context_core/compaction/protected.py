@@ -1,9 +1,12 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
-The task, the newest human message, the newest round, pins, rounds that carry loaded-tool state or a provider's own
-compaction, the newest notice of each hook and of each source of reminders, the newest version of each state (todo list,
-plan, approval). If together they leave no room to work in, the largest are clipped head and tail, the pins last, so
-that the request still fits and compactions do not follow one another on every request.
+- the task, the newest human message, the newest round, pins;
+- rounds that carry loaded-tool state or a provider's own compaction;
+- the newest notice of each hook and of each source of reminders;
+- the newest version of each tool state: a todo list, a plan, an approval.
+
+If together they leave no room to work in, the largest are clipped, pins last: head and tail stay. So the request still
+fits, and not every request compacts.
 
 Pure: no I/O, no clock.
 """

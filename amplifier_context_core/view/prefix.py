@@ -4,8 +4,9 @@ A model that binds thinking takes a block of it only after the very messages, to
 had read when it wrote the block. So an answer with such thinking is stored with a hash of the request that it answers
 (`Response.prefix`). A view shows the thinking of an answer only where the hash of all that precedes it is the same.
 
-No kind of edit has a rule of its own: a compaction, a pin, an edit by the host, an erased message, other tools, another
-system prompt or another model all change that hash, in a resumed session too. docs/thinking.md has the vendors' rules.
+No kind of edit has a rule of its own, because each changes that hash: a compaction, a pin, an edit by the host, an
+erased message, other tools, another system prompt, another model. The same holds in a resumed session.
+docs/thinking.md has the vendors' rules.
 
 No I/O. Large messages are hashed in a thread.
 """

@@ -11,10 +11,13 @@ Sources, as named in the rules:
 * *OpenAI*: the Chat Completions and Responses references, or an error 400's own words.
 * *Amplifier*: what hosts and provider modules of that kernel do with rows of their own.
 
-Left out on purpose, because it depends on the model, the settings or the provider module: Mistral's rule for call ids
-(exactly nine letters or digits, which ids of other providers cannot meet), strict alternation of roles (Anthropic joins
-consecutive turns), prefilled assistant turns at the end and their trailing white space, whether text may follow a
-`tool_use` block (older error reports say no, measurements of 2026 say yes), image formats and sizes.
+Left out on purpose, because it depends on the model, the settings or the provider module:
+
+* Mistral's rule for call ids: exactly nine letters or digits, which ids of other providers cannot meet;
+* strict alternation of roles: Anthropic joins consecutive turns;
+* prefilled assistant turns at the end, and their trailing white space;
+* whether text may follow a `tool_use` block: older error reports say no, measurements of 2026 say yes;
+* image formats and sizes.
 """
 
 from __future__ import annotations

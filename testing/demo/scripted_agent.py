@@ -6,8 +6,8 @@ Policy for provider-replay, over the tools of tool-folder:
       - module: provider-replay
         config: {script: "amplifier_context_testing.demo.scripted_agent:explore_script", steps: 60}
 
-It lists folders, reads files, searches for the names it found in them, now and then two or three things at once, and
-goes back: to the names of the first files, and to files read long ago. That is what makes real sessions hard to
+It lists folders, reads files and searches for the names it found in them, sometimes with two or three calls at once. It
+also returns to the names of the first files and to files read long ago. That is what makes real sessions hard to
 compact. Where the tool `context_recall` is mounted and a record in the request names a reading, it recalls that
 instead of reading again. Each step is decided from the results in the request and from what it remembers; nothing is
 random, so a folder that does not change is always explored the same way.

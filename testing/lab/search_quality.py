@@ -2,10 +2,10 @@
 
 python -m amplifier_context_testing.lab.search_quality DATA... [--store URL]
 
-Questions are those of the recordings that have some, and questions made by rule from the others: of a sentence that a
-person or the agent wrote, three to five of the rarer words, without the rarest, in another order, most of them in
-another form, between words that only ask. Evidence is every message that holds the sentence. Others ask for a part of
-a rare identifier, cut anywhere.
+Some recordings have questions. For the others, questions are made by rule from a sentence that a person or the agent
+wrote: three to five of its rarer words, without the rarest, in another order and mostly in another form, between words
+that only ask. Evidence is every message that holds the sentence. Further questions are a part of a rare identifier,
+cut anywhere.
 """
 
 from __future__ import annotations

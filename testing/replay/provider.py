@@ -1,8 +1,8 @@
 """Amplifier module `provider-replay`: a provider without a model.
 
-It answers from a recorded transcript, from a script, or from a policy that sees the request; declares a context window
-and refuses requests beyond it; counts tokens as a provider would and reports them, cache reads included, on
-`llm:response`; and can hold every request against the provider rules. In a mount plan:
+It answers from a recorded transcript, from a script, or from a policy that sees the request. It declares a context
+window and refuses larger requests. It counts tokens as a provider would, cache reads included, and reports them on
+`llm:response`. It can check every request by the provider rules. In a mount plan:
 
     providers:
       - module: provider-replay
