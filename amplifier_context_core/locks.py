@@ -3,6 +3,10 @@
 A lock of asyncio belongs to one event loop, and a lock of threading blocks the loop of the task that waits. A
 `CrossLoopLock` is acquired at once when it is free. Otherwise the task waits without blocking its loop. Waiters are
 served first come, first served.
+
+A loop may be closed while one of its tasks holds the lock. The lock is then free for the next task. The garbage
+collector ends the task of the closed loop later, at any moment and in any thread. So each acquisition is an object of
+its own, a `Hold`, and only the hold that has the lock can release it.
 """
 
 from __future__ import annotations
@@ -17,78 +21,104 @@ _CHECK_INTERVAL = 1.0  # seconds; how often a waiter checks whether the loop of 
 
 
 class CrossLoopLock:
-    """``async with lock:`` runs one task at a time."""
+    """``async with lock.hold():`` runs one task at a time."""
 
-    __slots__ = ("__weakref__", "_guard", "_holder", "_is_held", "_waiters")
+    __slots__ = ("__weakref__", "_guard", "_holder", "_waiters")
 
     def __init__(self) -> None:
         # Reentrant: the garbage collector may end a task of a closed loop at any moment, and with it release the lock.
         self._guard = threading.RLock()
-        self._is_held = False
-        self._holder: asyncio.AbstractEventLoop | None = None
-        self._waiters: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
+        self._holder: Hold | None = None
+        self._waiters: deque[tuple[Future[None], Hold]] = deque()
 
-    async def __aenter__(self) -> None:
-        await self.acquire()
+    @property
+    def is_held(self) -> bool:
+        """True if a task holds the lock whose loop was not closed."""
+        holder = self._holder
+        return holder is not None and not holder.is_lost
 
-    async def acquire(self) -> None:
-        """Wait until the lock is free, and take it. The caller must `release` it."""
-        loop = asyncio.get_running_loop()
+    def hold(self) -> Hold:
+        """Return a hold that has not acquired the lock yet; `async with` acquires and releases it."""
+        return Hold(self)
+
+    async def acquire(self) -> Hold:
+        """Wait until the lock is free, and take it. The caller must `release` the hold."""
+        hold = Hold(self)
+        await hold.__aenter__()
+        return hold
+
+    def try_acquire(self) -> Hold | None:
+        """Take the lock for a task of the running loop if it is free. The caller must `release` the hold."""
+        hold = Hold(self)
+        return hold if self._take(hold) else None
+
+    def _take(self, hold: Hold) -> bool:
         with self._guard:
-            if self._take(loop):
+            hold.loop = asyncio.get_running_loop()
+            if self.is_held:
+                return False
+            self._holder = hold
+            return True
+
+    async def _wait(self, hold: Hold) -> None:
+        with self._guard:
+            if self._take(hold):
                 return
             waiter: Future[None] = Future()
-            self._waiters.append((waiter, loop))
+            self._waiters.append((waiter, hold))
         try:
             waiting = asyncio.wrap_future(waiter)
             while not (await asyncio.wait((waiting,), timeout=_CHECK_INTERVAL))[0]:
                 with self._guard:
-                    if self._is_held and self._holder is not None and self._holder.is_closed():
-                        self.release()
+                    if self._holder is not None and self._holder.is_lost:
+                        self._release(self._holder)
         except BaseException:
             # Cancelled while waiting. If the lock was granted all the same, it must be released for the next waiter.
-            if not waiter.cancel() and not waiter.cancelled():
-                self.release()
+            waiter.cancel()
+            self._release(hold)
             raise
+
+    def _release(self, hold: Hold) -> None:
+        with self._guard:
+            if self._holder is not hold:
+                return
+            self._holder = None
+            while self._waiters:
+                waiter, following = self._waiters.popleft()
+                if following.is_lost:
+                    continue  # its task will never run again, and would never release the lock
+                if waiter.set_running_or_notify_cancel():
+                    self._holder = following
+                    waiter.set_result(None)
+                    return
+
+
+class Hold:
+    """One acquisition of a lock by one task.
+
+    Attributes:
+        loop: of the task. Set it to None if the hold must survive the closing of its loop.
+    """
+
+    __slots__ = ("_lock", "loop")
+
+    def __init__(self, lock: CrossLoopLock) -> None:
+        self._lock = lock
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """True if its loop was closed. Another task may hold the lock by now."""
+        return self.loop is not None and self.loop.is_closed()
+
+    async def __aenter__(self) -> None:
+        await self._lock._wait(self)  # pyright: ignore[reportPrivateUsage]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
 
-    def try_acquire(self) -> bool:
-        """Take the lock for a task of the running loop if it is free. If True, the caller must `release` it."""
-        with self._guard:
-            return self._take(asyncio.get_running_loop())
-
-    def transfer(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Make a task of another loop the holder. Pass None if the lock must survive the closing of its loop."""
-        with self._guard:
-            self._holder = loop
-
-    def _take(self, loop: asyncio.AbstractEventLoop) -> bool:
-        if self._is_held and (self._holder is None or not self._holder.is_closed()):
-            return False
-        self._is_held = True
-        self._holder = loop
-        return True
-
-    def release(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Grant the lock to the next waiter.
-
-        Args:
-            loop: of the holder, if it may have been closed. Then another task may hold the lock by now, and this call
-                does nothing.
-        """
-        with self._guard:
-            if loop is not None and self._holder is not loop:
-                return
-            while self._waiters:
-                waiter, loop = self._waiters.popleft()
-                if loop.is_closed():
-                    continue  # its task will never run again, and would never release the lock
-                if waiter.set_running_or_notify_cancel():
-                    self._holder = loop
-                    waiter.set_result(None)
-                    return
-            self._is_held = False
+    def release(self) -> None:
+        """Grant the lock to the next waiter. A no-op if this hold does not have the lock."""
+        self._lock._release(self)  # pyright: ignore[reportPrivateUsage]

@@ -163,7 +163,7 @@ class ContextManager(SessionRequests):
         await self.load()
         compactor = self.compactor
         last = await self._last_sent()
-        async with compactor.lock:  # a view that another thread works on may be in the middle of a change
+        async with compactor.lock.hold():  # a view that another thread works on may be in the middle of a change
             figures = SessionFigures(
                 self.history.session_id,
                 self.turn_count,
@@ -180,7 +180,7 @@ class ContextManager(SessionRequests):
         """Return the chapters of the last view, with ``mark``, ``to``, ``rounds``, ``tokens`` and ``text``."""
         await self.ready()
         last = await self._last_sent()
-        async with self.compactor.lock:
+        async with self.compactor.lock.hold():
             return chapters_of(last.view.segments())
 
     @property
@@ -302,7 +302,7 @@ class ContextManager(SessionRequests):
         await self.load()
         counter = await self.counted()
         last, compactor = self.compactor.last_sent, self.compactor
-        async with compactor.lock:
+        async with compactor.lock.hold():
             views = [view for view in compactor.cache.views if view.checkpoint]
             view = last.view if last and last.view in views else views[-1] if views else None
             if view is None:

@@ -214,7 +214,7 @@ class StoredContext(ContextStore):
         Raises:
             StoreError: the store cannot read them.
         """
-        async with self._lock:
+        async with self._lock.hold():
             entries = await self._store.read(self._session_id)
         messages: list[Message] = []
         for index, entry in enumerate(entries):
@@ -231,7 +231,7 @@ class StoredContext(ContextStore):
         Raises:
             StoreError: the store cannot read them.
         """
-        async with self._lock:
+        async with self._lock.hold():
             if isinstance(self._store, Searchable):
                 seqs = await self._store.search(self._session_id, query, limit)
                 entries = {entry.seq: entry for entry in await self._store.find(self._session_id, seqs)}
@@ -247,7 +247,7 @@ class StoredContext(ContextStore):
         Raises:
             StoreError: the store refused the change.
         """
-        async with self._lock:
+        async with self._lock.hold():
             await self._store.replace(self._session_id, 0, ())
             if await self._load_tokens() != (0, 0):
                 await self._save_tokens((0, 0))
@@ -259,7 +259,7 @@ class StoredContext(ContextStore):
             StoreError: the store refused it.
         """
         forked = StoredContext(self._store, counter=self._counter, clock=self._clock)
-        async with self._lock:
+        async with self._lock.hold():
             if (await self._store.extent(self._session_id)).length:
                 await self._store.fork(self._session_id, forked.session_id)
             tokens = await self._load_tokens()
@@ -279,7 +279,7 @@ class StoredContext(ContextStore):
             StoreError: the store refused them.
         """
         tokens = _checked_tokens(input_tokens, output_tokens)
-        async with self._lock:
+        async with self._lock.hold():
             await self._save_tokens(tokens)
 
     async def get_context_tokens(self) -> tuple[int, int]:
@@ -288,7 +288,7 @@ class StoredContext(ContextStore):
         Raises:
             StoreError: the store cannot read them.
         """
-        async with self._lock:
+        async with self._lock.hold():
             return await self._load_tokens()
 
     async def close(self) -> None:
@@ -297,14 +297,14 @@ class StoredContext(ContextStore):
         Raises:
             StoreError: the store could not write what was pending.
         """
-        async with self._lock:
+        async with self._lock.hold():
             await self._store.release(self._session_id)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _write(self, parsed: list[tuple[RawMessage, MessageInfo]]) -> None:
         tokens = [await measure(message, self._counter) for message, _ in parsed]
-        async with self._lock:
+        async with self._lock.hold():
             # Opened again each time: an earlier call that was cancelled may have been carried out.
             extent = await self._store.open(self._session_id)
             if self._last_write is None or self._last_write[0] != extent:
@@ -351,14 +351,14 @@ class MemoryContextStore(StoredContext):
 
     async def clear(self) -> None:
         """Delete all messages, and set the context tokens to zero."""
-        async with self._lock:
+        async with self._lock.hold():
             await self._store.delete(self._session_id)  # `replace` would leave them in the archive
             self._tokens = self._last_write = None
 
     async def fork(self) -> MemoryContextStore:
         """Return a conversation in its own memory, with these messages and token counts and a new session id."""
         forked = MemoryContextStore(counter=self._counter)
-        async with self._lock:
+        async with self._lock.hold():
             await forked._store.append(forked.session_id, await self._store.read(self._session_id))
             tokens = await self._load_tokens()
         await forked.set_context_tokens(*tokens)

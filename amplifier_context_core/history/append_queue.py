@@ -130,7 +130,7 @@ class AppendQueue:
             leads = True
             while leads:
                 await self._linger()
-                async with self._lock:
+                async with self._lock.hold():
                     batch = self._take_batch(here)
                     if not batch:
                         return

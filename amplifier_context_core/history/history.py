@@ -90,7 +90,7 @@ class History:
 
     async def open(self) -> Extent:
         """Open the session for writing. If another writer has it, open a fork of it, if the config allows that."""
-        async with self._lock:
+        async with self._lock.hold():
             return await self._stored.open()
 
     def resume(
@@ -114,7 +114,7 @@ class History:
     async def load(self) -> None:
         """Load the whole history into memory."""
         if self._transcript.gap:
-            async with self._lock:
+            async with self._lock.hold():
                 await self._stored.load()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
@@ -197,7 +197,7 @@ class History:
 
     async def count_bounds(self) -> None:
         """Count the entries whose tokens are upper bounds, and accept no more of them."""
-        async with self._lock:
+        async with self._lock.hold():
             self._are_counts_exact = True
             await self._stored.count_bounds()
 
@@ -358,14 +358,14 @@ class History:
                 self._notify_appended(append.entry)
 
     async def _clear(self) -> None:
-        async with self._lock:
+        async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.clear()
             self._reset_turns()
 
     async def _redact(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
         counter = await self._counter()
-        async with self._lock:
+        async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
             await self._any_redacted()
@@ -399,17 +399,17 @@ class History:
                 append.tokens = await measure(append.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:
-        async with self._lock:
+        async with self._lock.hold():
             await self._stored.reconcile()
             return await self._remove_current_turn(finished_too=False)
 
     async def _complete_turn(self) -> None:
-        async with self._lock:
+        async with self._lock.hold():
             await self._stored.reconcile()
             await self._apply_cancellation_policy()
 
     async def _set(self, incoming: Sequence[object]) -> bool:
-        async with self._lock:
+        async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
             stored = self._transcript.snapshot()

@@ -103,7 +103,7 @@ class Hook:
         named = {**injected(self.fn, args, named), **named}
         if self.lock is None:
             return await self.fn(*args, **named)
-        async with self.lock:
+        async with self.lock.hold():
             return await self.fn(*args, **named)
 
 

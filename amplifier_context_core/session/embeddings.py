@@ -40,7 +40,7 @@ class SessionVectors:
 
     async def nearest(self, session_id: str, history: Snapshot, query: str) -> list[int]:
         """Return the seqs of the messages nearest to a query, the nearest first; none if embedder or store fails."""
-        async with self._lock:
+        async with self._lock.hold():
             try:
                 await self._follow(session_id, history)
                 vector = (await in_thread(embedded, self._embedder, [query]))[0]

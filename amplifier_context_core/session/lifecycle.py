@@ -136,7 +136,7 @@ class SessionLifecycle:
         """
         if self._resumed:
             return
-        async with self._resuming:
+        async with self._resuming.hold():
             if not self._resumed:
                 await self._resume()
                 self._resumed = True
@@ -238,7 +238,7 @@ class SessionLifecycle:
         if compactions_only and not self._is_save_due():
             return
         counter = self._bounds or await self.token_counter()
-        async with self._saving:  # or an older state could be written over a newer one
+        async with self._saving.hold():  # or an older state could be written over a newer one
             compactions = self.compactor.compactions
             if self.history.last_seq and (self._is_save_due() or not compactions_only):
                 state = collect_state(

@@ -133,7 +133,7 @@ class Compactor:
         prefix = self.prefix(key, system)
         selection: Selection | None = None
         while True:
-            async with self.lock:
+            async with self.lock.hold():
                 selection = await self._current(selection, limits, system_tokens, counter, prefix)
                 handling = inside_handler(self)
                 fits = system_tokens + selection.view.tokens <= limits.capacity
@@ -175,7 +175,7 @@ class Compactor:
             None if only exact counts decide it.
         """
         limits = self.limits(budget, key)
-        async with self.lock:
+        async with self.lock.hold():
             prefix, system_tokens = self.prefix(key, system), sum(one.tokens for one in system)
             selection = await self.cache.select_within_bounds(limits, system_tokens, counter, prefix)
             if selection is None:
@@ -190,7 +190,7 @@ class Compactor:
 
         If there is no vocabulary, views that were counted with one are dropped.
         """
-        async with self.lock:
+        async with self.lock.hold():
             if not getattr(counter, "exact", False):
                 self.drop_views()
                 return
@@ -239,7 +239,7 @@ class Compactor:
         if inside_handler(self):
             return None  # a handler of a compaction asks for another: there would be no end to it
         async with self.alone():
-            async with self.lock:
+            async with self.lock.hold():
                 selection = await self.cache.select(limits, system_tokens, counter, prefix)
             job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix)
             _, result = await self._compact_with_hooks(job)
@@ -268,7 +268,7 @@ class Compactor:
         Raises:
             PinRefused: the history has no such entry.
         """
-        async with self.lock:
+        async with self.lock.hold():
             history = self._history.snapshot()
             for seq in seqs:
                 if history.find(seq) is None:
@@ -284,7 +284,7 @@ class Compactor:
             text: the short form.
         """
         if self.short_forms.register(seq, call_id, text) and seq is not None:
-            async with self.lock:
+            async with self.lock.hold():
                 self.cache.render_again(seq)
 
     def drop_views(self) -> None:
@@ -332,7 +332,7 @@ class Compactor:
 
         While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
         """
-        async with self.lock:
+        async with self.lock.hold():
             selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter, job.prefix)
             if job.reason != "manual":
                 if selection.reason is None:

@@ -88,7 +88,7 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     """
     limits, system_tokens = request.limits, request.system_tokens
     prefix = compactor.prefix(request.key, request.system)
-    async with compactor.lock:
+    async with compactor.lock.hold():
         selection = await compactor.cache.select(limits, system_tokens, request.counter, prefix)
         job = CompactionJob(reason, selection, limits, system_tokens, request.counter, prefix)
         draft, later, _ = await job.view.draft(system_tokens, limits.capacity)
@@ -109,7 +109,7 @@ async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy
         strategy: held to the contract, as in a compaction.
     """
     prefix = compactor.prefix(request.key, request.system)
-    async with compactor.lock:
+    async with compactor.lock.hold():
         selection = await compactor.cache.select(request.limits, request.system_tokens, request.counter, prefix)
         view = await rewritten(compactor, selection, request, strategy)
         if view is None:

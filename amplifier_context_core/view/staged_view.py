@@ -106,7 +106,7 @@ class Staging:
 
     async def as_it_is(self, limits: TokenLimits) -> StagedView:
         """Return the view of this budget as it is, neither compacted nor clipped."""
-        async with self._compactor.lock:
+        async with self._compactor.lock.hold():
             return await self._selected(limits)
 
     def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
@@ -131,7 +131,7 @@ class Staging:
                 self._announced, self._denied = decision.injected or "", decision.denied
             if self._denied and job.tokens <= limits.capacity:
                 return replace(staged, postponed=job)
-            async with compactor.lock:
+            async with compactor.lock.hold():
                 if not compactor.cache.is_current(staged.selection):
                     staged = await self._selected(limits)
                     if staged.selection.reason is None:
@@ -143,7 +143,7 @@ class Staging:
 
     async def clipped(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same view with what no checkpoint can cover clipped to fit."""
-        async with self._compactor.lock:
+        async with self._compactor.lock.hold():
             sent = await self._sent(staged.sent.view, limits, staged.selection.threshold, clip=True)
             return replace(staged, sent=sent)
 
@@ -158,7 +158,7 @@ class Staging:
             What was sent; None if the history that the view shows was edited meanwhile, or if `agree` returned False.
         """
         compactor, selection = self._compactor, staged.selection
-        async with compactor.lock:
+        async with compactor.lock.hold():
             if not compactor.shows_current_history(selection) or not agree():
                 return None
             budget = staged.sent.limits.budget

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
 
-from amplifier_context_core.locks import CrossLoopLock
+from amplifier_context_core.locks import CrossLoopLock, Hold
+from tests.loops import abandoned
 
 
 async def settle() -> None:
@@ -20,7 +22,7 @@ async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asy
     """Return tasks that wait for a lock that is held, in this order; each notes its name once it has the lock."""
 
     async def work(name: str) -> None:
-        async with lock:
+        async with lock.hold():
             order.append(name)
 
     tasks = [asyncio.create_task(work(name)) for name in names]
@@ -34,7 +36,7 @@ async def test_one_task_at_a_time_holds_the_lock() -> None:
 
     async def work() -> None:
         nonlocal inside, most
-        async with lock:
+        async with lock.hold():
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -48,14 +50,14 @@ async def test_a_free_lock_is_acquired_without_waiting() -> None:
     lock = CrossLoopLock()
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "something else")
-    async with lock:
+    async with lock.hold():
         assert ran == []
 
 
 async def test_first_come_is_first_served() -> None:
     lock = CrossLoopLock()
     order: list[str] = []
-    async with lock:
+    async with lock.hold():
         tasks = await waiting(lock, "abcdefghij", order)
     await asyncio.gather(*tasks)
     assert order == list("abcdefghij")
@@ -64,9 +66,9 @@ async def test_first_come_is_first_served() -> None:
 async def test_an_error_inside_releases_the_lock() -> None:
     lock = CrossLoopLock()
     with pytest.raises(RuntimeError, match="inside"):
-        async with lock:
+        async with lock.hold():
             raise RuntimeError("inside")
-    async with asyncio.timeout(5), lock:
+    async with asyncio.timeout(5), lock.hold():
         pass
 
 
@@ -74,28 +76,28 @@ async def test_a_task_cancelled_inside_releases_the_lock() -> None:
     lock = CrossLoopLock()
 
     async def hang() -> None:
-        async with lock:
+        async with lock.hold():
             await asyncio.Event().wait()
 
     task = asyncio.create_task(hang())
     await settle()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(5), lock:
+    async with asyncio.timeout(5), lock.hold():
         pass
 
 
 async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
     lock = CrossLoopLock()
     order: list[str] = []
-    async with lock:
+    async with lock.hold():
         first, second, third = await waiting(lock, "abc", order)
         second.cancel()
         await settle()
     await asyncio.gather(first, third)
     assert second.cancelled()
     assert order == ["a", "c"]
-    async with asyncio.timeout(5), lock:
+    async with asyncio.timeout(5), lock.hold():
         pass
 
 
@@ -103,13 +105,13 @@ async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> 
     """The waiter is cancelled after its turn was given to it and before it could take it."""
     lock = CrossLoopLock()
     order: list[str] = []
-    async with lock:
+    async with lock.hold():
         first, second = await waiting(lock, "ab", order)
     first.cancel()  # no await between: the turn is on its way to it
     async with asyncio.timeout(5):
         await asyncio.gather(first, second, return_exceptions=True)
     assert order[-1] == "b"
-    async with asyncio.timeout(5), lock:
+    async with asyncio.timeout(5), lock.hold():
         pass
 
 
@@ -118,7 +120,7 @@ async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
     done: list[int] = []
 
     async def work(number: int) -> None:
-        async with lock:
+        async with lock.hold():
             await asyncio.sleep(0)
             done.append(number)
 
@@ -130,7 +132,7 @@ async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
     async with asyncio.timeout(10):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert {number for number in range(60) if number % 3} <= set(done)
-    async with asyncio.timeout(5), lock:
+    async with asyncio.timeout(5), lock.hold():
         pass
 
 
@@ -143,7 +145,7 @@ def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
     async def work() -> None:
         nonlocal inside, counted
         for _ in range(100):
-            async with lock:
+            async with lock.hold():
                 inside += 1
                 if inside != 1:
                     broken.append(inside)
@@ -171,7 +173,7 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> Non
     taken = threading.Event()
 
     async def wait() -> None:
-        async with lock:
+        async with lock.hold():
             pass
 
     async def short() -> None:
@@ -181,9 +183,9 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> Non
         assert not task.done()  # asyncio.run cancels it at the end
 
     async def holder() -> None:
-        async with lock:
+        async with lock.hold():
             await asyncio.to_thread(lambda: (thread.start(), thread.join(20)))
-        async with asyncio.timeout(5), lock:
+        async with asyncio.timeout(5), lock.hold():
             taken.set()
 
     thread = threading.Thread(target=lambda: asyncio.run(short()), daemon=True)
@@ -194,14 +196,15 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> Non
 
 async def test_a_free_lock_can_be_acquired_at_once_and_a_held_one_cannot() -> None:
     lock = CrossLoopLock()
-    assert lock.try_acquire()
+    first = lock.try_acquire()
+    assert first is not None
     assert not lock.try_acquire()
-    waiting = asyncio.create_task(lock.__aenter__())
+    waiting = asyncio.create_task(lock.acquire())
     await settle()
-    lock.release()
+    first.release()
     assert not lock.try_acquire()  # the waiter comes first
-    await waiting
-    lock.release()
+    (await waiting).release()
+    assert not lock.is_held
     assert lock.try_acquire()
 
 
@@ -209,7 +212,7 @@ def test_a_lock_whose_holder_is_gone_with_its_loop_can_be_acquired_at_once() -> 
     lock = CrossLoopLock()
 
     async def take() -> bool:
-        return lock.try_acquire()
+        return lock.try_acquire() is not None
 
     assert asyncio.run(take())
     assert asyncio.run(take())
@@ -219,13 +222,12 @@ def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> N
     """The garbage collector ends its tasks at any time."""
     lock = CrossLoopLock()
 
-    async def take() -> asyncio.AbstractEventLoop:
-        assert lock.try_acquire()
-        return asyncio.get_running_loop()
+    async def take() -> Hold:
+        return await lock.acquire()
 
-    async def take_over(closed: asyncio.AbstractEventLoop) -> None:
+    async def take_over(lost: Hold) -> None:
         assert lock.try_acquire()
-        lock.release(closed)
+        lost.release()
         assert not lock.try_acquire()
 
     asyncio.run(take_over(asyncio.run(take())))
@@ -246,11 +248,10 @@ def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
     lock = CrossLoopLock()
 
     async def transfer() -> None:
-        assert lock.try_acquire()
-        lock.transfer(None)
+        (await lock.acquire()).loop = None
 
     async def try_it() -> bool:
-        return lock.try_acquire()
+        return lock.try_acquire() is not None
 
     asyncio.run(transfer())
     assert not asyncio.run(try_it())
@@ -260,13 +261,30 @@ def test_a_loop_that_was_closed_while_it_held_the_lock_does_not_keep_it() -> Non
     lock = CrossLoopLock()
 
     async def stay() -> None:
-        await lock.__aenter__()
+        await lock.acquire()
 
     async def acquire() -> bool:
-        async with asyncio.timeout(2), lock:
+        async with asyncio.timeout(2), lock.hold():
             return True
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(stay())
     loop.close()
     assert asyncio.run(acquire())
+
+
+def test_a_collected_task_of_a_closed_loop_does_not_release_the_next_holder() -> None:
+    lock = CrossLoopLock()
+
+    async def stay(entered: asyncio.Event) -> None:
+        async with lock.hold():
+            entered.set()
+            await asyncio.Event().wait()
+
+    async def take_over(tasks: list[object]) -> bool:
+        async with asyncio.timeout(5), lock.hold():
+            tasks.clear()
+            gc.collect()
+            return lock.try_acquire() is not None
+
+    assert not asyncio.run(take_over([abandoned(stay)]))

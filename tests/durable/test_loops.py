@@ -336,7 +336,7 @@ async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_befor
         manager.history._start_task(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
         await asyncio.sleep(0.05)
 
-    async with manager.history._lock:  # pyright: ignore[reportPrivateUsage]
+    async with manager.history._lock.hold():  # pyright: ignore[reportPrivateUsage]
         carrying = threading.Thread(target=asyncio.run, args=(begin(),))
         carrying.start()
         while not waiting:

@@ -86,7 +86,7 @@ async def test_a_commit_whose_question_raises_may_be_rolled_back() -> None:
 
 async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_rolled_back() -> None:
     manager, result, before = await pending()
-    async with manager.compactor.lock:
+    async with manager.compactor.lock.hold():
         task = asyncio.create_task(result["transaction"].commit())
         await asyncio.sleep(0)
         task.cancel()
@@ -100,7 +100,7 @@ async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_roll
 
 async def test_a_rollback_while_a_commit_waits_wins() -> None:
     manager, result, before = await pending()
-    async with manager.compactor.lock:
+    async with manager.compactor.lock.hold():
         task = asyncio.create_task(result["transaction"].commit())
         await asyncio.sleep(0)
         result["transaction"].rollback()

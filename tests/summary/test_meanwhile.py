@@ -249,7 +249,7 @@ async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
     manager = summary_manager(provider)
     for message in SESSION[:33]:
         await manager.add_message(message)
-    async with manager.compactor.lock:
+    async with manager.compactor.lock.hold():
         request = asyncio.create_task(manager.get_messages_for_request(BUDGET))
         for _ in range(10):
             await asyncio.sleep(0)

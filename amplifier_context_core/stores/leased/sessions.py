@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...errors import SessionInUse, SessionLost, StoreError
-from ...locks import CrossLoopLock
+from ...locks import CrossLoopLock, Hold
 from ..protocol import OnRepair, Repair, report_repair
 from ..validation import check_session_id
 from .idempotency import lease_lost, resolve_outcome, retry_once
@@ -106,7 +106,7 @@ class LeasedSessions:
         check_session_id(session_id)
 
         async def work(driver: Driver) -> T:
-            async with self._session_lock(session_id):
+            async with self._session_lock(session_id).hold():
                 await self._resolve_outcome(driver, session_id)
                 return await retry_once(lambda: ask(driver))
 
@@ -116,14 +116,13 @@ class LeasedSessions:
         """Run a change under the session's lock and lease."""
 
         async def work(driver: Driver) -> None:
-            lock = self._session_lock(session_id)
-            await lock.acquire()
-            await self._change_locked(driver, session_id, lock, change)
+            hold = await self._session_lock(session_id).acquire()
+            await self._change_locked(driver, session_id, hold, change)
 
         await self._call(work)
 
-    async def _change_locked(self, driver: Driver, session_id: str, lock: CrossLoopLock, change: Change) -> None:
-        """Run a change under a lock that the caller acquired, and release the lock."""
+    async def _change_locked(self, driver: Driver, session_id: str, hold: Hold, change: Change) -> None:
+        """Run a change under a lock that the caller acquired, and release it."""
         try:
             await self._resolve_outcome(driver, session_id)
             lease = await self._lease(driver, session_id)
@@ -131,7 +130,7 @@ class LeasedSessions:
                 raise SessionLost(session_id, lease.lost_to or "")
             await change(driver, lease)
         finally:
-            lock.release()
+            hold.release()
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class LeasedSessions:
         self._closing = True
         is_reachable = True
         for session_id in list(self._leases):
-            async with self._session_lock(session_id):
+            async with self._session_lock(session_id).hold():
                 try:
                     if is_reachable:
                         await self._release(driver, session_id)

@@ -54,7 +54,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
 
         async def work(driver: Driver) -> Extent:
-            async with self._session_lock(session_id):
+            async with self._session_lock(session_id).hold():
                 await self._resolve_outcome(driver, session_id)
                 lease = self._leases.get(session_id)
                 if lease is not None:
@@ -72,7 +72,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
 
         async def work(driver: Driver) -> None:
-            async with self._session_lock(session_id):
+            async with self._session_lock(session_id).hold():
                 await self._release(driver, session_id)
 
         await self._call(work, begin=False)
@@ -178,7 +178,7 @@ class LeasedStore(LeasedSessions):
         async def work(driver: Driver) -> None:
             async with contextlib.AsyncExitStack() as locks:
                 for name in sorted({session_id, new_id}):  # in one order, so that two forks cannot deadlock
-                    await locks.enter_async_context(self._session_lock(name))
+                    await locks.enter_async_context(self._session_lock(name).hold())
                 await self._fork(driver, session_id, new_id, length)
 
         await self._call(work)
@@ -230,14 +230,14 @@ class LeasedStore(LeasedSessions):
         # A first estimate: an image has few tokens. The size of an uncounted message is not known.
         if len(entries) > 1 or not 0 <= entries[0].tokens <= _SMALL // 4:
             return False
-        here = asyncio.get_running_loop()
-        if not self._caller_loop_lock.try_acquire():
+        caller = self._caller_loop_lock.try_acquire()
+        if caller is None:
             return False  # messages that arrive together are sent together, by the background loop
         try:
-            lock = lease.lock
-            if not lock.try_acquire():
+            hold = lease.lock.try_acquire()
+            if hold is None:
                 return False
-            is_locked = True
+            is_passed_on = False
             try:
                 driver = self._driver
                 if (
@@ -249,15 +249,14 @@ class LeasedStore(LeasedSessions):
                     return False
                 (row,) = encode_rows(session_id, entries)
                 if len(row.message) > _SMALL or not await append_on_caller_loop(driver, lease, self._ttl, row):
-                    lock.transfer(None)
-                    is_locked = False
-                    await self._call(lambda driver: self._change_locked(driver, session_id, lock, work))
+                    hold.loop, is_passed_on = None, True
+                    await self._call(lambda driver: self._change_locked(driver, session_id, hold, work))
                 return True
             finally:
-                if is_locked:
-                    lock.release(here)
+                if not is_passed_on:
+                    hold.release()
         finally:
-            self._caller_loop_lock.release(here)
+            caller.release()
 
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
         await self._resolve_outcome(driver, session_id)
@@ -302,7 +301,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
 
         async def work(driver: Driver) -> list[Entry]:
-            async with self._session_lock(session_id):
+            async with self._session_lock(session_id).hold():
                 await self._resolve_outcome(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
                 entries, damaged = await _decode_rows(session_id, rows)

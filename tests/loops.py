@@ -1,0 +1,17 @@
+"""Event loops as careless hosts leave them: closed, with tasks that nothing cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+def abandoned(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
+    """Run work until it sets the event, and close its loop. While the task is kept, it is not collected."""
+    loop = asyncio.new_event_loop()
+    event = asyncio.Event()
+    task = loop.create_task(work(event))
+    loop.run_until_complete(event.wait())
+    loop.close()
+    return task
