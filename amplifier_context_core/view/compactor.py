@@ -7,12 +7,9 @@ and that compaction is not announced again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +22,7 @@ from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from ..history.history import History
-from ..locks import CrossLoopLock
+from ..locks import CrossLoopLock, Hold
 from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter
 from ..plugins import Observers
@@ -95,7 +92,7 @@ class Compactor:
         self._warnings = warnings
         self.lock = CrossLoopLock()
         self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
-        self._in_flight: Future[None] | None = None
+        self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self._sent = SentViews()
 
     @property
@@ -141,22 +138,19 @@ class Compactor:
                     sent = await self._sent_view(selection, limits, system, prefix)
                     sent = self.hand_out(sent, budget if selection.reason is None else None)
                     break
-                flight, is_first = self._in_flight, self._in_flight is None
-                if flight is None:
-                    flight = self._in_flight = Future[None]()
+                flight = self._in_flight.try_acquire()
             job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, prefix, required=required)
-            if handling and not is_first:
+            if handling and flight is None:
                 # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
                 selection, _ = await self._run(job)
                 continue
-            if not is_first:
-                await asyncio.shield(asyncio.wrap_future(flight))  # a waiter that is cancelled must not end it for all
-                continue
+            if flight is None:
+                async with self.alone():
+                    continue  # the compaction in flight has ended
             try:
                 selection, _ = await self._compact_with_hooks(job)
             finally:
-                self._in_flight = None
-                flight.set_result(None)
+                flight.release()
         await self.emit_warnings()
         return sent
 
@@ -245,22 +239,14 @@ class Compactor:
             _, result = await self._compact_with_hooks(job)
             return result.report if result and result.has_gain else None
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncGenerator[None]:
-        """Wait for the compaction in flight, then be the one in flight."""
-        while (flight := self._in_flight) is not None:
-            await asyncio.shield(asyncio.wrap_future(flight))
-        flight = self._in_flight = Future[None]()
-        try:
-            yield
-        finally:
-            self._in_flight = None
-            flight.set_result(None)
+    def alone(self) -> Hold:
+        """Return what waits for the compaction in flight, when it is entered, and is then the one in flight."""
+        return self._in_flight.hold()
 
     @property
     def is_compacting(self) -> bool:
         """True while a compaction is announced or made."""
-        return self._in_flight is not None
+        return self._in_flight.is_held
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Bring entries that were folded, clipped or dropped back into the view, verbatim.

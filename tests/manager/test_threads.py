@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from amplifier_core import HookRegistry, HookResult
+
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import check_request
-from tests.managers import new_manager
-from tests.messages import Message, bare, size, text
+from tests.loops import abandoned
+from tests.managers import feed, new_manager
+from tests.messages import Message, bare, size, text, work
 
 THREADS = 8
 ROUNDS = 40
@@ -166,3 +169,28 @@ def test_a_counter_is_loaded_on_whichever_loop_comes_first() -> None:
 
     in_threads(work)
     assert len(manager.snapshot()) == THREADS * 2
+
+
+def test_no_request_waits_for_a_compaction_whose_loop_was_closed() -> None:
+    hooks = HookRegistry()
+    manager = new_manager(hooks=hooks)
+    announced: list[asyncio.Event] = []
+
+    async def hang(event: str, data: dict[str, Any]) -> HookResult:
+        if announced:
+            announced.pop().set()
+            await asyncio.Event().wait()
+        return HookResult(action="continue")
+
+    async def request(event: asyncio.Event) -> None:
+        announced.append(event)
+        await manager.get_messages_for_request(BUDGET)
+
+    hooks.register("context:pre_compact", hang, 0, name="hanging")
+    asyncio.run(feed(manager, work(60, output=600)))
+    left = abandoned(request)
+    assert manager.compactor.is_compacting is False
+    view = asyncio.run(asyncio.wait_for(manager.get_messages_for_request(BUDGET), 10))
+    assert check_request(view) == []
+    assert size(view) <= BUDGET
+    assert not left.done()
