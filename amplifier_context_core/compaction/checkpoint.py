@@ -243,7 +243,7 @@ def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[
         sum(message.tokens for message in messages),
         round_.tokens,
         "kept",
-        "mended" if fixes else "",
+        "corrected" if fixes else "",
         round_,
     )
 

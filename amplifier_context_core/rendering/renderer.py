@@ -196,7 +196,7 @@ class Renderer:
         for wire, call in zip(wire_ids, calls, strict=True):
             found = results.take(call.id)
             if found is None:
-                fixes.append(f"{entry.mark}: an unanswered call is shown with a stand-in result")
+                fixes.append(f"{entry.mark}: an unanswered call is shown with a placeholder result")
             answers.append((wire, call, found))
         answers.sort(key=lambda answer: results_order(answer[2]))
         shown = [self._assistant(entry, calls, wire_ids)]

@@ -94,7 +94,7 @@ def test_a_segment_names_its_entries_and_its_cost() -> None:
     segment = segment_of(round_, shown)
     assert (segment.first, segment.last, segment.mark, segment.turn) == (1, 2, "m1", "a0")
     assert (segment.tokens, segment.original_tokens, segment.state, segment.rule) == (12, round_.tokens, "kept", "")
-    assert segment_of(round_, shown, ["something was mended"]).rule == "mended"
+    assert segment_of(round_, shown, ["an id was renamed"]).rule == "corrected"
 
 
 def test_showing_a_piece_differently_changes_how_not_what() -> None:

@@ -31,7 +31,7 @@ def test_results_are_shown_right_after_their_calls_in_the_order_they_came() -> N
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     view = valid(call("a", "b"), result("b"))
     assert view[-1] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT, "name": "read"}
-    assert fixes(call("a")) == ["m1: an unanswered call is shown with a stand-in result"]
+    assert fixes(call("a")) == ["m1: an unanswered call is shown with a placeholder result"]
 
 
 def test_a_call_that_was_interrupted_says_that() -> None:

@@ -122,4 +122,4 @@ async def test_explain_reports_what_was_fixed() -> None:
     talk.call(("look", {}))
     talk.user("Stop.").say("Stopped.").user("Go on.")
     _, report = await explained(talk.messages)
-    assert any("stand-in result" in row["rule"] for row in report["rounds"])
+    assert any("placeholder result" in row["rule"] for row in report["rounds"])
