@@ -150,10 +150,8 @@ class ContextManager(SessionRequests):
         last = self.compactor.last_sent
         key = last.key if last else ("", "")
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
-        system = await self._system(counter)
-        system_tokens = sum(shown.tokens for shown in system)
-        prefix = self.compactor.prefix(key, system)
-        report = await self._then_save(self.compactor.compact_now(limits, system_tokens, counter, prefix))
+        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
+        report = await self._then_save(self.compactor.compact_now(request))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}

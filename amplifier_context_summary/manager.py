@@ -20,11 +20,12 @@ from amplifier_context_core.view.cache import Selection
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.meter import Key
-from amplifier_context_core.view.preview import ViewRequest, preview, rewrite, rewritten
+from amplifier_context_core.view.preview import preview, rewrite, rewritten
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
 from amplifier_context_core.view.undo import UNDONE, first_changed
 from amplifier_context_core.view.view import View
+from amplifier_context_core.view.view_request import ViewRequest
 
 from .call import is_asking
 from .chapters import StateInChapters
@@ -121,19 +122,18 @@ class SummaryManager(ContextManager):
             return
         counter = await self.counted()
         limits, key = self._limits_for(token_budget, provider)
-        request = ViewRequest(limits, key, await self._system(counter), counter)
+        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
         if self._may_rewrite(request) and await rewrite(self.compactor, request, self._chapters):
             await self._save()
 
-    async def _rewritten(self, selection: Selection, request: ViewRequest) -> View | None:
-        if not self._has_late or not self._may_rewrite(request):
+    async def _rewritten(self, selection: Selection) -> View | None:
+        if not self._has_late or not self._may_rewrite(selection.request):
             return None
-        return await rewritten(self.compactor, selection, request, self._chapters)
+        return await rewritten(self.compactor, selection, self._chapters)
 
     def _may_rewrite(self, request: ViewRequest) -> bool:
         """True if the provider writes the whole prefix of the request again, whatever its view."""
-        history = self.history.snapshot()
-        return self.compactor.prefix_break(history, request.limits, request.key, request.system) is not None
+        return self.compactor.prefix_break(request) is not None
 
     @property
     def _has_late(self) -> bool:
@@ -162,7 +162,7 @@ class SummaryManager(ContextManager):
             return
         counter = await self.counted()
         limits, key = self._limits_for(token_budget, provider)
-        request = ViewRequest(limits, key, await self._system(counter), counter)
+        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
             moment = Moment(limits, key, request.system, found.tokens, provider)

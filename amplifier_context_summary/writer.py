@@ -28,7 +28,7 @@ from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.meter import Key
-from amplifier_context_core.view.preview import Preview, ViewRequest, preview
+from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
 
@@ -207,7 +207,7 @@ class Writer:
     async def _write_ahead(self, reason: Literal["trigger", "manual"], moment: Moment) -> None:
         try:
             counter = await self.counter()
-            request = ViewRequest(moment.limits, moment.key, moment.system, counter)
+            request = self.compactor.view_request(moment.limits, moment.key, moment.system, counter)
             found = await preview(self.compactor, request, reason)
             plan = await self._plan(found, counter)
             if plan is not None:

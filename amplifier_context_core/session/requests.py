@@ -23,10 +23,8 @@ from ..view.cache import Selection
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
-from ..view.preview import ViewRequest
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
-from ..view.trigger import TokenLimits
 from ..view.view import View
 from .items import ItemList
 from .lifecycle import SessionLifecycle
@@ -55,13 +53,14 @@ class SessionRequests(SessionLifecycle):
         required = required | calls_of_operations(self.history.snapshot(), self.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
-        system = await self._system(bound or await self.counted())
-        sent = await self.compactor.request_within_bounds(budget.tokens, system, key, bound) if bound else None
+        counter = bound or await self.counted()
+        limits = self.compactor.limits(budget.tokens, key)
+        request = self.compactor.view_request(limits, key, await self._system(counter), counter, required)
+        sent = await self.compactor.request_within_bounds(request) if bound else None
         if sent is None:
-            counter = await self.counted()
             if bound:
-                system = [shown.with_message(shown.message, counter) for shown in system]
-            sent = await self._then_save(self.compactor.request(budget.tokens, system, key, counter, required=required))
+                request = request.counted_by(await self.counted())
+            sent = await self._then_save(self.compactor.request(request))
         elif bound:
             bound.start_loading()  # what comes next is counted exactly
         self._handed_out(sent, provider)
@@ -86,13 +85,10 @@ class SessionRequests(SessionLifecycle):
         self.items.activate()
         listed = self.items.changed_list(budget)
         behind = rendered_instruction(listed.message, counter) if listed else ()
-        system = await self._system(counter)
-
-        async def rewrite(selection: Selection, limits: TokenLimits) -> View | None:
-            return await self._rewritten(selection, ViewRequest(limits, key, system, counter))
-
-        staging = Staging(self.compactor, key, system, counter, required, behind, rewrite)
-        request = MeasuredRequest(staging, self.config, self.meter, budget, self._outgoing, count_view, fit_output)
+        limits = self.compactor.limits(budget, key)
+        for_view = self.compactor.view_request(limits, key, await self._system(counter), counter, required)
+        staging = Staging(self.compactor, for_view, behind, self._rewritten)
+        request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
         async def accept(agree: Callable[[], bool]) -> bool:
@@ -107,7 +103,7 @@ class SessionRequests(SessionLifecycle):
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 
-    async def _rewritten(self, selection: Selection, request: ViewRequest) -> View | None:
+    async def _rewritten(self, selection: Selection) -> View | None:
         """Return the selected view with its chapters written again; None to leave it. The compactor's lock is held."""
         return None
 
@@ -147,8 +143,10 @@ class SessionRequests(SessionLifecycle):
         """Return the view handed out last. Before the first, take one, but do not compact for it."""
         if self.compactor.last_sent is None:
             counter = await self.counted()
-            budget = self._budget().tokens
-            await self.compactor.request(budget, await self._system(counter), ("", ""), counter, compact=False)
+            key: Key = ("", "")
+            limits = self.compactor.limits(self._budget().tokens, key)
+            request = self.compactor.view_request(limits, key, await self._system(counter), counter)
+            await self.compactor.request(request, compact=False)
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
@@ -22,17 +22,16 @@ from ..config import Config
 from ..futures import in_thread_if
 from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
-from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.sendable import is_left_out
 from ..transcript.transcript import Entry, Snapshot
 from . import shared_cache
 from .cold_cache import Pause, pause_of
-from .prefix import RequestPrefix
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .short_forms import ShortForms
 from .trigger import TokenLimits, cold_threshold, compaction_threshold, recall_room
 from .view import View
+from .view_request import ViewRequest
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered
@@ -75,20 +74,31 @@ class Selection:
     """The view that serves a request.
 
     Attributes:
+        request: the request.
         view: the view, up to date with the history.
         reason: why it must be compacted first, ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
         threshold: size of the view, its system prompt included, above which it is compacted.
+        pause: before the request.
         history: what the view is up to date with.
         interrupted: turns that were interrupted then.
         cache_version: of the cache.
     """
 
+    request: ViewRequest
     view: View
     reason: str | None
     threshold: int
+    pause: Pause
     history: Snapshot
     interrupted: frozenset[int]
     cache_version: int
+
+
+class _Verdict(NamedTuple):
+    """Why a view must be compacted first, None if it need not, and its threshold, as in `Selection`."""
+
+    reason: str | None
+    threshold: int
 
 
 class ViewCache:
@@ -115,8 +125,11 @@ class ViewCache:
         self._changes = 0
         self._history = history
         self._config = config
-        self._ladder = ladder
         self._pins = pins
+        # Core's own keys only: a module may have an address with a password among its.
+        unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
+        shown = set(Config.model_fields) - _NOT_SHOWN - unset
+        self._settings = f"{ladder!r} {config.model_dump_json(include=shown)}"
         self._short_forms = short_forms
         self._uncompacted: dict[int, UncompactedViewState] = {}  # by budget served: of a resumed session, to be made
         self._uncompacted_key = ""
@@ -189,76 +202,78 @@ class ViewCache:
 
     # -- selecting ----------------------------------------------------------------------------------------------------
 
-    async def select(
-        self, limits: TokenLimits, system_tokens: int, counter: TokenCounter, prefix: RequestPrefix
-    ) -> Selection:
+    async def select(self, request: ViewRequest) -> Selection:
         """Return the view that serves a request, and why it must be compacted first.
 
         A selection changes nothing that is saved or that another request sees; `touch` notes the view that is used.
         """
-        await self._restore_uncompacted(limits.budget, counter)  # it loads the history
+        budget = request.limits.budget
+        await self._restore_uncompacted(budget, request.counter)  # it loads the history
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        refreshed: list[View] = []
-        for view in self._eligible(limits.budget):
-            if not await self._refresh(view, history, interrupted):
-                continue
-            await view.bind(prefix)
-            refreshed.append(view)
-            if self._fits(pause, view, limits, system_tokens):
-                return self.selected(view, limits, system_tokens, history, interrupted)
-        base = self._base_for(limits.budget)
-        if base is not None and base not in refreshed and not await self._refresh(base, history, interrupted):
+        verdicts: dict[View, _Verdict] = {}
+        for view in self._eligible(budget):
+            if await self._refresh(view, history, interrupted):
+                await view.bind(request.prefix)
+                verdict = verdicts[view] = self._verdict(view, request, pause)
+                if verdict.reason is None:
+                    return Selection(request, view, *verdict, pause, history, interrupted, self._changes)
+        base = self._base_for(budget)
+        if base is not None and base not in verdicts and not await self._refresh(base, history, interrupted):
             base = None  # the history it covered was edited
         if base is None:
             await self._history.load()
-            history, interrupted = self._history.snapshot(), self._history.interrupted
-            base = await self._made(history, interrupted, limits, counter)
-            await base.bind(prefix)
-            if self._fits(pause, base, limits, system_tokens):
-                return self.selected(base, limits, system_tokens, history, interrupted)
-        return self.judged(self.selected(base, limits, system_tokens, history, interrupted), limits, system_tokens)
+            then, history, interrupted = history, self._history.snapshot(), self._history.interrupted
+            pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
+            base = await self._made(history, interrupted, request)
+        verdict = verdicts.get(base)
+        if verdict is None:
+            await base.bind(request.prefix)
+            verdict = self._verdict(base, request, pause)
+        selection = Selection(request, base, *verdict, pause, history, interrupted, self._changes)
+        return self._unless_postponed(selection)
 
-    def judged(self, selection: Selection, limits: TokenLimits, system_tokens: int) -> Selection:
-        """Return the same view under these limits: its threshold, and why it must be compacted first."""
-        view, tokens = selection.view, system_tokens + selection.view.tokens
-        pause, reason = pause_of(selection.history), None
-        size = tokens if tokens > limits.capacity else system_tokens + view.lasting_tokens
-        if not self._fits(pause, view, limits, system_tokens) and not (
-            view.backoff and view.backoff.postpones(size, view.compactable_count, limits.capacity)
-        ):
-            reason = "cold cache" if self._is_cold(pause, view, limits) else "trigger"
-            reason = "hard limit" if tokens > limits.capacity else reason
-        return replace(selection, reason=reason, threshold=self._threshold(view, limits, system_tokens))
+    def judged(self, selection: Selection) -> Selection:
+        """Return the selection with the verdict on its view: its threshold, and why it must be compacted first."""
+        verdict = self._verdict(selection.view, selection.request, selection.pause)
+        return self._unless_postponed(replace(selection, reason=verdict.reason, threshold=verdict.threshold))
 
-    async def showing(
-        self, selection: Selection, seqs: Collection[int], counter: TokenCounter, prefix: RequestPrefix
-    ) -> Selection:
+    def _unless_postponed(self, selection: Selection) -> Selection:
+        """Return the selection without its reason if another attempt to compact the view is not worth it yet."""
+        view, limits = selection.view, selection.request.limits
+        if selection.reason is None or view.backoff is None:
+            return selection
+        size = selection.request.system_tokens + (
+            view.tokens if selection.reason == "hard limit" else view.lasting_tokens
+        )
+        is_postponed = view.backoff.postpones(size, view.compactable_count, limits.capacity)
+        return replace(selection, reason=None) if is_postponed else selection
+
+    async def showing(self, selection: Selection, seqs: Collection[int]) -> Selection:
         """Select a copy of the view that shows these entries verbatim; the view itself stays as it is."""
-        view, history = selection.view, selection.history
-        copy = self._new_view(view.checkpoint, view.budget, view.output_limit, counter, history.revision)
+        view, history, request = selection.view, selection.history, selection.request
+        copy = self._new_view(view.checkpoint, view.budget, view.output_limit, request.counter, history.revision)
         copy.backoff = view.backoff
         await copy.update(history, len(history), selection.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, history)
-        await copy.bind(prefix)
-        return replace(selection, view=copy)
+        await copy.bind(request.prefix)
+        return self.judged(replace(selection, view=copy))
 
-    async def select_within_bounds(
-        self, limits: TokenLimits, system_tokens: int, counter: BoundingTokenCounter, prefix: RequestPrefix
-    ) -> Selection | None:
+    async def select_within_bounds(self, request: ViewRequest) -> Selection | None:
         """Return the view that serves a request, whatever the exact counts are; None if only exact counts decide it."""
-        await self._restore_uncompacted(limits.budget, counter)
-        last = self._by_budget.get(limits.budget)
+        budget = request.limits.budget
+        await self._restore_uncompacted(budget, request.counter)
+        last = self._by_budget.get(budget)
         if last is None and self._views:
             return None  # exact counts order the views that may serve it
-        selection = await self.select(limits, system_tokens, counter, prefix)
+        selection = await self.select(request)
         view = selection.view
         if view.is_provisional or (last is not None and view is not last):
             return None
         # With lower counts it stays below its threshold, or its back-off: tests/laws/test_trigger_laws.py.
-        is_certain = selection.reason is None and system_tokens + view.tokens <= limits.capacity
+        is_certain = selection.reason is None and request.system_tokens + view.tokens <= request.limits.capacity
         return selection if is_certain else None
 
     def render_again(self, seq: int) -> None:
@@ -274,49 +289,49 @@ class ViewCache:
         for view in self._views:
             view.recount()
 
-    def selected(
-        self, view: View, limits: TokenLimits, system_tokens: int, history: Snapshot, interrupted: frozenset[int]
-    ) -> Selection:
-        """Select a view that is up to date with this history as it is."""
-        threshold = self._threshold(view, limits, system_tokens)
-        return Selection(view, None, threshold, history, interrupted, self._changes)
+    def selected(self, selection: Selection, view: View) -> Selection:
+        """Select another view that is up to date with the same history, as it is."""
+        threshold = self._threshold(view, selection.request)
+        return replace(selection, view=view, reason=None, threshold=threshold, cache_version=self._changes)
 
-    def kept(self, budget: int, selection: Selection) -> Selection:
+    def kept(self, selection: Selection) -> Selection:
         """Select the same view as it is, and note that it serves the budget, unless the cache was changed meanwhile."""
         if selection.cache_version != self._changes and selection.view not in self._views:
             return replace(selection, reason=None)  # not current any more: the request selects another one
-        self.touch(budget, selection.view)
+        self.touch(selection.request.limits.budget, selection.view)
         return replace(selection, reason=None, cache_version=self._changes)
 
     def is_current(self, selection: Selection) -> bool:
         """True if neither the history nor the cache changed since the selection."""
-        then, now = selection.history, self._history.snapshot()
-        is_same = (then.revision, len(then)) == (now.revision, len(now))
+        is_same = _are_same(selection.history, self._history.snapshot())
         return is_same and (selection.interrupted, selection.cache_version) == (
             self._history.interrupted,
             self._changes,
         )
 
-    def _threshold(self, view: View, limits: TokenLimits, system_tokens: int) -> int:
+    def _threshold(self, view: View, request: ViewRequest) -> int:
         """Return the size of a view, its system prompt included, above which it is compacted."""
+        limits = request.limits
         adaptive = self._config.cadence != "fixed" and self._config.auto_compact
         growth = view.growth if adaptive else None
-        threshold = compaction_threshold(growth, limits, system_tokens, adaptive=adaptive)
+        threshold = compaction_threshold(growth, limits, request.system_tokens, adaptive=adaptive)
         # Room for recalled text, which does not count below: the same whether a recall was answered in a line or fully.
         room = recall_room(limits, self._config.recall_share) if view.recalled.count else 0
         return max(1, min(threshold, limits.capacity - room))
 
-    def _fits(self, pause: Pause, view: View, limits: TokenLimits, system_tokens: int) -> bool:
-        """True if a view may be sent without a compaction. Recalled text counts towards the hard limit only."""
-        threshold = self._threshold_after(pause, view, limits, system_tokens)
-        return system_tokens + view.lasting_tokens <= threshold and system_tokens + view.tokens <= limits.capacity
+    def _verdict(self, view: View, request: ViewRequest, pause: Pause) -> _Verdict:
+        """Return why a view must be compacted before it is sent, and its threshold.
 
-    def _threshold_after(self, pause: Pause, view: View, limits: TokenLimits, system_tokens: int) -> int:
-        """Return the same for a request after a pause: less if the cache is cold."""
-        threshold = self._threshold(view, limits, system_tokens)
-        if not self._is_cold(pause, view, limits):
-            return threshold
-        return cold_threshold(threshold, system_tokens + view.checkpoint_tokens)
+        Recalled text counts towards the hard limit only. After a pause the threshold is less if the cache is cold.
+        """
+        system_tokens, limits = request.system_tokens, request.limits
+        threshold, is_cold = self._threshold(view, request), self._is_cold(pause, view, limits)
+        due = cold_threshold(threshold, system_tokens + view.checkpoint_tokens) if is_cold else threshold
+        if system_tokens + view.tokens > limits.capacity:
+            return _Verdict("hard limit", threshold)
+        if system_tokens + view.lasting_tokens > due:
+            return _Verdict("cold cache" if is_cold else "trigger", threshold)
+        return _Verdict(None, threshold)
 
     def _is_cold(self, pause: Pause, view: View, limits: TokenLimits) -> bool:
         """True if the provider forgot what it cached of a view, and no compaction has used this pause yet."""
@@ -367,10 +382,9 @@ class ViewCache:
             revision=revision,
         )
 
-    async def _made(
-        self, history: Snapshot, interrupted: frozenset[int], limits: TokenLimits, counter: TokenCounter
-    ) -> View:
+    async def _made(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
         """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
+        limits, counter = request.limits, request.counter
         view = self.new_view(None, limits, counter)
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
             inherited = await self._inherited(history, limits, counter)
@@ -398,10 +412,7 @@ class ViewCache:
 
     def compatibility_key(self, counter: TokenCounter) -> str:
         """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
-        # Core's own keys only: a module may have an address with a password among its.
-        unset = {name for name in _ADDED if getattr(self._config, name) == Config.model_fields[name].default}
-        shown = set(Config.model_fields) - _NOT_SHOWN - unset
-        return f"{counter!r} {self._ladder!r} {self._config.model_dump_json(include=shown)}"
+        return f"{counter!r} {self._settings}"
 
     # -- resuming -----------------------------------------------------------------------------------------------------
 
@@ -458,6 +469,11 @@ class ViewCache:
         view.backoff = saved.backoff
         if await self._refresh(view, self._history.snapshot(), self._history.interrupted):
             self.touch(budget, view)
+
+
+def _are_same(then: Snapshot, now: Snapshot) -> bool:
+    """True if nothing of a history changed between two snapshots; more of it may be loaded."""
+    return (then.revision, len(then)) == (now.revision, len(now))
 
 
 def _newest_human(history: Snapshot) -> int:

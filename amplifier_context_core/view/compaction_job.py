@@ -6,65 +6,67 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..compaction.ladder import LadderResult
 from ..compaction.strategies import Goal
 from ..config import Config
-from ..messages.tokens import TokenCounter
 from ..rendering.summaries import Summaries
 from .cache import Selection
 from .figures import announcement, outcome
-from .prefix import RequestPrefix
-from .trigger import TokenLimits, compaction_target
+from .trigger import compaction_target
 from .view import View
+from .view_request import ViewRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompactionJob:
-    """A compaction that is about to happen.
+    """A compaction that is about to happen. Its figures are those of its view when they are first asked for.
 
     Attributes:
-        reason: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``.
-        selection: the view to compact.
-        limits: of the request.
-        system_tokens: of the system prompt, counted.
-        counter: text to tokens.
-        prefix: what the request begins with; thinking may be bound to it.
+        selection: the view to compact, and the request that it is for.
+        is_manual: asked for, whatever the threshold.
         injected: what handlers of the compaction want a summary to dwell on.
-        required: seqs that must stay verbatim.
     """
 
-    reason: str
     selection: Selection
-    limits: TokenLimits
-    system_tokens: int
-    counter: TokenCounter
-    prefix: RequestPrefix
+    is_manual: bool = False
     injected: str | None = None
-    required: frozenset[int] = frozenset()
+
+    @property
+    def reason(self) -> str:
+        """Why: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``."""
+        return "manual" if self.is_manual else self.selection.reason or "hard limit"
+
+    @property
+    def request(self) -> ViewRequest:
+        """The request that the view is for."""
+        return self.selection.request
 
     @property
     def view(self) -> View:
         """The view to compact."""
         return self.selection.view
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Tokens of the view with its system prompt."""
-        return self.system_tokens + self.view.tokens
+        return self.request.system_tokens + self.view.tokens
 
-    @property
+    @cached_property
     def target(self) -> int:
         """Size that the compaction aims at (counted tokens); a manual one aims at the same size each time."""
-        if self.reason == "manual":
-            return self.limits.target
-        return compaction_target(self.selection.threshold, self.limits)
+        if self.is_manual:
+            return self.request.limits.target
+        return compaction_target(self.selection.threshold, self.request.limits)
 
+    @cached_property
     def announcement(self) -> dict[str, Any]:
-        """Return the figures of ``context:pre_compact``."""
+        """The figures of ``context:pre_compact``. Do not mutate them."""
         threshold, messages = self.selection.threshold, len(self.view.view())
-        return announcement(self.reason, messages, self.tokens, self.limits, threshold=threshold, target=self.target)
+        limits = self.request.limits
+        return announcement(self.reason, messages, self.tokens, limits, threshold=threshold, target=self.target)
 
 
 def goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries, focus: str | None) -> Goal:
@@ -79,11 +81,11 @@ def goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summarie
     """
     return Goal(
         tokens,
-        job.limits.capacity,
-        job.counter,
+        job.request.limits.capacity,
+        job.request.counter,
         human_tokens=int(job.target * config.protected_human),
         protected_results=config.protected_tool_results,
-        chapter_tokens=int(job.limits.capacity * config.chapter_share),
+        chapter_tokens=int(job.request.limits.capacity * config.chapter_share),
         summaries=summaries,
         focus="\n\n".join(dict.fromkeys(text for text in (focus, job.injected) if text)) or None,
         state_tools=None if config.state_tools is None else tuple(config.state_tools),
@@ -130,8 +132,9 @@ def compaction_result(
         ladder: what the strategies did; None when there was nothing for them to work on.
         invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.
     """
-    report, after = job.announcement(), len(view.view())
+    report, after = dict(job.announcement), len(view.view())
     report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
-    report |= outcome(job.tokens, job.system_tokens + view.tokens, invalidated, ladder, job.limits.units)
+    tokens = job.request.system_tokens + view.tokens
+    report |= outcome(job.tokens, tokens, invalidated, ladder, job.request.limits.units)
     report |= {"target_tokens": report["target"], "duration_ms": round(duration * 1000, 3)}
     return CompactionResult(job, view, report, ladder, invalidated)

@@ -23,14 +23,13 @@ from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
-from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter
 from ..plugins import Observers
 from ..rendering.renderer import RenderedMessage
-from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .cache import Selection, ViewCache
 from .chapter_carriers import Carry, carrier_room
+from .cold_cache import Pause, pause_of
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
@@ -42,6 +41,7 @@ from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
+from .view_request import ViewRequest
 
 log = logging.getLogger(__name__)
 
@@ -104,42 +104,31 @@ class Compactor:
 
     async def request(
         self,
-        budget: int,
-        system: Sequence[RenderedMessage],
-        key: Key,
-        counter: TokenCounter,
+        request: ViewRequest,
         *,
-        required: frozenset[int] = frozenset(),
         compact: bool = True,
     ) -> SentView:
         """Return the view for one request.
 
         Args:
-            budget: tokens, as the provider counts them.
-            system: the system prompt, sent before the view.
-            key: provider and model.
-            counter: text to tokens.
-            required: seqs that must stay verbatim in this view.
+            request: as `view_request` returns it.
             compact: false to take the view as it is, even above its threshold.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
-        limits = self.limits(budget, key)
-        system_tokens = sum(shown.tokens for shown in system)
-        prefix = self.prefix(key, system)
         selection: Selection | None = None
         while True:
             async with self.lock.hold():
-                selection = await self._current(selection, limits, system_tokens, counter, prefix)
+                selection = await self._current(selection, request)
                 handling = inside_handler(self)
-                fits = system_tokens + selection.view.tokens <= limits.capacity
+                fits = request.system_tokens + selection.view.tokens <= request.limits.capacity
                 if selection.reason is None or not compact or (handling and fits):
-                    sent = await self._sent_view(selection, limits, system, prefix)
-                    sent = self.hand_out(sent, budget if selection.reason is None else None)
+                    sent = await self._sent_view(selection)
+                    sent = self.hand_out(sent, selection.pause, serves=selection.reason is None)
                     break
                 flight = self._in_flight.try_acquire()
-            job = CompactionJob(selection.reason, selection, limits, system_tokens, counter, prefix, required=required)
+            job = CompactionJob(selection)
             if handling and flight is None:
                 # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
                 selection, _ = await self._run(job)
@@ -154,28 +143,20 @@ class Compactor:
         await self.emit_warnings()
         return sent
 
-    async def request_within_bounds(
-        self, budget: int, system: Sequence[RenderedMessage], key: Key, counter: BoundingTokenCounter
-    ) -> SentView | None:
+    async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
         """Return the view for one request if it is below its trigger whatever the exact counts are.
 
         Args:
-            budget: tokens, as the provider counts them.
-            system: the system prompt, sent before the view.
-            key: provider and model.
-            counter: counts upper bounds. `recount` replaces them.
+            request: its counter counts upper bounds. `recount` replaces them.
 
         Returns:
             None if only exact counts decide it.
         """
-        limits = self.limits(budget, key)
         async with self.lock.hold():
-            prefix, system_tokens = self.prefix(key, system), sum(one.tokens for one in system)
-            selection = await self.cache.select_within_bounds(limits, system_tokens, counter, prefix)
+            selection = await self.cache.select_within_bounds(request)
             if selection is None:
                 return None
-            sent = await self._sent_view(selection, limits, system, prefix)
-            sent = self.hand_out(sent, budget)
+            sent = self.hand_out(await self._sent_view(selection), selection.pause, serves=True)
         await self.emit_warnings()
         return sent
 
@@ -192,8 +173,8 @@ class Compactor:
             sent = await self.recount_sent(counter)
             if sent is not None:
                 limits = self.limits(sent.limits.budget, sent.key)
-                system_tokens = sum(shown.tokens for shown in sent.system)
-                selection = await self.cache.select(limits, system_tokens, counter, sent.prefix)
+                request = replace(self.view_request(limits, sent.key, sent.system, counter), prefix=sent.prefix)
+                selection = await self.cache.select(request)
                 self._sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
 
     async def recount_sent(self, counter: TokenCounter) -> SentView | None:
@@ -213,30 +194,46 @@ class Compactor:
         """Emit the warnings that came up; the caller holds no lock."""
         await self._warnings.emit_pending(self)
 
+    def view_request(
+        self,
+        limits: TokenLimits,
+        key: Key,
+        system: Sequence[RenderedMessage],
+        counter: TokenCounter,
+        required: frozenset[int] = frozenset(),
+    ) -> ViewRequest:
+        """Return a request for a view.
+
+        Args:
+            limits: of the request.
+            key: provider and model.
+            system: the system prompt, sent before the view.
+            counter: text to tokens.
+            required: seqs that must stay verbatim in the view.
+        """
+        system_tokens = sum(shown.tokens for shown in system)
+        return ViewRequest(limits, self.prefix(key, system), tuple(system), system_tokens, counter, required)
+
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""
         return token_limits(self._config, self._meter, budget, key)
 
-    def prefix_break(
-        self, history: Snapshot, limits: TokenLimits, key: Key, system: Sequence[RenderedMessage]
-    ) -> PrefixBreak | None:
+    def prefix_break(self, request: ViewRequest) -> PrefixBreak | None:
         """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
 
         At such a moment the view may change at no extra cost, as it may within an accepted compaction.
         """
-        return self._sent.break_before(self.prefix(key, system), system, history, limits.cache_ttl)
+        pause = pause_of(self._history.snapshot())
+        return self._sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
 
-    async def compact_now(
-        self, limits: TokenLimits, system_tokens: int, counter: TokenCounter, prefix: RequestPrefix
-    ) -> dict[str, Any] | None:
+    async def compact_now(self, request: ViewRequest) -> dict[str, Any] | None:
         """Compact whatever the threshold; return the report, or None when there was nothing to free."""
         if inside_handler(self):
             return None  # a handler of a compaction asks for another: there would be no end to it
         async with self.alone():
             async with self.lock.hold():
-                selection = await self.cache.select(limits, system_tokens, counter, prefix)
-            job = CompactionJob("manual", selection, limits, system_tokens, counter, prefix)
-            _, result = await self._compact_with_hooks(job)
+                selection = await self.cache.select(request)
+            _, result = await self._compact_with_hooks(CompactionJob(selection, is_manual=True))
             return result.report if result and result.has_gain else None
 
     def alone(self) -> Hold:
@@ -292,26 +289,19 @@ class Compactor:
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
-    async def _current(
-        self,
-        selection: Selection | None,
-        limits: TokenLimits,
-        system_tokens: int,
-        counter: TokenCounter,
-        prefix: RequestPrefix,
-    ) -> Selection:
+    async def _current(self, selection: Selection | None, request: ViewRequest) -> Selection:
         """Return this selection, or another one if the history or the cache changed since."""
         if selection is not None and self.cache.is_current(selection):
             return selection
-        return await self.cache.select(limits, system_tokens, counter, prefix)
+        return await self.cache.select(request)
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
-        decision = await emit(self.hooks, self, PRE_COMPACT, job.announcement())
-        if decision.denied and job.tokens <= job.limits.capacity:
+        decision = await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
+        if decision.denied and job.tokens <= job.request.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
             return self.postpone(job), None
-        return await self._run(replace(job, injected=decision.injected))
+        return await self._run(replace(job, injected=decision.injected) if decision.injected else job)
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Run a compaction and accept its result; return the view that serves the budget now.
@@ -319,12 +309,10 @@ class Compactor:
         While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
         """
         async with self.lock.hold():
-            selection = await self._current(job.selection, job.limits, job.system_tokens, job.counter, job.prefix)
-            if job.reason != "manual":
-                if selection.reason is None:
-                    return selection, None
-                job = replace(job, reason=selection.reason)
-            result = await self.compact(replace(job, selection=selection))
+            selection = await self._current(job.selection, job.request)
+            if not job.is_manual and selection.reason is None:
+                return selection, None
+            result = await self.compact(job if selection is job.selection else replace(job, selection=selection))
             selection = self.accept(result)
         await self.announce(result)
         return selection, result
@@ -342,17 +330,17 @@ class Compactor:
         job = result.job
         if not result.has_gain:
             return self.postpone(job)
-        new, limits, history = result.view, job.limits, job.selection.history
+        new, budget = result.view, job.request.limits.budget
         if new.checkpoint:
-            shared_cache.put(self.cache.compatibility_key(job.counter), new.checkpoint)
-        if job.view.budget == limits.budget:
+            shared_cache.put(self.cache.compatibility_key(job.request.counter), new.checkpoint)
+        if job.view.budget == budget:
             self.cache.replace(job.view, new)
-        self.cache.touch(limits.budget, new)
+        self.cache.touch(budget, new)
         self.short_forms.shown(new.newest_seq)
         self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
-        return self.cache.selected(new, limits, job.system_tokens, history, job.selection.interrupted)
+        return self.cache.selected(job.selection, new)
 
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers; the caller holds no lock."""
@@ -372,10 +360,10 @@ class Compactor:
         The session is not changed before the result is accepted. The caller holds the lock.
         """
         started = time.monotonic()
-        view, limits, counter = job.view, job.limits, job.counter
+        view, request, limits, counter = job.view, job.request, job.request.limits, job.request.counter
         history, interrupted = job.selection.history, job.selection.interrupted
-        await view.bind(job.prefix)  # another request may have bound it to its own prefix
-        draft, later, cost = await view.draft(job.system_tokens, limits.capacity)
+        await view.bind(request.prefix)  # another request may have bound it to its own prefix
+        draft, later, cost = await view.draft(request.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
             return compaction_result(job, view, time.monotonic() - started)
@@ -385,17 +373,17 @@ class Compactor:
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
-        is_asked = bool(self.focus or job.injected or job.required)
+        is_asked = bool(self.focus or job.injected or request.required)
         made = view.whole(ladder.draft.segments)
-        room = carrier_room(limits, job.system_tokens)
-        segments = await self.carry(made, job.prefix.key, room, counter) if self.carry else made
+        room = carrier_room(limits, request.system_tokens)
+        segments = await self.carry(made, request.prefix.key, room, counter) if self.carry else made
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
-        await new.bind(job.prefix)
+        await new.bind(request.prefix)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
-        tokens = job.system_tokens + new.lasting_tokens
+        tokens = request.system_tokens + new.lasting_tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
@@ -412,16 +400,16 @@ class Compactor:
             later: segments of the view that no compaction may touch yet.
             growth: tokens that the view will have grown by; what they take is left free beside the draft.
         """
-        target, capacity = job.target, job.limits.capacity
+        target, capacity = job.target, job.request.limits.capacity
         kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
         goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
         return await run_ladder(
             draft,
             goal,
             self._ladder,
-            trigger=max(1, job.limits.threshold + kept - growth),
+            trigger=max(1, job.request.limits.threshold + kept - growth),
             pins=self.pins,
-            required=job.required,
+            required=job.request.required,
             pin_tokens=int(capacity * self._config.pin_share),
             recent_tokens=max(0, int(target * self._config.protected_recent) - growth),
             later=later,
@@ -429,27 +417,26 @@ class Compactor:
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
-        lasting = job.system_tokens + job.view.lasting_tokens
-        job.view.backoff = back_off(lasting, job.view.compactable_count, job.limits, infeasible=False)
-        return self.cache.kept(job.limits.budget, job.selection)
+        lasting = job.request.system_tokens + job.view.lasting_tokens
+        job.view.backoff = back_off(lasting, job.view.compactable_count, job.request.limits, infeasible=False)
+        return self.cache.kept(job.selection)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _sent_view(
-        self, selection: Selection, limits: TokenLimits, system: Sequence[RenderedMessage], prefix: RequestPrefix
-    ) -> SentView:
+    async def _sent_view(self, selection: Selection) -> SentView:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
-        view, system_tokens = selection.view, sum(shown.tokens for shown in system)
-        messages, counted = await fitted(view, limits, system_tokens, prefix)
-        limits = replace(limits, threshold=selection.threshold)
-        return SentView(limits, prefix.key, tuple(system), messages, counted, 0, view, prefix)
+        view, request = selection.view, selection.request
+        messages, counted = await fitted(view, request.limits, request.system_tokens, request.prefix)
+        limits = replace(request.limits, threshold=selection.threshold)
+        return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 
-    def hand_out(self, sent: SentView, budget: int | None) -> SentView:
+    def hand_out(self, sent: SentView, pause: Pause, *, serves: bool) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
 
         Args:
             sent: what is handed out.
-            budget: that its view serves from now on; None if it serves none.
+            pause: before the request.
+            serves: true if its view serves the budget from now on.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
@@ -460,22 +447,22 @@ class Compactor:
             if self._config.strict:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
-        if budget is not None:
-            self.cache.touch(budget, sent.view)
+        if serves:
+            self.cache.touch(sent.limits.budget, sent.view)
         self.short_forms.shown(sent.view.newest_seq)
-        return self._sent.note(sent, self._history.snapshot(), self.compactions)
+        return self._sent.note(sent, pause, self.compactions)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that protected rounds were clipped, that pins found no room, or that the prompt left none."""
-        job, ladder, limits = result.job, result.ladder, result.job.limits
+        ladder, request, limits = result.ladder, result.job.request, result.job.request.limits
         if ladder is None or not (
-            ladder.clipped_protected or ladder.refused_pins or job.system_tokens > limits.threshold
+            ladder.clipped_protected or ladder.refused_pins or request.system_tokens > limits.threshold
         ):
             return
-        if (await fitted(result.view, limits, job.system_tokens, job.prefix))[1] > limits.capacity:
+        if (await fitted(result.view, limits, request.system_tokens, request.prefix))[1] > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
-        text, members = clipped_protected(ladder, limits, job.system_tokens, pin_tokens)
+        text, members = clipped_protected(ladder, limits, request.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
 
 

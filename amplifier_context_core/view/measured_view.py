@@ -19,7 +19,7 @@ from .figures import overflow
 from .meter import MIN_RATIO, Meter, Units
 from .sent_view import SentView
 from .staged_view import StagedView, Staging
-from .trigger import TokenLimits, exact_limits, token_limits
+from .trigger import TokenLimits, exact_limits
 
 CountView = Callable[[list[dict[str, Any]]], Awaitable[Mapping[str, Any]]]
 FitOutput = Callable[[list[dict[str, Any]], Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
@@ -142,7 +142,6 @@ class MeasuredRequest:
         staging: stages its views.
         config: the session's settings.
         meter: what was learned of the provider's counts.
-        budget: tokens that the request may have.
         messages_of: returns the messages of a view as its provider takes them.
         count_view: the loop's callback.
         fit_output: the loop's callback that asks for a shorter answer; may be None.
@@ -153,7 +152,6 @@ class MeasuredRequest:
         staging: Staging,
         config: Config,
         meter: Meter,
-        budget: int,
         messages_of: Callable[[SentView], list[dict[str, Any]]],
         count_view: CountView,
         fit_output: FitOutput | None,
@@ -161,7 +159,6 @@ class MeasuredRequest:
         self._staging = staging
         self._config = config
         self._meter = meter
-        self._budget = budget
         self._messages_of = messages_of
         self._count_view = count_view
         self._fit_output = fit_output
@@ -177,7 +174,7 @@ class MeasuredRequest:
             ContextOverflow: under `strict`, when what must be kept does not fit the budget.
             TypeError: a callback returned something of another form.
         """
-        limits = token_limits(self._config, self._meter, self._budget, self._staging.key)
+        limits = self._staging.request.limits
         base = staged = await self._staging.as_it_is(limits)
         first = attempt = last_resort = None
         if staged.sent.counted <= _CERTAIN * limits.capacity:
@@ -254,15 +251,15 @@ class MeasuredRequest:
         """Return the limits of the request as far as its provider's counts show them."""
         if attempt.size is None or not self._counted:
             return limits
-        key = self._staging.key
+        key = self._staging.request.key
         counted, size = self._counted[-1]
         ratio = self._meter.known(key).ratio
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
-        accepted = attempt.accepted(self._meter.accepted(self._budget, key))
+        accepted = attempt.accepted(self._meter.accepted(limits.budget, key))
         units = Units.exact(counted, size, ratio)
-        return exact_limits(self._config, self._budget, accepted, units, key, prices=self._meter.prices(key))
+        return exact_limits(self._config, limits.budget, accepted, units, key, prices=self._meter.prices(key))
 
 
 class RequestTransaction:

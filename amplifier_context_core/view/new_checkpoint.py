@@ -29,7 +29,7 @@ async def new_checkpoint(
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
     """
     base, history = job.view.checkpoint, job.selection.history
-    name = repr(job.counter)
+    name = repr(job.request.counter)
     digest = base.digest if base else b""
     leading = history.leading_count
     for index in range(leading + (base.covered if base else 0), leading + covered):
@@ -46,7 +46,7 @@ async def new_checkpoint(
         _dated(segments, base.segments if base else (), last_seq),
         sum(segment.tokens for segment in segments),
         last_seq,
-        job.limits.budget,
+        job.request.limits.budget,
         from_content and (base is None or base.from_content),
     )
 

@@ -6,45 +6,19 @@ comes. It changes nothing. A module can so prepare what a compaction will need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..compaction.checkpoint import DigestEntry, Draft, Segment
 from ..compaction.ladder import apply_alone
 from ..compaction.strategies import Goal, Strategy
-from ..messages.tokens import TokenCounter
-from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from .cache import Selection
 from .chapter_carriers import carrier_room
 from .compaction_job import CompactionJob
 from .compactor import Compactor
-from .meter import Key
-from .trigger import TokenLimits
 from .view import View
-
-
-@dataclass(frozen=True, slots=True)
-class ViewRequest:
-    """The request that a view is for.
-
-    Attributes:
-        limits: of the request.
-        key: provider and model.
-        system: the system prompt.
-        counter: text to tokens.
-    """
-
-    limits: TokenLimits
-    key: Key
-    system: Sequence[RenderedMessage]
-    counter: TokenCounter
-
-    @property
-    def system_tokens(self) -> int:
-        """Tokens of the system prompt, counted."""
-        return sum(shown.tokens for shown in self.system)
+from .view_request import ViewRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +60,10 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
         reason: ``manual``: the compaction is made now. ``trigger``: when the view has grown to its threshold; what
             comes until then is taken to stay as it is.
     """
-    limits, system_tokens = request.limits, request.system_tokens
-    prefix = compactor.prefix(request.key, request.system)
     async with compactor.lock.hold():
-        selection = await compactor.cache.select(limits, system_tokens, request.counter, prefix)
-        job = CompactionJob(reason, selection, limits, system_tokens, request.counter, prefix)
-        draft, later, _ = await job.view.draft(system_tokens, limits.capacity)
+        selection = await compactor.cache.select(request)
+        job = CompactionJob(selection, is_manual=reason == "manual")
+        draft, later, _ = await job.view.draft(request.system_tokens, request.limits.capacity)
     growth = max(0, selection.threshold - job.tokens) if reason == "trigger" else 0
     result = await compactor.ladder_result(job, draft, later, growth)
     is_due = selection.reason is not None
@@ -108,10 +80,9 @@ async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy
         request: that the view is for.
         strategy: held to the contract, as in a compaction.
     """
-    prefix = compactor.prefix(request.key, request.system)
     async with compactor.lock.hold():
-        selection = await compactor.cache.select(request.limits, request.system_tokens, request.counter, prefix)
-        view = await rewritten(compactor, selection, request, strategy)
+        selection = await compactor.cache.select(request)
+        view = await rewritten(compactor, selection, strategy)
         if view is None:
             return False
         compactor.cache.replace(selection.view, view)
@@ -119,13 +90,12 @@ async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy
         return True
 
 
-async def rewritten(
-    compactor: Compactor, selection: Selection, request: ViewRequest, strategy: Strategy
-) -> View | None:
+async def rewritten(compactor: Compactor, selection: Selection, strategy: Strategy) -> View | None:
     """Return the selected view as a strategy makes it; None if that changes nothing. The caller holds the lock.
 
-    The selected view stays as it is; arguments are those of `rewrite`.
+    The selected view stays as it is; the strategy is as in `rewrite`.
     """
+    request = selection.request
     limits, system_tokens = request.limits, request.system_tokens
     view, history = selection.view, selection.history
     if view.checkpoint is None:
@@ -142,5 +112,5 @@ async def rewritten(
     new = compactor.cache.new_view(checkpoint, limits, request.counter)
     new.backoff = view.backoff
     await new.update(history, len(history), selection.interrupted)
-    await new.bind(compactor.prefix(request.key, request.system))
+    await new.bind(request.prefix)
     return new

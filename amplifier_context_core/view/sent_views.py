@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..rendering.renderer import RenderedMessage
-from ..transcript.transcript import Snapshot
-from .cold_cache import pause_of
+from .cold_cache import Pause
 from .meter import Key
 from .prefix import RequestPrefix
 from .prefix_break import PrefixBreak
@@ -31,7 +30,7 @@ class SentViews:
         self._by_key: dict[Key, SentView] = {}
 
     def break_before(
-        self, prefix: RequestPrefix, system: Sequence[RenderedMessage], history: Snapshot, cache_ttl: int
+        self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
     ) -> PrefixBreak | None:
         """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
 
@@ -40,7 +39,7 @@ class SentViews:
         Args:
             prefix: what the request begins with.
             system: its system prompt, part of that.
-            history: what is stored now.
+            pause: before the request.
             cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
         """
         before = self._by_key.get(prefix.key)
@@ -50,20 +49,20 @@ class SentViews:
             return PrefixBreak.SYSTEM_PROMPT
         if before is not None and before.prefix.digest != prefix.digest:
             return PrefixBreak.TOOLS
-        return PrefixBreak.COLD if pause_of(history).outlasts(cache_ttl) else None
+        return PrefixBreak.COLD if pause.outlasts(cache_ttl) else None
 
-    def note(self, sent: SentView, history: Snapshot, compactions: int) -> SentView:
+    def note(self, sent: SentView, pause: Pause, compactions: int) -> SentView:
         """Note that a view is handed out; return it with what that means for its cached prefix.
 
         Args:
             sent: the view.
-            history: what is stored now.
+            pause: before the request.
             compactions: accepted so far.
         """
         before, last = self._by_key.get(sent.key), self.last
         shared, reusable_tokens = _shared(before, sent)
         shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]
-        reason = self._reason(sent, before, shared, history, compactions)
+        reason = self._reason(sent, before, shared, pause, compactions)
         self._by_key.pop(sent.key, None)
         self.last = self._by_key[sent.key] = replace(
             sent,
@@ -77,10 +76,10 @@ class SentViews:
         return self.last
 
     def _reason(
-        self, sent: SentView, before: SentView | None, shared: int, history: Snapshot, compactions: int
+        self, sent: SentView, before: SentView | None, shared: int, pause: Pause, compactions: int
     ) -> PrefixBreak | None:
         """Return why the view is not the one sent to its provider before, and more; None if it is."""
-        found = self.break_before(sent.prefix, sent.system, history, sent.limits.cache_ttl)
+        found = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl)
         if found is not None or before is None or shared == len(before.system) + len(before.messages):
             return found
         return PrefixBreak.COMPACTION if compactions > before.compactions else PrefixBreak.EDIT

@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
 from ..events import PRE_COMPACT, emit, inside_handler
-from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from .cache import Selection
 from .compaction_job import CompactionJob, CompactionResult
 from .compactor import Compactor
-from .meter import Key
 from .sent_view import SentView, fitted
 from .trigger import TokenLimits
 from .view import View
+from .view_request import ViewRequest
 
-Rewrite = Callable[[Selection, TokenLimits], Awaitable[View | None]]
-"""Given a selection and the limits of its request: the view as it is to be sent instead; None to leave it."""
+Rewrite = Callable[[Selection], Awaitable[View | None]]
+"""Given a selection: the view as it is to be sent instead; None to leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,7 @@ class Staging:
 
     Args:
         compactor: of the session.
-        key: provider and model.
-        system: the system prompt.
-        counter: text to tokens.
-        required: seqs that must stay verbatim.
+        request: that the views are for; each step gives it limits.
         behind: messages that the history gets when a view is accepted; every view ends with them.
         rewrite: writes a selected view again; None for never.
     """
@@ -85,21 +81,14 @@ class Staging:
     def __init__(
         self,
         compactor: Compactor,
-        key: Key,
-        system: Sequence[RenderedMessage],
-        counter: TokenCounter,
-        required: frozenset[int],
+        request: ViewRequest,
         behind: Sequence[RenderedMessage] = (),
         rewrite: Rewrite | None = None,
     ) -> None:
         self._compactor = compactor
-        self.key = key
-        self._system = tuple(system)
-        self._prefix = compactor.prefix(key, system)
+        tokens = request.system_tokens + sum(shown.tokens for shown in behind)
+        self.request = replace(request, system_tokens=tokens)
         self._behind = tuple(behind)
-        self._fixed_tokens = sum(shown.tokens for shown in (*system, *behind))
-        self._counter = counter
-        self._required = required
         self._rewrite = rewrite
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
         self._denied = False
@@ -111,8 +100,9 @@ class Staging:
 
     def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same messages under other limits, and why the view must be compacted first."""
-        selection = replace(staged.selection, view=staged.sent.view)
-        selection = self._compactor.cache.judged(selection, limits, self._fixed_tokens)
+        request = replace(self.request, limits=limits)
+        selection = replace(staged.selection, view=staged.sent.view, request=request)
+        selection = self._compactor.cache.judged(selection)
         limits = replace(limits, threshold=selection.threshold)
         return replace(staged, selection=selection, sent=replace(staged.sent, limits=limits))
 
@@ -124,10 +114,10 @@ class Staging:
         compactor = self._compactor
         if inside_handler(compactor):
             return staged  # a handler of a compaction asks: there would be no end to it
-        job = self._job(staged.selection, limits)
+        job = CompactionJob(staged.selection)
         async with compactor.alone():
             if self._announced is None:
-                decision = await emit(compactor.hooks, compactor, PRE_COMPACT, job.announcement())
+                decision = await emit(compactor.hooks, compactor, PRE_COMPACT, dict(job.announcement))
                 self._announced, self._denied = decision.injected or "", decision.denied
             if self._denied and job.tokens <= limits.capacity:
                 return replace(staged, postponed=job)
@@ -136,7 +126,7 @@ class Staging:
                     staged = await self._selected(limits)
                     if staged.selection.reason is None:
                         return staged
-                job = replace(self._job(staged.selection, limits), injected=self._announced or None)
+                job = CompactionJob(staged.selection, injected=self._announced or None)
                 result = await compactor.compact(job)
                 sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
                 return replace(staged, result=result, sent=sent)
@@ -170,7 +160,7 @@ class Staging:
                     compactor.postpone(staged.postponed)
                 elif staged.result is not None:
                     compactor.accept(staged.result)
-            return compactor.hand_out(staged.sent, None if is_superseded else budget)
+            return compactor.hand_out(staged.sent, selection.pause, serves=not is_superseded)
 
     async def announce(self, staged: StagedView) -> None:
         """Report the compaction of an accepted view to observers and handlers."""
@@ -178,36 +168,29 @@ class Staging:
             await self._compactor.announce(staged.result)
         await self._compactor.emit_warnings()
 
-    def _job(self, selection: Selection, limits: TokenLimits) -> CompactionJob:
-        reason = selection.reason or "hard limit"
-        return CompactionJob(
-            reason, selection, limits, self._fixed_tokens, self._counter, self._prefix, required=self._required
-        )
-
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache
-        selection = await cache.select(limits, self._fixed_tokens, self._counter, self._prefix)
+        selection = await cache.select(replace(self.request, limits=limits))
         basis = Basis.of(self._compactor, limits.budget)
         original: View | None = None
-        new = await self._rewrite(selection, limits) if self._rewrite else None
+        new = await self._rewrite(selection) if self._rewrite else None
         if new is not None:
-            original, selection = selection.view, replace(selection, view=new)
-            selection = cache.judged(selection, limits, self._fixed_tokens)
-        missing = [seq for seq in self._required if not selection.view.shows(seq)]
+            original, selection = selection.view, cache.judged(replace(selection, view=new))
+        missing = [seq for seq in self.request.required if not selection.view.shows(seq)]
         if missing:
             original = original or selection.view
-            selection = await cache.showing(selection, missing, self._counter, self._prefix)
-            selection = cache.judged(selection, limits, self._fixed_tokens)
+            selection = await cache.showing(selection, missing)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
         return StagedView(selection, sent, basis, original, is_rewritten=new is not None)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
+        request = self.request
         if clip:
-            messages, counted = await fitted(view, limits, self._fixed_tokens, self._prefix)
+            messages, counted = await fitted(view, limits, request.system_tokens, request.prefix)
         else:
-            await view.bind(self._prefix)  # another request may have bound it to its own prefix
-            messages, counted = view.view(), self._fixed_tokens + view.tokens
+            await view.bind(request.prefix)  # another request may have bound it to its own prefix
+            messages, counted = view.view(), request.system_tokens + view.tokens
         limits = replace(limits, threshold=threshold)
         messages = [*messages, *self._behind]
-        return SentView(limits, self.key, self._system, messages, counted, 0, view, self._prefix)
+        return SentView(limits, request.key, request.system, messages, counted, 0, view, request.prefix)

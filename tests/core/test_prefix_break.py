@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of, rewrites_all
@@ -121,7 +122,7 @@ PAUSED = history((says("a"), 0), (user("on"), 301))
 
 @pytest.mark.parametrize(("ttl", "found"), [(300, PrefixBreak.COLD), (301, None), (0, None)])
 def test_the_cache_is_cold_after_a_pause_longer_than_its_time_to_live(ttl: int, found: PrefixBreak | None) -> None:
-    assert SentViews().break_before(RequestPrefix(), [], PAUSED, ttl) is found
+    assert SentViews().break_before(RequestPrefix(), [], pause_of(PAUSED), ttl) is found
 
 
 async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
@@ -133,7 +134,7 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
 
     def reason(key: tuple[str, str] = key, system: str = "") -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
-        return compactor.prefix_break(manager.history.snapshot(), limits, key, prompt)
+        return compactor.prefix_break(compactor.view_request(limits, key, prompt, approx_token_counter))
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
