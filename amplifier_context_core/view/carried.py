@@ -83,13 +83,10 @@ class Carried:
             originals: the segments of the view.
             made: by the compaction, of the rest.
         """
-        changed = {one.first: one for one in originals if any(id(m) in self._unsent for m in one.shown)}
+        unsent = frozenset((*self._left_out, *self._instead))
+        changed = {one.first: one for one in originals if any(id(m) in unsent for m in one.shown)}
         is_held = {one.first for one in made if one.round is not None and is_carrier(one.round.head.message)}
         return [*before, *(changed[one.first] if one.first in is_held & changed.keys() else one for one in made)]
-
-    @property
-    def _unsent(self) -> frozenset[int]:
-        return frozenset((*self._left_out, *self._instead))
 
     def _bare(self, segment: Segment) -> Segment:
         shown = self.as_sent(segment.shown)

@@ -63,6 +63,10 @@ class RequestMessages:
         self._unchanged = min(self._unchanged, unchanged)
         self._is_current = False
 
+    def is_for(self, prefix: RequestPrefix) -> bool:
+        """True if a request with this prefix has the same messages as the last one: no need to `bind` it."""
+        return self._is_current and (self._last.is_plain or self._last.prefix == prefix)
+
     @property
     def sent(self) -> list[RenderedMessage] | None:
         """The messages; None if the view changed since the last request. Do not mutate them."""
@@ -89,8 +93,6 @@ class RequestMessages:
             prefix: what the request begins with.
         """
         last, unchanged = self._last, self._unchanged
-        if self._is_current and (last.is_plain or last.prefix == prefix):
-            return
         new = messages[unchanged:]
         has_carrier = any(is_carrier(one.message) for one in new)
         is_plain = (last.is_plain or not unchanged) and not has_carrier

@@ -105,6 +105,7 @@ class View:
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._newest_seq = 0
+        self._closed: int | None = None  # what `_closed_prefix` returned; None when entries came since
         self._tokens = 0
         self._responses = 0  # answers of the model since the checkpoint
         self._change_all()
@@ -215,8 +216,9 @@ class View:
 
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
-        before = self.checkpoint.shown if self.checkpoint else ()
-        await self._request.bind(self._shown_messages(), before, prefix)
+        if not self._request.is_for(prefix):
+            before = self.checkpoint.shown if self.checkpoint else ()
+            await self._request.bind(self._shown_messages(), before, prefix)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
         """Return the hash of a request that sent these messages of the view."""
@@ -408,6 +410,7 @@ class View:
     # -- updating ----------------------------------------------------------------------------------------------------
 
     def _add(self, entry: Entry, index: int) -> None:
+        self._closed = None
         self._indexes[entry.seq] = index
         self._newest_seq = max(self._newest_seq, entry.seq)
         self._renderer.register_calls(entry)
@@ -458,6 +461,8 @@ class View:
 
     def _closed_prefix(self) -> int:
         """Return how many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
+        if self._closed is not None:
+            return self._closed
         first = self.covered
         cut = ends = 0
         furthest = first - 1
@@ -466,6 +471,7 @@ class View:
             ends += len(round_.entries)
             if furthest == first + ends - 1:
                 cut = index + 1
+        self._closed = cut
         return cut
 
     def _opening_index(self) -> int | None:
