@@ -192,3 +192,44 @@ async def test_between_compactions_each_request_begins_with_the_one_before() -> 
     sent = [[message.model_dump() for message in request.messages] for request in provider.requests]
     breaks = sum(after[: len(before)] != before for before, after in pairwise(sent))
     assert breaks == compactions > 0
+
+
+class Vendor(Provider):
+    """A provider that reads the compactions it made."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.vendor = name
+
+    @property
+    def name(self) -> str:
+        return self.vendor
+
+
+@pytest.mark.parametrize("vendor", ["anthropic", "openai"])
+async def test_every_request_of_a_conversation_with_a_providers_own_compactions_is_valid(vendor: str) -> None:
+    """As bundle-context-managed stores them: one after each prompt; the next prompt brings its reminder."""
+    plan = mount_plan(CURRENT.entry(token_meter="actual", safety_margin=100), script=["Unused."])
+    provider, key = Vendor(vendor), f"{vendor}:compaction"
+    states: list[dict[str, Any]] = []
+    sent = 0
+    async with session(plan) as running:
+        loop = Loop(running.coordinator, provider)
+        for number in range(4):
+            await loop.turn(f"Prompt {number}.", 18)
+            requests, sent = provider.requests[sent:], len(provider.requests)
+            for request in requests:
+                found = [message for message in request.messages if key in (message.metadata or {})]
+                assert [message.metadata[key] for message in found if message.metadata] == states[-1:]
+                assert found == request.messages[: len(found)], "it comes first"
+                assert f"Prompt {number - 1}." not in [message.content for message in request.messages]
+            block = {"type": "compaction", "content": f"all of prompt {number}", "signature": "c2ln"}
+            window = [{"type": "compaction", "encrypted_content": "c2ln" * 100}]
+            held = {"block": block} if vendor == "anthropic" else {"output": window}
+            states.append({"version": 1, "model": "m", **held})
+            marks = {"ephemeral": True, "persisted": True, "source": "context-managed", key: states[-1]}
+            await loop.context.add_message({"role": "user", "content": "Native compaction.", "metadata": marks})
+        report = await loop.context.explain()
+    assert loop.violations == []
+    assert max(provider.weigh(request) for request in provider.requests) <= WINDOW - 500
+    assert report["compactions"] >= 2
