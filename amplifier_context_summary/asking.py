@@ -18,7 +18,7 @@ from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Usage
 
 from .call import TIMEOUT, Caller, CallFailed
-from .checks import RejectedAnswer, Reply, checked, patch_in
+from .checks import RejectedAnswer, Reply, checked, is_json, patch_in
 from .config import SummaryConfig
 from .files import files_of
 from .limits import Limits, Prices
@@ -111,6 +111,7 @@ class Asking:
     Attributes:
         outcome: of the last attempt.
         may_repair: an answer that is no good may be asked for once more.
+        writes_sections: the model wrote plain sections although JSON was asked for twice; until it writes JSON.
     """
 
     config: SummaryConfig
@@ -121,6 +122,7 @@ class Asking:
     save: Callable[[], Awaitable[None]]
     outcome: Outcome = field(default_factory=Outcome)
     may_repair: bool = True
+    writes_sections: bool = False
 
     async def patch(self, caller: Caller, question: Question) -> Patch | None:
         """Return the checked patch of one piece, None if there is none."""
@@ -142,7 +144,7 @@ class Asking:
                     raise RejectedAnswer(refused)
                 ask = partial(caller.ask, question.messages, question.tools)
                 answer = await self.call(ask, question.size, question.prices, about, question.outdated)
-                patch = read(answer, plain=first is not None or not self.may_repair)
+                patch = read(answer, plain=first is not None or self.writes_sections or not self.may_repair)
             except OutOfDate as problem:
                 await self.given_up(about, str(problem))
                 return None
@@ -155,6 +157,10 @@ class Asking:
                     question = question.again(reason)
                     continue
             else:
+                if is_json(answer):
+                    self.writes_sections = False
+                elif first is not None:
+                    self.writes_sections = True
                 await self.succeeded(about)
                 return patch
             try:

@@ -105,6 +105,15 @@ def patch_in(answer: Reply, *, plain: bool) -> Patch:
     raise RejectedAnswer("it held no JSON object of the form that was described")
 
 
+def is_json(answer: Reply) -> bool:
+    """True if an answer holds a patch as JSON."""
+    try:
+        patch_in(answer, plain=False)
+    except RejectedAnswer:
+        return False
+    return True
+
+
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects that a text holds, the first outermost first."""
     decoder = json.JSONDecoder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,29 @@ async def test_plain_sections_count_after_one_attempt_to_repair() -> None:
     assert "Goal: Rename the module." in done.text
     again = [data["again"] for data in done.named("started")]
     assert again[:2] == [False, True]
+
+
+async def test_a_model_that_answers_in_sections_is_asked_for_json_once() -> None:
+    """Else each of its summaries would cost two calls."""
+    writer = Writer("sections")
+    done = await course(writer, MESSAGES)
+    assert len(done.named("finished")) >= 3
+    again = [data["again"] for data in done.named("started")]
+    assert again == [False, True, *([False] * (len(again) - 2))]
+    assert median(done.calls) <= 1
+    assert max(done.calls) <= 2
+
+
+async def test_a_model_that_answers_in_json_again_is_asked_for_it_again() -> None:
+    kinds = iter(["sections", "sections", "good", "sections", "sections"])
+
+    class Changing(Writer):
+        async def complete(self, request: Any, **options: Any) -> Any:
+            self.kind = next(kinds, "good")
+            return await super().complete(request, **options)
+
+    done = await course(Changing(), MESSAGES)
+    assert [data["again"] for data in done.named("started")][:5] == [False, True, False, False, True]
 
 
 async def test_no_request_waits_for_a_slow_summariser(digest: Course) -> None:
