@@ -74,7 +74,7 @@ class Caller:
         options: dict[str, Any] = {}
         if AUTO_CONTINUE in _capabilities(self.provider):
             options["request_options"] = {"auto_continue": False}
-        response = await self._limited(lambda: self.provider.complete(request, **options))
+        response = await limited(lambda: self.provider.complete(request, **options), self.timeout)
         usage = getattr(response, "usage", None)
         return answer_of(response), usage_of(vars(usage) if hasattr(usage, "__dict__") else usage)
 
@@ -91,7 +91,7 @@ class Caller:
             CallFailed: the provider raised an error or took too long.
         """
         request = self._request(messages, tools, native_compaction_request_context=True)
-        result = await self._limited(lambda: self.provider.compact_context(request))
+        result = await limited(lambda: self.provider.compact_context(request), self.timeout)
         given = cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else dict[str, Any]()
         return given, usage_of(given.get("usage"))
 
@@ -124,32 +124,39 @@ class Caller:
         except ValueError as problem:
             raise CallFailed(type(problem).__name__) from None
 
-    async def _limited(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        async def called() -> Any:
-            is_asking.set(True)  # in this task's own context
-            return await call()
 
-        task = asyncio.create_task(called(), name="amplifier-context-summary-call")
-        try:
-            done, _ = await asyncio.wait({task}, timeout=self.timeout)
-        except asyncio.CancelledError:
-            task.cancel()
-            task.add_done_callback(_retrieve)
-            raise
-        if not done:
-            task.cancel()
-            task.add_done_callback(_retrieve)
-            raise CallFailed(TIMEOUT, may_pass=True)
-        if task.cancelled():
-            raise CallFailed("CancelledError")
-        problem = task.exception()
-        if problem is None:
-            return task.result()
-        if not isinstance(problem, Exception):
-            raise problem
-        retry_after = getattr(problem, "retry_after", None)
-        wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
-        raise CallFailed(type(problem).__name__, wait, may_pass=getattr(problem, "retryable", False) is True)
+async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
+    """Return what a call of a provider brings within some seconds.
+
+    Raises:
+        CallFailed: it raised an error or took too long; then it is cancelled, and left behind if it goes on.
+    """
+
+    async def called() -> Any:
+        is_asking.set(True)  # in this task's own context
+        return await call()
+
+    task = asyncio.create_task(called(), name="amplifier-context-summary-call")
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        task.add_done_callback(_retrieve)
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(_retrieve)
+        raise CallFailed(TIMEOUT, may_pass=True)
+    if task.cancelled():
+        raise CallFailed("CancelledError")
+    problem = task.exception()
+    if problem is None:
+        return task.result()
+    if not isinstance(problem, Exception):
+        raise problem
+    retry_after = getattr(problem, "retry_after", None)
+    wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
+    raise CallFailed(type(problem).__name__, wait, may_pass=getattr(problem, "retryable", False) is True)
 
 
 async def provider_prices(provider: Any, model: str | None) -> Prices:
@@ -166,7 +173,7 @@ async def listed_window(provider: Any, model: str) -> int | None:
 async def _listed(provider: Any, name: str | None) -> Any:
     """Return what a provider lists of a model, or of its only one; None if there is nothing."""
     try:
-        models: list[Any] = list(await asyncio.wait_for(provider.list_models(), _LISTING))
+        models: list[Any] = list(await limited(lambda: provider.list_models(), _LISTING))
     except Exception:  # noqa: BLE001 - other people's code; not every provider lists its models
         return None
     found = [one for one in models if getattr(one, "id", None) == name] or (models if len(models) == 1 else [])

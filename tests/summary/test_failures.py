@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
+from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
 
+from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
 from amplifier_context_testing.summaries.writers import (
@@ -215,3 +218,23 @@ async def test_without_a_provider_there_is_one_warning(caplog: pytest.LogCapture
     assert [digest(bare(view)) for view in views] == await digests()
     warnings = [record for record in caplog.records if "elsewhere" in record.getMessage()]
     assert len(warnings) == 1
+
+
+async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Writer):
+        async def list_models(self) -> list[Any]:
+            while not self.release.is_set():
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    continue
+            return []
+
+    monkeypatch.setattr(call, "_LISTING", 0.01)
+    writer = Hanging("good")
+    manager = summary_manager(writer)
+    async with asyncio.timeout(20):
+        views = await drive(manager, SESSION[:43])
+    assert "in a model's words" in text(views[-1])
+    writer.release.set()
+    await manager.close()
