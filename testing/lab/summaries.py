@@ -18,6 +18,8 @@ from typing import Any
 
 import click
 
+from amplifier_context_core.messages.tokens import count_message_tokens
+
 from . import boundaries
 from .course import Size
 from .managers import Manager, Opened, manager, mount_of
@@ -44,6 +46,8 @@ class Spent:
         money: in prices of a plain input token of the session's model.
         waits: requests that waited.
         failures: reasons.
+        counted: tokens that the chapters of the last views count, those with a text.
+        unused: of these, tokens that the chapters do not have.
     """
 
     calls: list[int] = field(default_factory=list[int])
@@ -52,6 +56,16 @@ class Spent:
     money: float = 0.0
     waits: int = 0
     failures: list[str] = field(default_factory=list[str])
+    counted: int = 0
+    unused: int = 0
+
+    async def look_at(self, context: Any) -> None:
+        """Add what the chapters of a session's last view leave of the room that they count (docs/summary.md)."""
+        last, counter = context.compactor.last_sent, await context.counted()
+        for segment in last.view.segments() if last else ():
+            if segment.chapter and segment.chapter.texts:
+                self.counted += segment.tokens
+                self.unused += segment.tokens - sum(count_message_tokens(one.message, counter) for one in segment.shown)
 
     def take(self, writer: LabWriter, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """Add what one session took."""
@@ -78,6 +92,7 @@ def asking(label: str, price: float, spent: Spent, config: Mapping[str, Any]) ->
         opened = await open_paced(mount_of(MODULE), {**UNLIMITED, **config}, writer)
 
         async def close() -> None:
+            await spent.look_at(opened.context)
             await opened.close()
             spent.take(writer, opened.events)
 
@@ -93,15 +108,15 @@ async def whole_sessions(paths: Sequence[Path], size: Size, first: int | None) -
     managers = [manager(DIGEST)]
     managers += [asking(label, price, spents[label], {}) for label, price in PRICES.items()]
     report = await measure(sessions, managers, size)
-    heads = ["", *SHOWN, "calls", "calls per compaction", "tokens in / out", "with summaries", "share", "waits"]
-    return [heads, *(_row(row, spents.get(row.manager.label)) for row in report.rows)]
+    of_calls = ("calls", "calls per compaction", "tokens in / out", "with summaries", "share", "waits", "unused")
+    return [["", *SHOWN, *of_calls], *(_row(row, spents.get(row.manager.label)) for row in report.rows)]
 
 
 def _row(row: Row, spent: Spent | None) -> list[str]:
     cells = [row.manager.label, *(CELLS[name](row.figures) for name in SHOWN)]
     unlimited = row.figures.unlimited["prefix"].price
     if spent is None:
-        return [*cells, "–", "–", "–", f"{row.figures.cost / unlimited:.3f}", "–", "–"]
+        return [*cells, "–", "–", "–", f"{row.figures.cost / unlimited:.3f}", "–", "–", "–"]
     per = f"{median(spent.calls):g} / {max(spent.calls)}" if spent.calls else "–"
     return [
         *cells,
@@ -111,6 +126,7 @@ def _row(row: Row, spent: Spent | None) -> list[str]:
         f"{(row.figures.cost + spent.money) / unlimited:.3f}",
         f"{spent.money / row.figures.cost:.3f}",
         f"{spent.waits}",
+        f"{spent.unused / spent.counted:.3f}" if spent.counted else "–",
     ]
 
 

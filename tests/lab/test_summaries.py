@@ -98,6 +98,7 @@ async def test_the_lab_counts_calls_tokens_and_money_and_no_request_waits() -> N
     assert sum(spent.calls) >= 3
     assert spent.waits == 0
     assert spent.failures == []
+    assert 0 <= spent.unused < 0.2 * spent.counted
     assert spent.money == spent.input + paced.OUTPUT * spent.output > 0
     assert summary.last.rules.value == 1.0
 
