@@ -68,12 +68,14 @@ class Manager:
         open: makes one, given what is weighed with and the budget (tokens).
         kind: ours by the kernel's ways ("module"), "baseline" or "peer".
         note: how it is set up, for people.
+        names_openai: its requests name OpenAI as their provider in any case.
     """
 
     label: str
     open: Callable[[TokenScale, int], Awaitable[Opened]] = field(repr=False)
     kind: str = "module"
     note: str = ""
+    names_openai: bool = False
 
 
 def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | None = None) -> Manager:
@@ -101,7 +103,7 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
         return Manager(label, partial(_open_made, _made_by(name), given))
     mount = mount_of(name)
     if name in ASKING:
-        return Manager(label, partial(_open_paced, mount, given), note=PACED)
+        return Manager(label, partial(_open_paced, mount, given), note=PACED, names_openai=True)
     return Manager(label, partial(_open_module, mount, given))
 
 

@@ -187,7 +187,7 @@ async def measure(
                 with _notices(row, course.session):
                     judge = FullJudge(course, scale, row.misses)
                     found = [await _run(course, manager, judge, scale, progress, reach=extras.reach)]
-                    if manager.kind == "module":
+                    if manager.kind == "module" and not manager.names_openai:
                         found[0].bills = {**found[0].bills, **await _billed_as_openai(course, manager, scale)}
                     if (rules := with_rules.get(course.session.id)) is not None:
                         found.append(await _run(rules, manager, PlantedJudge(rules, scale), scale, progress))

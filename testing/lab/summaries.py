@@ -98,7 +98,7 @@ def asking(label: str, price: float, spent: Spent, config: Mapping[str, Any]) ->
 
         return Opened(opened.context, close)
 
-    return Manager(label, open_asking)
+    return Manager(label, open_asking, names_openai=True)
 
 
 async def whole_sessions(paths: Sequence[Path], size: Size, first: int | None) -> list[list[str]]:

@@ -115,3 +115,18 @@ async def test_the_command_takes_the_module_by_its_name() -> None:
         await opened.context.add_message(message)
     assert await opened.context.get_messages_for_request(token_budget=4_000)
     await opened.close()
+
+
+async def test_the_calls_of_a_session_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    original = summaries.open_paced
+
+    async def counting(*given: Any) -> Any:
+        opened.append(given)
+        return await original(*given)
+
+    monkeypatch.setattr(summaries, "open_paced", counting)
+    report, spent = await replayed()
+    assert len(opened) == 1, "its requests name OpenAI in any case: one replay has the bills of both"
+    assert "openai" in report.rows[1].figures.bills
+    assert len(spent.calls) == report.rows[1].figures.breaks
