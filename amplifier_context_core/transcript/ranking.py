@@ -45,6 +45,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:[./:@#_-]+[^\W_]+)*")
 _ENDINGS = re.compile("(?:n['\u2019]t|['\u2019](?:s|m|re|ve|ll|d))(?![^\\W_])")
 GRAM = "\u0292"  # before each group of three characters: a letter, so that it is a part of the word
 _LONG = re.compile(rf"[^\W_]{{{_MIN_INSIDE + 1},}}")
+_RUNS = re.compile(rf"[A-Za-z0-9\u0080-\U0010ffff]{{{_MIN_INSIDE + 1},}}")  # each of these words is in one
 _PARTS = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]{3,200})"')
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -143,9 +144,17 @@ def grams(text: str) -> str:
     So an index of words finds any part of an identifier, as a phrase. Identifiers are words with an inner capital, or
     of letters and digits; others are found by their parts and beginnings.
     """
-    words = dict.fromkeys(_LONG.findall(text))
-    names = [fold(word)[:_LONGEST_NAME] for word in words if _is_mixed(word)]
+    names = [fold(word)[:_LONGEST_NAME] for word in dict.fromkeys(_long_words(text)) if _is_mixed(word)]
     return " ".join(map(spelled, dict.fromkeys(names)))
+
+
+def _long_words(text: str) -> Iterator[str]:
+    """Yield the longer words of a text. In a long one they are found one by one: one call would stop other threads."""
+    for run in _RUNS.findall(text) if len(text) <= SCANNED else (found.group() for found in _RUNS.finditer(text)):
+        if run.isascii():
+            yield run
+        else:
+            yield from (found.group() for found in _LONG.finditer(run))
 
 
 def _is_mixed(word: str) -> bool:
@@ -156,7 +165,7 @@ def _is_mixed(word: str) -> bool:
 
 def spelled(name: str) -> str:
     """Return the groups of three characters of a name as words, each marked as one."""
-    return " ".join(f"{GRAM}{name[at : at + 3]}" for at in range(len(name) - 2))
+    return " ".join([GRAM + name[at : at + 3] for at in range(len(name) - 2)])
 
 
 def significant(frequency: Mapping[Term, int]) -> list[Term]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -52,6 +55,37 @@ def test_a_search_adds_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None
     read.clear()
     index.search([*history, entry(6, "goose")], "nothing", 5)
     assert read == [6]
+
+
+def longest_hold(work: Callable[[], object]) -> float:
+    """Return the most processor seconds that a thread worked on without letting this one run."""
+    ended: list[float] = []
+
+    def run() -> None:
+        work()
+        ended.append(time.thread_time())
+        time.sleep(0.05)  # its clock is read once more
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    assert worker.ident is not None
+    clock, last, longest = time.pthread_getcpuclockid(worker.ident), 0.0, 0.0
+    while not ended:
+        time.sleep(0.0005)
+        now = time.clock_gettime(clock)
+        longest, last = max(longest, now - last), now
+    worker.join()
+    return longest
+
+
+def test_other_threads_run_while_a_long_text_is_indexed() -> None:
+    text = " ".join(f"getName{number} plain words" for number in range(100_000))
+    assert min(longest_hold(lambda: word_index.indexed(text)) for _ in range(3)) < 0.025
+
+
+def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> None:
+    assert word_index.indexed("ab 登录c") == ("ab  登  录 c", "")
+    assert word_index.indexed("登" * 2_500)[0] == " 登 " * 2_500
 
 
 def test_without_fts5_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
