@@ -22,7 +22,7 @@ def defined_in(file: str) -> set[str]:
 def named() -> list[tuple[str, list[tuple[str, str]]]]:
     """Each row's access and its tests: file and name."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
-    for table in ("hosts", "offered", "used"):
+    for table in ("hosts", "loops", "offered", "used"):
         for line in between(PAGE, table).split("\n")[2:]:
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             file, tests = HOME, list[tuple[str, str]]()

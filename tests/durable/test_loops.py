@@ -15,6 +15,7 @@ from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.transcript import Entry
 from tests.authors import make_manager
 from tests.durable.sessions import user
+from tests.loops import abandoned
 
 ROUNDS = 40
 
@@ -346,3 +347,19 @@ async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_befor
     async with asyncio.timeout(20):
         await joining
     assert [message["content"] for message in await manager.get_messages()] == ["One.", "Two."]
+
+
+def test_a_message_whose_loop_was_closed_unacknowledged_is_added_with_the_next_one() -> None:
+    manager = manager_on(_Slow())
+    asyncio.run(manager.ready())
+
+    async def add(begun: asyncio.Event) -> None:
+        adding = asyncio.ensure_future(manager.add_message(user("Left.")))
+        await asyncio.sleep(0.02)
+        begun.set()
+        await adding
+
+    left = abandoned(add)
+    asyncio.run(asyncio.wait_for(manager.add_message(user("Next.")), 20))
+    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Left.", "Next."]
+    assert not left.done()
