@@ -22,7 +22,7 @@ from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.stores.validation import check_session_id
+from amplifier_context_core.stores.validation import check_conversation_id
 
 from .memory_files import add_to_session
 
@@ -77,7 +77,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     settings = load_config(config, module=MODULE, model=PersistentConfig)
     working_dir = coordinator.get_capability("session.working_dir")
     project = Path(working_dir) if isinstance(working_dir, str) else None
-    session_id = check_session_id(coordinator.session_id or "session")
+    session_id = check_conversation_id(coordinator.session_id or "session")
     notes = _notes(settings, project) if settings.notes else None
     manager = ContextManager(
         settings,

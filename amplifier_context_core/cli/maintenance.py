@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..stores.iteration import read_in_batches
-from ..stores.validation import derived_session_id, is_recovered
+from ..stores.validation import check_conversation_id, derived_session_id, is_recovered
 from .formatting import command, counted, shell_quoted
 from .store_options import (
     Repairs,
@@ -257,6 +257,8 @@ def fork(name: str, new: str | None, mark: str | None, url: str | None) -> None:
             if mark:
                 length = await _length_at(store, name, mark, url)
             made = new or derived_session_id(name, f"-at-{mark or 'end'}")
+            if not is_recovered(name):  # notes whose id could not be read get it back
+                check_conversation_id(made)
             await store.fork(name, made, length)
             return made, length
 

@@ -62,9 +62,11 @@ def sessions(url: str | None, as_json: bool) -> None:
     the newest have these details.
     """
 
+    from ..stores.validation import is_notes
+
     async def work() -> list[Listed]:
         async with store_at(url) as store:
-            found = await store.sessions()
+            found = [info for info in await store.sessions() if not is_notes(info.session_id)]
             newest = [await _listed(store, info) for info in found[:DETAILED]]
             return [*newest, *map(Listed, found[DETAILED:])]
 

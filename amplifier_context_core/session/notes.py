@@ -1,7 +1,8 @@
 """Notes of a project: short texts that outlive sessions, in the store that keeps the project's sessions.
 
-They are a history of their own, under a session id that begins with `PREFIX`. So every store keeps them as it keeps
-messages: with seqs that are never given again, one writer at a time, private files, and an erasure that leaves nothing.
+They are a history of their own, under a session id that no conversation gets (`NOTES`). So every store keeps them as it
+keeps messages: with seqs that are never given again, one writer at a time, private files, and an erasure that leaves
+nothing.
 A writer has the history for as long as one change takes; another one waits for it.
 """
 
@@ -21,10 +22,10 @@ from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, approx_token_counter, count_message_tokens, measure
 from ..rendering.quoting import quoted, single_line
 from ..stores import Store
+from ..stores.validation import NOTES
 from ..transcript.redaction import is_redacted, redacted
 from ..transcript.transcript import Entry, Transcript
 
-PREFIX = "notes."
 MAX_CHARS = 1_000  # of a note: about 250 tokens
 MAX_NOTES = 200  # of a project
 _MAX_AUTHOR = 80  # characters
@@ -73,7 +74,7 @@ def notes_id(project: Path | None = None) -> str:
     Args:
         project: folder of the project; the current one when not given.
     """
-    return PREFIX + project_name(project)
+    return NOTES + project_name(project)
 
 
 class Notes:
@@ -101,7 +102,7 @@ class Notes:
             entries = await store.read(self._session_id)
         finally:
             await store.close()
-        return [_note(entry) for entry in entries if not is_redacted(entry.message)]
+        return [_note(entry) for entry in entries if _is_note(entry)]
 
     async def add(self, text: str, author: str) -> ProjectNote:
         """Keep a note.
@@ -113,7 +114,7 @@ class Notes:
         text = _checked(text)
         async with self._writing() as store:
             entries = await self._without_erased(store)
-            if len(entries) >= MAX_NOTES:
+            if sum(map(_is_note, entries)) >= MAX_NOTES:
                 raise ConfigError("note", f"the project has {MAX_NOTES} notes; delete some first")
             extent = await store.extent(self._session_id)
             history = Transcript.resumed(self._session_id, (), entries, length=extent.length, last_seq=extent.last_seq)
@@ -134,7 +135,7 @@ class Notes:
         text, seq = _checked(text), note_seq(mark)
         async with self._writing() as store:
             for entry in await store.find(self._session_id, [seq]):
-                if is_redacted(entry.message):
+                if not _is_note(entry):
                     break
                 message, _ = parse_message(with_timestamp(_message(text, author), entry.created))
                 tokens = await measure(message, approx_token_counter)
@@ -217,6 +218,11 @@ def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCount
 def _message(text: str, author: str) -> Message:
     about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(_printable(author))[:_MAX_AUTHOR]}
     return {"role": "system", "content": text, "metadata": about}
+
+
+def _is_note(entry: Entry) -> bool:
+    """True if an entry is a note: not an erased one, nor a message that another program put among them."""
+    return metadata_of(entry.message).get("hook_name") == _HOOK and not is_redacted(entry.message)
 
 
 def _note(entry: Entry) -> ProjectNote:

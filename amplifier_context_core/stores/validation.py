@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from ..errors import ConfigError, StoreError
 
+NOTES = "notes."  # how the ids of sessions begin that are the notes of a project
 _MAX_ID_BYTES = 200  # with the suffixes of files it fits the 255 bytes that file systems allow
 
 
@@ -28,6 +29,22 @@ def check_session_id(session_id: str) -> str:
     if problem:
         raise ConfigError("session_id", problem)
     return session_id
+
+
+def check_conversation_id(session_id: str) -> str:
+    """Return a session id that a conversation may have: not one of a project's notes, which other sessions trust.
+
+    Raises:
+        ConfigError: it begins as the ids of notes do, or `check_session_id` refuses it.
+    """
+    if is_notes(check_session_id(session_id)):
+        raise ConfigError("session_id", f"{session_id!r} names notes of a project; begin it with other than {NOTES!r}")
+    return session_id
+
+
+def is_notes(session_id: str) -> bool:
+    """True if a session is the notes of a project."""
+    return session_id.startswith(NOTES)
 
 
 def recovered_id(number: int, taken: Container[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.stores.validation import check_session_id
+from amplifier_context_core.stores.validation import check_conversation_id
 
 from ..token_amounts import tokens
 from .plan import plan_of_recording, read_plan
@@ -87,7 +87,7 @@ def run(
             chosen = chosen.with_prompts(prompts)
     if session_id is not None:
         try:
-            check_session_id(session_id)
+            check_conversation_id(session_id)
         except ConfigError as problem:
             raise click.BadParameter(str(problem), param_hint="--session") from None
     plain = plain or not sys.stdout.isatty()

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store
+from tests.pages import ROOT
 
 
 def run(*arguments: str, input: str | None = None) -> Result:
@@ -93,3 +94,19 @@ def test_delete_says_what_it_erased_and_erases_nothing_where_a_word_is_no_mark()
 def test_a_note_cannot_control_the_terminal() -> None:
     run("add", "a\x1b[2Jb")
     assert "\x1b" not in run().output
+
+
+def test_notes_are_no_session_of_a_list_and_no_fork_gets_their_id() -> None:
+    store = ("--store", "sqlite:notes.db")
+    run(*store, "add", "secret")
+    listed = CliRunner().invoke(main, ["sessions", *store])
+    assert "no sessions in" in listed.output
+    forked = CliRunner().invoke(main, ["fork", notes_id(), *store])
+    assert forked.exit_code == 1
+    assert "names notes of a project" in forked.output
+    assert CliRunner().invoke(main, ["fork", notes_id(), "other", *store]).exit_code == 0
+
+
+def test_run_refuses_the_id_of_notes() -> None:
+    done = CliRunner().invoke(main, ["run", str(ROOT / "examples" / "explore.yaml"), "--session", "notes.p-12345678"])
+    assert "names notes of a project" in done.output
