@@ -13,5 +13,7 @@ def abandoned(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> asyn
     event = asyncio.Event()
     task = loop.create_task(work(event))
     loop.run_until_complete(event.wait())
+    for left in asyncio.all_tasks(loop):
+        left._log_destroy_pending = False  # type: ignore[attr-defined]  # what is collected later is meant to be
     loop.close()
     return task
