@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from amplifier_context_core.errors import ContextError, PinRefused
+from amplifier_context_core.items.item import label_of, payload_text
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
 from amplifier_context_core.rendering.quoting import NOTE, quoted, single_line
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
@@ -224,8 +225,8 @@ class ContextRecallTool:
             raise RecallRefused(
                 f"{single_line(id)[:60]!r} is neither a mark such as m12 nor an id of the pool; `list` names both"
             )
-        content = item.content
-        return Source("pool item", single_line(f"{id}: {item.description}")[:200], lines_of(_text_of_payload(content)))
+        title = single_line(f"{id}: {payload_text(item.description)}")[:200]
+        return Source("pool item", title, lines_of(_written(item.content)))
 
     # -- search -------------------------------------------------------------------------------------------------------
 
@@ -304,7 +305,7 @@ class ContextRecallTool:
         sources = [Source("chapters", "in this conversation", tuple(lines or ["none: nothing was folded yet"]))]
         pool = self._capability("context.pool")
         if pool is not None and pool:
-            items = tuple(single_line(f"[{item.id}] {item.description}") for item in pool.items)
+            items = tuple(single_line(label_of(item)) for item in pool.items)
             sources.append(Source("pool", f"{len(items):,} items", items))
 
         offset = _whole(given, "offset", 1) - 1
@@ -453,10 +454,10 @@ def _is_recall(message: Message, tool: str) -> bool:
     )
 
 
-def _text_of_payload(content: Any) -> str:
+def _written(content: Any) -> str:
     if isinstance(content, str):
         return content
     try:
-        return json.dumps(content, ensure_ascii=False, indent=1, default=str)
-    except (TypeError, ValueError, RecursionError):  # keys that JSON has not, or an object that holds itself
-        return str(content)
+        return json.dumps(content, ensure_ascii=False, indent=1, default=payload_text)
+    except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
+        return payload_text(content)

@@ -22,7 +22,7 @@ from .hooks import (
     tags_of,
 )
 from .injection import Injectable
-from .item import ContextItem
+from .item import ContextItem, label_of
 
 T = TypeVar("T", default=Any)
 
@@ -90,7 +90,7 @@ class ContextPool(Injectable, Generic[T]):
 
     def catalogue(self) -> str:
         """Return a line ``- [id] description`` for each item; empty for an empty pool."""
-        return "\n".join(f"- [{item.id}] {item.description}" for item in self._items.values())
+        return "\n".join(f"- {label_of(item)}" for item in self._items.values())
 
     async def add(self, item: ContextItem[T]) -> None:
         """Add an item, or replace that of the same id in its place. For a new id the oldest item is evicted if need be.

@@ -25,7 +25,7 @@ from .hooks import (
     tags_of,
 )
 from .injection import Injectable
-from .item import ContextItem
+from .item import ContextItem, payload_text
 
 T = TypeVar("T", default=Any)
 _ARGUMENTS = 3  # of an AFTER_APPEND hook that takes the queue as well
@@ -89,7 +89,7 @@ class ContextQueue(Injectable, Generic[T]):
     def history(self, last: int | None = None) -> str:
         """Return the contents as text, a line each; with `last`, of that many of the newest items."""
         items = self.items if last is None else self.items[-last:]
-        return "\n".join(str(item.content) for item in items)
+        return "\n".join(payload_text(item.content) for item in items)
 
     async def append(self, *items: ContextItem[T]) -> None:
         """Append items, one after another; the oldest is evicted for each that does not fit.

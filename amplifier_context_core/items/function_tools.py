@@ -17,7 +17,7 @@ from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
 from .injection import active, injected, offering, requested
-from .item import ContextItem
+from .item import ContextItem, label_of
 
 if TYPE_CHECKING:
     from amplifier_core import ToolResult
@@ -44,7 +44,7 @@ async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue
         return item.content
     if item.id is not None and pool is not None:
         await pool.add(item)
-        return f"Kept in the pool: [{item.id}] {item.description}"
+        return f"Kept in the pool: {label_of(item)}"
     if item.id is None and queue is not None:
         await queue.append(item)
     return item.content

@@ -47,6 +47,25 @@ class ContextItem(Generic[T_co]):
         return ContextItem(data["content"], data.get("description"), data.get("id"))
 
 
+def readable_text(value: object) -> str | None:
+    """Return a payload as text; None if that cannot be made: it nests too deeply, say, or its own code raises."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - `__str__` is other people's code
+        return None
+
+
+def payload_text(value: object) -> str:
+    """Return a payload as text, or the name of its type if that cannot be made."""
+    text = readable_text(value)
+    return type(value).__name__ if text is None else text
+
+
+def label_of(item: ContextItem[Any]) -> str:
+    """Return id and description, as lists show an item of a pool."""
+    return f"[{payload_text(item.id)}] {payload_text(item.description)}"
+
+
 _living: WeakValueDictionary[int, ContextItem[Any]] = WeakValueDictionary()
 
 

@@ -19,6 +19,7 @@ from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
 from ..items.injection import activate
+from ..items.item import label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
@@ -194,8 +195,9 @@ def is_list(message: Message) -> bool:
 def line_of(item: ContextItem[Any]) -> str:
     """Return the line of an item in a list."""
     if item.id is not None:
-        return listed_line(f"[{item.id}] {item.description}")
-    return listed_line(str(item.description or item.content))
+        return listed_line(label_of(item))
+    described = "" if item.description is None else payload_text(item.description)
+    return listed_line(described or payload_text(item.content))
 
 
 def listed_line(text: str) -> str:
@@ -210,26 +212,29 @@ def lists_any(text: str, lines: Iterable[str]) -> bool:
 
 
 def _is_in(item: ContextItem[Any], result: str) -> bool:
-    """True if a tool's result is this item, or says that it was kept."""
+    """True if a tool's result is this item, may be this item, or says that it was kept."""
     if item.id is not None:
-        return f"[{item.id}] {item.description}" in result
-    content = str(item.content)
+        return label_of(item) in result
+    content = readable_text(item.content)
+    if content is None:
+        return True
     if len(content) < _MIN_MATCHED:
         return content == result
     return any(form in result for form in forms_of(content))
 
 
 def _saved(item: ContextItem[Any]) -> dict[str, Any]:
-    """Return an item as JSON; a payload that is none becomes its text."""
+    """Return an item as JSON; a payload that is none becomes its text, or without one the name of its type."""
     data = item.to_dict()
     try:
         orjson.dumps(data)
         return data
     except (TypeError, ValueError):
         log.warning("an item of type %s is saved as its text", type(item.content).__name__)
-        return {key: value and without_surrogates(str(value)) for key, value in data.items()}
+        return {key: None if value is None else without_surrogates(payload_text(value)) for key, value in data.items()}
 
 
 def _holds(item: ContextItem[Any], forms: Collection[str]) -> bool:
-    text = "\n".join(map(str, item.to_dict().values()))
-    return any(form in text for form in forms)
+    """True if an item has one of these texts, or may have it: its payload cannot be read."""
+    texts = [readable_text(value) for value in item.to_dict().values() if value is not None]
+    return bool(forms) and any(text is None or any(form in text for form in forms) for text in texts)

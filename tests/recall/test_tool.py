@@ -18,6 +18,14 @@ from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
 from tests.recall.calls import recall_round, recalled, refused, tool_of
 
+
+class Mute:
+    """An object that cannot be written as text."""
+
+    def __str__(self) -> str:
+        raise ConnectionError("not connected")
+
+
 LONG = "\n".join(f"line {number}: value_{number * 7919 % 10_007}" for number in range(1, 2_001))
 
 
@@ -375,7 +383,7 @@ async def test_a_line_behind_the_end_of_a_list_is_named_as_such() -> None:
     assert "there is no line 100" in await refused(tool_of(manager), "list", offset=100)
 
 
-@pytest.mark.parametrize("content", [{("a", 1): 2}, {1: {2, 3}}, object(), b"\xff"])
+@pytest.mark.parametrize("content", [{("a", 1): 2}, {1: {2, 3}}, object(), b"\xff", [Mute()], 10**5_000], ids=type)
 async def test_an_item_of_any_payload_can_be_read(content: object) -> None:
     manager = await feed(new_manager(), work(1))
     await manager.pool.add(ContextItem(content, "odd", "odd"))
