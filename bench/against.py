@@ -14,6 +14,7 @@ import sys
 import tarfile
 from collections.abc import Callable
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -89,6 +90,22 @@ class _Compactions:
         self.count += event == "context:post_compact"
 
 
+def _thoughtful(session: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the session with signed thinking in each answer. An unknown model binds it to the request."""
+    numbers = count()
+
+    def with_thinking(message: dict[str, Any]) -> dict[str, Any]:
+        if message["role"] != "assistant":
+            return message
+        number, content = next(numbers), message.get("content")
+        thought = {"type": "thinking", "thinking": f"Now step {number}. " * 20, "signature": f"{number:0200}"}
+        words = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return {**message, "content": [thought, *(words or ())]}
+
+    rounds = [[with_thinking(message) for message in messages] for messages in session["rounds"]]
+    return {"history": [with_thinking(message) for message in session["history"]], "rounds": rounds}
+
+
 async def _requests(session: dict[str, list[Any]], budget: int) -> dict[str, float]:
     from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
 
@@ -124,7 +141,9 @@ def main() -> None:
 
     core, session, budget = sys.argv[1:]
     assert Path(amplifier_context_core.__file__ or "").is_relative_to(core), "another core was imported"
-    figures = asyncio.run(_requests(json.loads(Path(session).read_text(encoding="utf-8")), int(budget)))
+    messages = json.loads(Path(session).read_text(encoding="utf-8"))
+    figures = asyncio.run(_requests(messages, int(budget)))
+    figures["thinking"] = asyncio.run(_requests(_thoughtful(messages), int(budget)))["plain"]
     print(json.dumps(figures))
 
 

@@ -207,6 +207,8 @@ def against_group() -> Group:
             Row("how many compact", _compacting),
             Row("without a compaction, p50", text_of("{:.2f} ms", "plain")),
             Row("  × the other commit's", text_of("{:.2f}", "plain_ratio")),
+            Row("the same with signed thinking, p50", text_of("{:.2f} ms", "thinking")),
+            Row("  × the other commit's", text_of("{:.2f}", "thinking_ratio")),
             Row("with a compaction, p50", text_of("{:.1f} ms", "compacting")),
             Row(
                 "  × the other commit's",

@@ -32,6 +32,13 @@ def test_requests_that_compact_are_measured_apart(tmp_path: Path) -> None:
     assert figures["compacting"] > 0
 
 
+def test_requests_of_a_session_with_thinking_are_measured_apart(tmp_path: Path) -> None:
+    figures = measure_core(str(ROOT), session(tmp_path), 10**6)
+    assert figures["compactions"] == 0
+    assert figures["thinking"] > 0
+    assert figures["thinking"] != figures["plain"]
+
+
 def test_another_core_than_that_of_the_folder_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         measure_core(str(tmp_path), session(tmp_path), BUDGET)
