@@ -35,6 +35,7 @@ NO_NOTES = "this session keeps no notes: its context is not context-persistent w
 _READ, _FOUND, _LISTED = "recalled from this conversation", "found in this conversation", "what can be read back"
 _NOTED = "notes of this project"
 _NAMED = "names that are no longer in this conversation, by message"
+_HIDDEN = "[an item of the pool has this mark as its id: to be read, it needs another one]"
 _MARKS = re.compile(r"\s*[mM]?(\d{1,12})\s*(?:(?:-|\u2013|\.\.|to)\s*[mM]?(\d{1,12})\s*)?")
 _TURNS = re.compile(r"\s*[ua]?(\d{1,9})\s*(?:(?:-|\u2013|\.\.|to)\s*[ua]?(\d{1,9})\s*)?")
 _MOST_MESSAGES = 500  # messages of one range
@@ -179,10 +180,14 @@ class ContextRecallTool:
         return await self._page(sources, _READ, behind, rest, offset, limit, column)
 
     async def _sources(self, wanted: str) -> tuple[list[Source], str]:
-        """Return the messages that a mark or a range names, and what to say of those that are not shown."""
+        """Return the messages that a mark or a range names, and what to say of what is not shown.
+
+        A mark names its message, whatever ids the pool has: a tool gives items their ids, from texts that it read.
+        """
         found = _MARKS.fullmatch(wanted)
-        if found is None or self._pool_has(wanted):
+        if found is None:
             return [self._item(wanted)], ""
+        is_item = self._pool_has(wanted)
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise RecallRefused(f"the range {single_line(wanted)[:60]} ends before it begins")
@@ -197,9 +202,12 @@ class ContextRecallTool:
                     names = await self._calls_before(seq, message)
                 names |= {call.id: call.name for call in calls_of(message)}
                 sources.append(source_of(f"m{seq}", message, _tool_of(message, names)))
+        if not sources and is_item:
+            return [self._item(wanted)], ""
         if not sources:
             raise RecallRefused(f"the history has no message {single_line(wanted)[:60]}")
-        return sources, f"[m{end + 1} to m{last} are left out: ask for them]" if end < last else ""
+        left_out = [f"[m{end + 1} to m{last} are left out: ask for them]"] if end < last else []
+        return sources, "\n".join([*left_out, _HIDDEN] if is_item else left_out)
 
     async def _calls_before(self, seq: int, message: Message) -> dict[str, str]:
         """Return the calls that a result may answer: tools by call id, of the nearest message before it that calls."""
