@@ -323,7 +323,10 @@ class ContextRecallTool:
 
     async def _pin(self, given: Mapping[str, Any]) -> str:
         mark = str(given.get("mark") or "").strip()
-        pinned = given.get("pinned", True) is not False
+        pinned = given.get("pinned")
+        pinned = True if pinned is None else pinned
+        if not isinstance(pinned, bool):
+            raise RecallRefused("`pinned` must be true or false")
         try:
             await self._capability("context.pin")(mark, pinned)
         except PinRefused as refusal:

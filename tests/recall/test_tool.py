@@ -267,6 +267,14 @@ async def test_pin_compact_and_explain_need_to_be_allowed() -> None:
     assert "of 16,000 tokens" in await recalled(tool, "explain")
 
 
+@pytest.mark.parametrize("pinned", ["false", "no", 0, "true", []])
+async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned: object) -> None:
+    manager = await session(compacted=False)
+    tool = tool_of(manager, allow=["pin"])
+    assert await refused(tool, "pin", mark="m5", pinned=pinned) == "`pinned` must be true or false"
+    assert not manager.compactor.pins
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
