@@ -46,7 +46,8 @@ class SessionSearch:
         self._vectors = SessionVectors(embedder, store, report_fault) if embedder else None
 
     async def matching(self, query: str, limit: int) -> list[int]:
-        """Return the seqs of messages that match a query, best first."""
+        """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size."""
+        limit = min(limit, len(self._history.snapshot()))  # databases take numbers of 64 bits
         if self._vectors is None or limit < 1:
             return await self._having_words(query, limit)
         having_words = await self._having_words(query, max(limit, NEAREST))

@@ -44,6 +44,12 @@ async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(ma
     assert await manager.get_messages() == before
 
 
+@pytest.mark.parametrize("limit", [2**63, 10**30])
+async def test_a_search_takes_a_limit_of_any_size(limit: int) -> None:
+    manager = await feed(new_manager(), work(3))
+    assert await manager.search("Do the work", limit) == ["m1"]
+
+
 # -- compact -----------------------------------------------------------------------------------------------------------
 
 
