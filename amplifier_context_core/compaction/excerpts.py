@@ -3,9 +3,10 @@
 A name can be looked up again; what a file or a search has about it is lost with the output. So a chapter quotes one
 line of an output: the one with the most words that the chapter does not have yet.
 
-A line with words that demand something or address its reader is not quoted, as a chapter outlives the output. These
-words are English and Chinese, and a bare imperative has none of them. So every excerpt is also short, one line, and
-within the fence that marks a chapter as data.
+A line with words that demand something or address its reader is not quoted, as a chapter outlives the output; nor is
+one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."). These
+words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and within the
+fence that marks a chapter as data.
 
 Pure: no I/O, no clock.
 """
@@ -24,6 +25,30 @@ _STEM = 7  # letters by which forms of a word are one word
 _WORD = re.compile(r"(?<![\w./@#:-])[^\W\d_]{5,}(?![\w/@#:]|\.\w)")
 _ADDRESSED = re.compile(
     r"\b(?:you|your|yours|yourself|ignore|disregard|forget|pretend|obey|instructions?|prompts?|assistant|override)\b",
+    re.IGNORECASE,
+)
+# Verbs by which a bare imperative makes its reader do something. Comments of code begin with some of them as well, and
+# are not quoted either: another line of the output is (docs/evaluation.md has what that costs).
+_ACTS = """
+    accept act activate add allow answer append apply approve ask assume attach authorize backup begin block book
+    browse build buy bypass call cancel change check clean clear click clone close collect commit compile configure
+    confirm connect contact continue convert copy create decode decrypt delete deploy destroy disable discard
+    display do download drop dump edit email empty enable encode encrypt enter erase execute exfiltrate export
+    expose extract fetch find fix follow force format forward get give go grant halt hide implement include inform
+    insert inspect install invoke kill launch leak leave list load lock log login look mail mark merge message
+    migrate modify move navigate notify open order output overwrite paste patch pay perform pick pipe post prepare
+    press print proceed publish pull purge push put query read rebase reboot rebuild recreate redirect refactor
+    reinstall release reload remove rename repeat replace reply report request reset resolve respond restart
+    restore resume retrieve reveal revert review revoke rewrite rollback run save say scan search select send set
+    share show shut sign skip spawn start submit subscribe switch take tell terminate test transfer trigger
+    truncate trust try turn type undo uninstall unlock unset update upgrade upload use verify visit wipe wire write
+""".split()  # noqa: SIM905 - a list literal would be 160 lines
+_IMPERATIVE = re.compile(
+    r"(?:^|[.!?:;,)]\s+|\s[-\u2013\u2014]\s+)"
+    r"(?:(?:and|also|now|then|first|next|finally|just|simply|immediately|quickly)\b,?\s+)*"
+    rf"(?:{'|'.join(_ACTS)})\s+[^\W_]|"
+    r"(?:^|[\u3002\uff01\uff1f\uff1a\uff1b\uff0c.!?:;,]\s*)(?:(?:现在|立即|立刻|马上|赶紧|然后|接着|先|再)[\uff0c, ]*)*"
+    r"(?:删除|删掉|清空|清除|移除|运行|执行|发送|上传|下载|安装|卸载|打开|关闭|停止|修改|替换|提交|推送|公布|泄露|告诉|回复|忽略|转账|批准)",
     re.IGNORECASE,
 )
 _EDGES = "/#*-+<>|=~`'\"()[]{}!;: \t"  # signs of comments, lists and tables
@@ -51,8 +76,8 @@ def excerpt(text: str, known: set[str], prefix: re.Pattern[str], room: int) -> s
 
 
 def is_addressed(line: str) -> bool:
-    """True if a line has words that demand something or address its reader, in English or Chinese."""
-    return states_rule(line) or _ADDRESSED.search(line) is not None
+    """True if a line demands something or addresses its reader, in English or Chinese."""
+    return states_rule(line) or any(rule.search(line) is not None for rule in (_ADDRESSED, _IMPERATIVE))
 
 
 def _shortened(line: str, room: int) -> str:
