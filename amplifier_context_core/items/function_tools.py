@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -78,7 +78,7 @@ class FunctionTool:
     def __init__(self, function: Callable[..., Any], name: str, description: str) -> None:
         self.name, self.description = name, description
         self._function = function
-        self._injectable = frozenset(requested(function))
+        self._injectable = requested(function)
         self._model = _arguments_of(function, self._injectable)
 
     @property
@@ -94,7 +94,8 @@ class FunctionTool:
         """
         from amplifier_core import ToolResult
 
-        explicit = {key: value for key, value in input.items() if key in self._injectable}
+        # A model's JSON is never a pool or a queue, so only code can pass one.
+        explicit = {key: value for key, value in input.items() if isinstance(value, self._injectable.get(key, ()))}
         try:
             checked = self._model.model_validate({key: input[key] for key in input if key not in explicit})
         except ValidationError as problem:
@@ -120,7 +121,7 @@ async def _routed(result: Any) -> Any:
     return await route_item(cast("ContextItem[Any]", result)) if isinstance(result, ContextItem) else result
 
 
-def _arguments_of(function: Callable[..., Any], injectable: frozenset[str]) -> type[BaseModel]:
+def _arguments_of(function: Callable[..., Any], injectable: Collection[str]) -> type[BaseModel]:
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():

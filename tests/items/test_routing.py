@@ -71,6 +71,14 @@ async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_win
         assert await run(look, question="q", pool=mine) == "q: - [m] mine / said"
 
 
+@pytest.mark.parametrize("given", ["evil", None, {"items": []}, ContextQueue(1)], ids=str)
+async def test_an_argument_of_the_model_never_replaces_the_pool(given: object) -> None:
+    with offering(ContextPool(), ContextQueue(3)):
+        result = await tool_from_function(look).execute({"question": "q", "pool": given})
+    assert not result.success
+    assert "pool" in str(result.output)
+
+
 async def test_outside_a_session_nothing_is_injected() -> None:
     with pytest.raises(TypeError, match="pool"):
         await run(look, question="q")
