@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from ..config import Config
 from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
@@ -21,7 +19,7 @@ from ..items.function_tools import keep_item
 from ..items.injection import activate
 from ..items.item import label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
-from ..messages.parsing import Message, metadata_of
+from ..messages.parsing import Message, copy_checked, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.redaction import forms_of
 
@@ -224,14 +222,16 @@ def _is_in(item: ContextItem[Any], result: str) -> bool:
 
 
 def _saved(item: ContextItem[Any]) -> dict[str, Any]:
-    """Return an item as JSON; a payload that is none becomes its text, or without one the name of its type."""
-    data = item.to_dict()
+    return {key: _as_json(value) for key, value in item.to_dict().items()}
+
+
+def _as_json(value: object) -> Any:
+    """Return a value as JSON data; of one that is none, its text, or without one the name of its type."""
     try:
-        orjson.dumps(data)
-        return data
-    except (TypeError, ValueError):
-        log.warning("an item of type %s is saved as its text", type(item.content).__name__)
-        return {key: None if value is None else without_surrogates(payload_text(value)) for key, value in data.items()}
+        return copy_checked(value)
+    except Exception:  # noqa: BLE001 - `InvalidMessage`, or a fault in a mapping of other people's code
+        log.warning("what an item has of type %s is saved as its text", type(value).__name__)
+        return without_surrogates(payload_text(value))
 
 
 def _holds(item: ContextItem[Any], forms: Collection[str]) -> bool:

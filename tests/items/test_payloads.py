@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,42 @@ async def test_a_description_without_a_text_stops_nothing_either(tmp_path: Path)
     await manager.close()
 
 
-@pytest.mark.parametrize("payload", [set[int](), "\ud800", ["\ud800"], 2**70, {"a": 2**70}], ids=repr)
-async def test_a_payload_at_the_edge_of_json_is_saved(tmp_path: Path, payload: object) -> None:
-    manager = await feed(opened(tmp_path), [{"role": "user", "content": "hello"}])
+@dataclass
+class Report:
+    pages: int
+
+
+NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, Report(3), [Report(3)], {1: 2}, set[int](), nested(100)]
+JSON = ["\ud800", ["\ud800"], 2**70, {"a": 2**70}, [], "", 0, nested(99)]
+
+
+async def saved_and_read(folder: Path, payload: object) -> Any:
+    manager = await feed(opened(folder), [{"role": "user", "content": "hello"}])
     await manager.pool.add(ContextItem(payload, "odd", "t"))
     await ask(manager)
     await manager.close()
+    again = opened(folder)
+    await again.ready()
+    await again.close()
+    return again.pool.get("t").content
+
+
+@pytest.mark.parametrize("payload", NO_JSON, ids=str)
+async def test_a_payload_that_is_not_wholly_json_is_saved_as_its_text(tmp_path: Path, payload: object) -> None:
+    assert await saved_and_read(tmp_path, payload) == str(payload)
+
+
+@pytest.mark.parametrize("payload", JSON, ids=ascii)
+async def test_a_payload_at_the_edge_of_json_is_saved_as_it_is(tmp_path: Path, payload: object) -> None:
+    assert await saved_and_read(tmp_path, payload) == payload
+
+
+async def test_a_payload_that_is_no_json_leaves_the_id_of_its_item_as_it_is(tmp_path: Path) -> None:
+    manager = await feed(opened(tmp_path), [{"role": "user", "content": "hello"}])
+    number: Any = 5  # a pool takes any key
+    await manager.pool.add(ContextItem(Report(3), "a report", number))
+    await manager.close()
     again = opened(tmp_path)
     await again.ready()
-    assert again.pool.get("t").id == "t"
-    assert json.dumps(again.pool.get("t").content)
+    assert again.pool.get(number).content == str(Report(3))
     await again.close()
