@@ -102,7 +102,7 @@ class Asking:
 
     Args:
         config: the session's settings.
-        session_id: of the session.
+        session_id: returns that of the session; a conflict changes it (`on_conflict`).
         limits: what may be spent.
         hooks: for events; may be None.
         clock: seconds.
@@ -115,7 +115,7 @@ class Asking:
     """
 
     config: SummaryConfig
-    session_id: str
+    session_id: Callable[[], str]
     limits: Limits
     hooks: Hooks | None
     clock: Callable[[], float]
@@ -248,7 +248,7 @@ class Asking:
 
     async def emit(self, event: str, about: dict[str, Any]) -> None:
         """Emit an event, with what was spent so far."""
-        await emit(self.hooks, self, event, {"session_id": self.session_id, **about, **self.spent()})
+        await emit(self.hooks, self, event, {"session_id": self.session_id(), **about, **self.spent()})
 
     def spent(self) -> dict[str, Any]:
         """Return what events and `explain` say of costs."""

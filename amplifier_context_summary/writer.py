@@ -135,8 +135,9 @@ class Writer:
     _warned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        session_id = self.history.session_id
-        self.asking = Asking(self.config, session_id, self.limits, self.hooks, lambda: self.clock(), self.save)
+        self.asking = Asking(
+            self.config, lambda: self.history.session_id, self.limits, self.hooks, lambda: self.clock(), self.save
+        )
 
     # -- when -------------------------------------------------------------------------------------------------------
 

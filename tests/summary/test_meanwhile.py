@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, HookRegistry, HookResult
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_testing import checked
+from amplifier_context_core import ContextManager, SessionLost, load_config
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_summary.asking import EVENTS
+from amplifier_context_testing import EventRecorder, checked
 from tests.messages import digest, rounds, text, work
 from tests.places import Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
@@ -356,4 +358,32 @@ async def test_a_session_that_another_program_edited_between_its_turns_has_no_st
     await other.close()
     await manager.get_messages()
     assert manager.records.valid(manager.history) == []
+    await manager.close()
+
+
+async def test_events_name_the_session_that_a_conflict_made() -> None:
+    """Another writer has taken the session while a model was asked: the history goes on in a fork (`on_conflict`)."""
+    store = MemoryStore()
+    append = store.append
+
+    async def lost(session_id: str, entries: Any, *, atomic: bool = True) -> None:
+        if session_id == "s" and provider.asked.is_set():
+            raise SessionLost("s", "another writer")
+        await append(session_id, entries, atomic=atomic)
+
+    store.append = lost
+    hooks = HookRegistry()
+    recorder = EventRecorder().attach(hooks, EVENTS)
+    provider = Held()
+    manager = summary_manager(provider, store=store, hooks=hooks, on_conflict="fork")
+    added = await until_asked(manager, provider, SESSION)
+    await manager.add_message(SESSION[added])
+    fork_id = manager.history.session_id
+    assert fork_id != "s"
+    provider.release.set()
+    await settle(manager)
+    views = await drive(manager, SESSION[added + 1 :])
+    assert WORDS in text(views[-1])
+    assert recorder.named("context:summary_started")[0]["session_id"] == "s"
+    assert {data["session_id"] for data in recorder.named("context:summary_finished")} == {fork_id}
     await manager.close()
