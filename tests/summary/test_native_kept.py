@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.messages import digest, text, work
+from amplifier_context_testing.summaries.extractive import with_summaries
+from tests.messages import digest, rounds, text, work
 from tests.places import Place, parameters
 from tests.summary.scripted import BUDGET
-from tests.summary.test_native import NATIVE, Session, anthropic, carriers, sent
+from tests.summary.test_native import NATIVE, WORDS, Session, anthropic, carriers, sent
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -127,3 +128,27 @@ async def test_each_view_is_within_its_budget_whatever_the_carrier_says(place: P
             assert last is None or last.counted <= BUDGET
         assert session.manager.compactor.compactions >= 2
         await session.manager.close()
+
+
+@pytest.mark.parametrize("place", parameters("sqlite"), indirect=True)
+async def test_the_writer_of_a_session_may_change_between_its_processes(place: Place) -> None:
+    answers = with_summaries(lambda request: "I go on.")
+
+    def script(request: Any) -> Any:
+        return WORDS if request.metadata else answers(request)
+
+    async with anthropic(script) as found:
+        parts = {
+            "native": SESSION[:61],
+            "model": [*SESSION[61:], *rounds(50, start=100, output=900)],
+            "native again": rounds(40, start=200, output=900),
+        }
+        for writer, part in parts.items():
+            session = opened(place, found.provider, summary_writer=writer.split()[0])
+            before = session.manager.compactor.compactions
+            view = await session.run(part)
+            assert session.manager.compactor.compactions > before
+            await sent(found, view)
+            assert len(carriers(view)) == (writer != "model"), "three newer summaries have replaced it"
+            assert ("in a model's words" in text(view)) == (writer == "model")
+            await session.manager.close()
