@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..compaction.checkpoint import Segment
 from ..messages.carriers import is_carrier
 from ..messages.parsing import is_signed
 from ..messages.tokens import TokenCounter
@@ -147,11 +148,15 @@ class RequestMessages:
         sent = (changed.get(id(shown), shown) for shown in kept) if changed else kept
         return [shown for shown in sent if shown is not None]
 
-    def without_bound(self, messages: Sequence[RenderedMessage]) -> list[RenderedMessage]:
-        """Return messages without bound thinking, all of whose prefixes are about to change."""
+    def without_bound(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Return segments without bound thinking, all of whose prefixes are about to change."""
+        return [self._without_bound(one) if any(is_signed(m.message) for m in one.shown) else one for one in segments]
+
+    def _without_bound(self, segment: Segment) -> Segment:
         prefix = self._last.prefix
-        bare = (stripped(shown, self._counter) if is_bound(shown, prefix) else shown for shown in messages)
-        return [shown for shown in bare if shown is not None]
+        bare = [stripped(shown, self._counter) if is_bound(shown, prefix) else shown for shown in segment.shown]
+        shown = tuple(one for one in bare if one is not None)
+        return segment if shown == segment.shown else replace(segment, shown=shown, tokens=_tokens(shown))
 
     @property
     def carried(self) -> Carried:

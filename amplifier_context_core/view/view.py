@@ -283,7 +283,7 @@ class View:
         fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
         # Whatever a compaction changes comes before nearly all of the thinking.
         before, segments = self._request.carried.parted((*(await self._rerendered(old)), *fresh))
-        segments = [self._without_bound(segment) for segment in segments]
+        segments = self._request.without_bound(segments)
         later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = sum(segment.tokens for segment in later)
@@ -301,11 +301,6 @@ class View:
         originals = [*old, *(segment for segment in fresh if segment.shown)]
         carried = self._request.carried
         return tuple(carried.whole(carried.parted(originals)[0], originals, made))
-
-    def _without_bound(self, segment: Segment) -> Segment:
-        shown = self._request.without_bound(segment.shown)
-        same = len(shown) == len(segment.shown) and all(a is b for a, b in zip(shown, segment.shown, strict=True))
-        return segment if same else replace(segment, shown=tuple(shown), tokens=sum(one.tokens for one in shown))
 
     async def _rerendered(self, segments: Sequence[Segment]) -> list[Segment]:
         """Render segments again that were clipped because protected segments did not fit at another time."""
