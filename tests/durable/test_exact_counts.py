@@ -190,9 +190,10 @@ async def test_an_observer_sees_exact_counts_only(place: Place, vocabulary: Voca
     observer, plugins = Observer(), Plugins()
     plugins.register(observer)
     base = manager_on(place.store(), place.session_id(), **EXACT)
-    manager = make_manager(base.config, store=base.store, plugins=plugins)
+    manager = make_manager(base.config, session_id=base.session_id, store=base.store, plugins=plugins)
     await manager.add_message(user("how many files are there?"))
     assert observer.seen == [exact(manager.snapshot()[0].message)]
+    await manager.close()
 
 
 @pytest.mark.stores("memory")
