@@ -21,7 +21,7 @@ from ..transcript.search import message_text
 from ..transcript.transcript import Entry
 
 RECENT = 2_000  # newest messages that are read for names; no measured session has more
-_CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand, 100 ms of a thread
+_CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand: 250 ms of a thread, with a view of 800,000
 _SCANNED = 40_000  # characters of a message that are read
 _HITS = 10  # hits of a search that count
 _NEAR = 2  # messages on each side of a hit: the call, its result and the next message have what a sentence is about
