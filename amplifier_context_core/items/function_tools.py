@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import active, injected, offering, requested
+from .injection import active, injected, requested, unchanged
 from .item import ContextItem, label_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FunctionTool:
             return ToolResult(success=False, output=f"{self.name}: {where}: {first['msg']}")
         given = {key: getattr(checked, key) for key in checked.model_fields_set} | explicit
         given |= injected(self._function, (), given)
-        with offering(*active()):  # a session that the function runs offers its own items, to the end of the call
+        with unchanged():  # a session that the function runs offers its own items, to the end of the call
             result = await self._call(given)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,27 +19,63 @@ class Injectable:
     """Base of what a parameter can ask for by its annotation."""
 
 
-_active: ContextVar[tuple[Injectable, ...]] = ContextVar("amplifier_context_active_items", default=())
+class Offer:
+    """What a session offers to the functions of its tasks, until it is withdrawn.
+
+    Attributes:
+        offered: of the session.
+        is_withdrawn: the session is closed.
+    """
+
+    def __init__(self, *offered: Injectable) -> None:
+        self.offered = offered
+        self.is_withdrawn = False
 
 
-def activate(*offered: Injectable) -> None:
-    """Offer these to the functions that run in this task from now on, and in tasks that it starts."""
-    _active.set(offered)
+# The sessions that this task runs, the innermost last. A task keeps none of them alive.
+_offers: ContextVar[tuple[weakref.ref[Offer], ...]] = ContextVar("amplifier_context_offers", default=())
+
+
+def activate(offer: Offer) -> None:
+    """Offer this to the functions that run in this task from now on, and in tasks that it starts.
+
+    Once it is withdrawn, what was offered before is offered again. Sessions that began inside this one end with that.
+    """
+    outer: list[Offer] = []
+    for one in _open_offers():
+        if one is offer:
+            break
+        outer.append(one)
+    _offers.set(tuple(map(weakref.ref, (*outer, offer))))
+
+
+@contextmanager
+def unchanged() -> Generator[None]:
+    """Offer in this block what was offered before, and again after it, whatever sessions the block runs."""
+    token = _offers.set(_offers.get())
+    try:
+        yield
+    finally:
+        _offers.reset(token)
 
 
 @contextmanager
 def offering(*offered: Injectable) -> Generator[None]:
     """Offer these to the functions that run in this block."""
-    token = _active.set(offered)
-    try:
+    offer = Offer(*offered)
+    with unchanged():
+        activate(offer)
         yield
-    finally:
-        _active.reset(token)
 
 
 def active() -> tuple[Injectable, ...]:
     """Return what is offered in this task; nothing outside a session."""
-    return _active.get()
+    offers = _open_offers()
+    return offers[-1].offered if offers else ()
+
+
+def _open_offers() -> list[Offer]:
+    return [offer for known in _offers.get() if (offer := known()) is not None and not offer.is_withdrawn]
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:

@@ -16,7 +16,7 @@ from ..config import Config
 from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
-from ..items.injection import activate
+from ..items.injection import Offer, activate
 from ..items.item import label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of
@@ -68,13 +68,20 @@ class SessionItems:
         # An empty pool is false, and given all the same.
         self.pool: ContextPool[Any] = ContextPool(config.pool_limit) if pool is None else pool
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
+        self._offer = Offer()
         self._listed = ""  # what the last list showed
         self._is_open = False  # what is saved later is of these very items
         self._saved: list[ContextItem[Any]] = []  # the items of the last save
 
     def activate(self) -> None:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
-        activate(self.pool, self.queue)
+        self._offer.offered = (self.pool, self.queue)
+        self._offer.is_withdrawn = False
+        activate(self._offer)
+
+    def withdraw(self) -> None:
+        """Offer pool and queue no more, until they are activated again: the session is closed."""
+        self._offer.is_withdrawn = True
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
         """Keep the item that a plain tool returned, as one that a function tool returned.

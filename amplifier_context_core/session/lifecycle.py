@@ -148,6 +148,7 @@ class SessionLifecycle:
                 await self.history.finish()
                 await self._save()
         finally:
+            self.items.withdraw()
             self._resumed = False  # the next call resumes again: another writer may have had the session meanwhile
             await self.store.close()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import route_item
-from amplifier_context_core.items.injection import offering
+from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from tests.managers import ask, feed, new_manager
@@ -316,6 +318,52 @@ async def test_a_session_inside_a_tool_leaves_the_next_tool_its_own_items() -> N
     assert await run(delegate, task="t") == "t: 1"
     await run(fetch, doc="outer")
     assert [item.id for item in manager.pool] == ["outer"]
+
+
+async def delegated(name: str) -> ContextManager:
+    """Run a session in this very task, as a tool does that is no function tool."""
+    child = await feed(new_manager(session_id=name), [PROMPT])
+    await ask(child)
+    await run(fetch, doc=f"of {name}")
+    return child
+
+
+async def test_a_session_that_is_closed_gives_its_task_back_to_the_session_before() -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    child = await delegated("child")
+    grandchild = await delegated("grandchild")
+    await asyncio.create_task(grandchild.close())  # a host may end a session in any task
+    await run(fetch, doc="later")
+    assert [item.id for item in child.pool] == ["of child", "later"]
+    await child.close()
+    await run(fetch, doc="outer")
+    assert [item.id for item in manager.pool] == ["outer"]
+    await manager.close()
+    assert active() == ()
+
+
+async def test_a_request_takes_the_task_back_from_a_session_that_stays_open() -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    child = await delegated("child")
+    await ask(manager)
+    await run(fetch, doc="outer")
+    await ask(child)
+    await run(fetch, doc="inner")
+    assert [item.id for item in manager.pool] == ["outer"]
+    assert [item.id for item in child.pool] == ["of child", "inner"]
+
+
+async def test_a_task_keeps_no_session_alive_that_it_ran() -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}))
+    await feed(manager, [PROMPT])
+    await ask(manager)
+    pool = weakref.ref(manager.pool)
+    del manager
+    gc.collect()
+    assert pool() is None
+    assert active() == ()
 
 
 async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store) -> None:
