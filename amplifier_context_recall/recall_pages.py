@@ -27,6 +27,8 @@ from amplifier_context_core.transcript.recalled import source_line
 Counter = Callable[[str], int]
 
 MAX_LINE = 1_000  # characters of one line
+_BYTES_PER_TOKEN = 8  # of a page; prose and code have 2 to 5, rows of one character up to 128 (o200k_base)
+_MOST_BYTES = 100_000  # of a page; a view clips outputs above `max_tool_result_bytes`, by default 131,072
 _PER_LINE = 1  # tokens that a line may cost beside those of its text
 
 
@@ -105,7 +107,7 @@ def page_of(
     counter: Counter,
     column: int = 0,
 ) -> Page:
-    """Return a page of lines, quoted as data.
+    """Return a page of lines, quoted as data. Its bytes are bounded too, as a view clips by bytes.
 
     Args:
         sources: the messages, in order.
@@ -116,14 +118,16 @@ def page_of(
         counter: text to tokens.
         column: characters of the first line to pass over.
     """
-    left = tokens - counter(quoted(what, ""))
+    left, room = tokens - counter(quoted(what, "")), min(_MOST_BYTES, _BYTES_PER_TOKEN * tokens)
     body: list[tuple[str | None, str]] = []
     for header, line in _numbered(sources, offset):
         if limit is not None and len(body) >= limit:
             break
         part = line if body else line[column:]
-        left -= sum(counter(one) + _PER_LINE for one in (header, part) if one is not None)
-        if left < 0 and body:
+        room -= len(part.encode()) + 1
+        if room >= 0 or not body:
+            left -= sum(counter(one) + _PER_LINE for one in (header, part) if one is not None)
+        if min(left, room) < 0 and body:
             break
         body.append((header, part))
 

@@ -1,7 +1,8 @@
 """The tool `context_recall`: what a compaction took out of the context is one call away.
 
 It reads the originals through the capabilities of the session's context manager, a part at a time. What it returns is
-quoted as data and names its sources by their marks.
+quoted as data and names its sources by their marks. A thread takes texts apart and counts pages, as an original may be
+large.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from amplifier_context_core.errors import ContextError, PinRefused
+from amplifier_context_core.futures import in_thread
 from amplifier_context_core.items.item import label_of, payload_text
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
 from amplifier_context_core.rendering.quoting import NOTE, quoted, single_line
@@ -186,28 +188,28 @@ class ContextRecallTool:
         """
         found = _MARKS.fullmatch(wanted)
         if found is None:
-            return [self._item(wanted)], ""
+            return [await self._item(wanted)], ""
         is_item = self._pool_has(wanted)
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise RecallRefused(f"the range {single_line(wanted)[:60]} ends before it begins")
-        sources: list[Source] = []
+        read: list[tuple[str, Message, str]] = []
         names: dict[str, str] = {}
         recall = self._capability("context.recall")
         end = min(last, first + _MOST_MESSAGES - 1)
         for seq in range(first, end + 1):
             message = await recall(f"m{seq}")
             if message is not None:
-                if not sources:
+                if not read:
                     names = await self._calls_before(seq, message)
                 names |= {call.id: call.name for call in calls_of(message)}
-                sources.append(source_of(f"m{seq}", message, _tool_of(message, names)))
-        if not sources and is_item:
-            return [self._item(wanted)], ""
-        if not sources:
+                read.append((f"m{seq}", message, _tool_of(message, names)))
+        if not read and is_item:
+            return [await self._item(wanted)], ""
+        if not read:
             raise RecallRefused(f"the history has no message {single_line(wanted)[:60]}")
         left_out = [f"[m{end + 1} to m{last} are left out: ask for them]"] if end < last else []
-        return sources, "\n".join([*left_out, _HIDDEN] if is_item else left_out)
+        return await in_thread(_sources_of, read), "\n".join([*left_out, _HIDDEN] if is_item else left_out)
 
     async def _calls_before(self, seq: int, message: Message) -> dict[str, str]:
         """Return the calls that a result may answer: tools by call id, of the nearest message before it that calls."""
@@ -223,7 +225,7 @@ class ContextRecallTool:
         pool = self._capability("context.pool")
         return pool is not None and any(item.id == id for item in pool.items)
 
-    def _item(self, id: str) -> Source:
+    async def _item(self, id: str) -> Source:
         pool = self._capability("context.pool")
         try:
             item = pool.get(id) if pool is not None else None
@@ -234,7 +236,7 @@ class ContextRecallTool:
                 f"{single_line(id)[:60]!r} is neither a mark such as m12 nor an id of the pool; `list` names both"
             )
         title = single_line(f"{id}: {payload_text(item.description)}")[:200]
-        return Source("pool item", title, lines_of(_written(item.content)))
+        return Source("pool item", title, await in_thread(lines_of, _written(item.content)))
 
     # -- search -------------------------------------------------------------------------------------------------------
 
@@ -253,13 +255,7 @@ class ContextRecallTool:
             found = await self._hits(query, most, given)
             per_source = _EXCERPTS
             names = await self._lacking(found, given)
-        sources: list[Source] = []
-        for source in found:
-            lines = excerpts(source.lines, words, per_source)
-            if lines or not within:
-                shown = tuple(f"{number}: {line}" for number, line in lines) or source.lines[:1]
-                about = f"{source.about}, {len(source.lines):,} lines" if len(source.lines) > 1 else source.about
-                sources.append(Source(source.mark, about, shown))
+        sources = await in_thread(_matching, found, words, per_source, only=bool(within))
         if not sources:
             raise RecallRefused("nothing was found; try fewer or other words, a name or a path")
 
@@ -283,7 +279,7 @@ class ContextRecallTool:
         filtered = bool(role or tool or turns)
         marks: list[str] = await self._capability("context.search")(query, most * (_CANDIDATES if filtered else 2))
         wanted = await self._in_turns(marks, *turns) if turns else set(marks)
-        sources: list[Source] = []
+        read: list[tuple[str, Message, str]] = []
         for mark in marks:
             message = await self._capability("context.recall")(mark) if mark in wanted else None
             if message is None or (role and message.get("role") != role):
@@ -291,10 +287,10 @@ class ContextRecallTool:
             by = _tool_of(message, await self._calls_before(int(mark[1:]), message))
             if _is_recall(message, by) or (tool and by != tool):
                 continue
-            sources.append(source_of(mark, message, by))
-            if len(sources) == most:
+            read.append((mark, message, by))
+            if len(read) == most:
                 break
-        return sources
+        return await in_thread(_sources_of, read)
 
     async def _in_turns(self, marks: Sequence[str], first: int, last: int) -> set[str]:
         """Return the marks that are of these exchanges."""
@@ -385,22 +381,24 @@ class ContextRecallTool:
         """Return a page within the room for recalled text, with a line that says what was left out."""
         counter: Counter = await self._capability("context.token_counter")()
 
-        def made(tokens: int) -> tuple[str, int]:
+        def made(tokens: int) -> tuple[str, int, int]:
+            """Return a page, its lines and its tokens."""
             tail = _TAIL + (counter(note) if note else 0)
             room = tokens - tail
             most = room - min(self._config.name_tokens, room // 2) if names else room
             page = page_of(sources, what, offset=offset, column=column, limit=limit, tokens=most, counter=counter)
             named = self._named(names, page, min(self._config.name_tokens, room - counter(page.text)), counter)
             parts = [page.text, named, behind(page), note]
-            return "\n".join(part for part in parts if part), page.shown
+            text = "\n".join(part for part in parts if part)
+            return text, page.shown, counter(text)
 
-        text, shown = made(self._config.max_result_tokens)
+        text, shown, wanted = await in_thread(made, self._config.max_result_tokens)
         if not shown:
             raise RecallRefused(USED_UP)
-        wanted = counter(text)
         granted: int = await self._capability("context.recall_room")(wanted)
         if granted < wanted:
-            text, shown = made(granted) if granted >= _LEAST_TOKENS + _TAIL else ("", 0)
+            enough = granted >= _LEAST_TOKENS + _TAIL
+            text, shown, _ = await in_thread(made, granted) if enough else ("", 0, 0)
         if not shown:
             raise RecallRefused(USED_UP)
         return text
@@ -411,6 +409,22 @@ class ContextRecallTool:
         sources = name_sources(names, page.text, room, counter) if page.shown else []
         named = page_of(sources, _NAMED, offset=0, limit=None, tokens=tokens, counter=counter)
         return named.text if named.shown else ""
+
+
+def _sources_of(read: Sequence[tuple[str, Message, str]]) -> list[Source]:
+    return [source_of(mark, message, tool) for mark, message, tool in read]
+
+
+def _matching(found: Sequence[Source], words: Sequence[str], per_source: int, *, only: bool) -> list[Source]:
+    """Return the lines of each source that match best, with their numbers; `only` leaves out sources without any."""
+    sources: list[Source] = []
+    for source in found:
+        lines = excerpts(source.lines, words, per_source)
+        if lines or not only:
+            shown = tuple(f"{number}: {line}" for number, line in lines) or source.lines[:1]
+            about = f"{source.about}, {len(source.lines):,} lines" if len(source.lines) > 1 else source.about
+            sources.append(Source(source.mark, about, shown))
+    return sources
 
 
 def _more(offset: int) -> Callable[[Page], str]:

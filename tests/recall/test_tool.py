@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool
+from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_core.rendering.recalled import ONE_LINE
 from amplifier_context_core.transcript.matching_lines import words_of
 from amplifier_context_recall import ContextRecallTool, mount
@@ -105,6 +107,34 @@ async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) 
             break
         at = {"offset": int(on[1]), "column": int(on[2] or 1)}
     assert read.replace("\n", "") == text
+
+
+async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() -> None:
+    manager = new_manager(max_tokens=50_000, token_counter="o200k_base")
+    await feed(manager, [{"role": "user", "content": "-" * 500_000}])
+    page = await recalled(tool_of(manager), "read", mark="m1")
+    assert 8_000 < len(page.encode()) <= 8 * 4_000
+    assert "go on with offset 3" in page
+
+
+async def test_pages_are_counted_and_searched_in_a_thread() -> None:
+    manager = await session()
+    threads: set[str] = set()
+
+    def counter(text: str) -> int:
+        threads.add(threading.current_thread().name)
+        return approx_token_counter(text)
+
+    async def loaded() -> Any:
+        return counter
+
+    offered = {**capabilities_of(manager), "context.token_counter": loaded}
+    tool = ContextRecallTool(offered.get)
+    for arguments in ({"mark": "m3"}, {"operation": "search", "query": "line value"}, {"operation": "list"}):
+        await ask(manager, 200_000)  # each request has new room
+        assert (await tool.execute(arguments)).success
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 async def test_recalled_text_is_quoted_as_data_and_cannot_close_its_quotation() -> None:
