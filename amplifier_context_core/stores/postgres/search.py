@@ -133,7 +133,7 @@ class PostgresSearch:
 
 def pieces(key: int, text: str) -> Iterator[str]:
     """Yield a text as rows of the index take it: words of letters and digits, each after its session's key."""
-    words = [f"q{key}q{word[:_LONGEST_WORD]}" for word in _WORD.findall(f"{fold(text)} {grams(text)}")]
+    words = [f"q{key}q{word[:_LONGEST_WORD]}" for word in _words(f"{fold(text)} {grams(text)}")]
     start = size = 0
     for at, word in enumerate(words):
         size += len(word)
@@ -141,6 +141,11 @@ def pieces(key: int, text: str) -> Iterator[str]:
             yield " ".join(words[start:at])
             start, size = at - _OVERLAP, sum(map(len, words[at - _OVERLAP : at + 1]))
     yield " ".join(words[start:])
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield words one by one: one call for a long text would stop other threads."""
+    return (found.group() for found in _WORD.finditer(text))
 
 
 def tsquery(key: int, terms: Sequence[Term]) -> str:
