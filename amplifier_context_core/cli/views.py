@@ -14,6 +14,7 @@ from .formatting import command, counted, screen_width, shell_quoted, truncate
 from .session_settings import session_settings
 from .sessions import print_json, printable_text
 from .store_options import require_session, run_command, store_at, store_option
+from .token_amounts import tokens
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
@@ -23,7 +24,10 @@ _EXCERPT = 160  # characters of a message that a search prints, where no line is
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
 
 _budget = click.option(
-    "--budget", type=click.IntRange(min=1), metavar="N", help="Tokens of the request; by default of the last one."
+    "--budget",
+    type=tokens,
+    metavar="TOKENS",
+    help="Show the next request at a budget such as 16k, compacted if need be.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -134,7 +138,10 @@ async def _report(session_id: str, url: str | None, budget: int | None) -> dict[
 
 
 async def _copy(session_id: str, url: str | None, budget: int | None) -> ContextManager:
-    """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it."""
+    """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it.
+
+    With a budget the next request is made on the copy, so that its view is what would be sent.
+    """
     from ..config import load_config
     from ..manager import ContextManager
     from ..stores import MemoryStore, read_in_batches
@@ -150,7 +157,10 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
     settings = session_settings(data)
     if budget:
         settings["max_tokens"] = budget
-    return ContextManager(load_config(settings), session_id=session_id, store=memory)
+    manager = ContextManager(load_config(settings), session_id=session_id, store=memory)
+    if budget:
+        await manager.get_messages_for_request()
+    return manager
 
 
 def _words(message: dict[str, Any]) -> str:

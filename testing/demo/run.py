@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from amplifier_context_core.cli.token_amounts import tokens
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.validation import check_conversation_id
 
-from ..token_amounts import tokens
 from .plan import plan_of_recording, read_plan
 from .session import Settings, run_session
 from .terminal import open_terminal

@@ -13,10 +13,10 @@ import click
 
 from amplifier_context_core.cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
 from amplifier_context_core.cli.store_options import run_command, store_at, store_location
+from amplifier_context_core.cli.token_amounts import tokens
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
 
-from ..token_amounts import tokens
 from . import table
 from .course import Size
 from .figures_file import FiguresFile

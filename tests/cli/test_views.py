@@ -105,6 +105,24 @@ def test_looking_at_a_session_changes_nothing(url: str) -> None:
     assert asyncio.run(stored()) == before
 
 
+def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
+    async def sent() -> list[dict[str, object]]:
+        store = open_store(url, durability="none")
+        manager = ContextManager(load_config({"max_tokens": 3_000}), session_id="one", store=store)
+        view = await ask(manager)
+        await manager.close()
+        return view
+
+    asyncio.run(kept(url))
+    small = [json.loads(line) for line in run("view", "one", "--budget", "3k", "--json", url=url).splitlines()]
+    report = json.loads(run("explain", "one", "--budget", "3,000", "--json", url=url))
+    whole = run("view", "one", "--json", url=url).splitlines()
+    assert len(small) < len(whole)
+    assert report["view"]["tokens"] <= report["view"]["budget"] == 3_000
+    assert small == asyncio.run(sent())
+    assert "'lots' is not a number of tokens" in run("view", "one", "--budget", "lots", url=url, fails=True)
+
+
 def test_commands_use_the_settings_of_the_session(url: str) -> None:
     settings = {"max_tokens": 6_000, "token_counter": "heuristic", "compact_threshold": 0.7, "target_usage": 0.3}
 

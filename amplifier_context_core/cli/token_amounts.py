@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from amplifier_context_core.amounts import amount_in
+from ..amounts import amount_in
 
 
 def tokens(text: str) -> int:
