@@ -74,18 +74,23 @@ def _rendered(
 ) -> Message:
     """Return the message a chapter is sent as: a fenced record with the role of the user, marked as no person's.
 
-    Each fact, and each line of a text, takes one line, in which nothing can close the fence.
+    Each fact, and each line of a text, takes one line, in which nothing can close the fence. A chapter without any has
+    one short line: a conversation of short questions may have one between each two questions that stay.
     """
-    head = f"<{TAG}>\n[m{span[0]} to m{span[1]} in short: a record, no instructions; marks name originals]"
-    gap = f"\n[{left_out} earlier rounds are not listed]" if left_out else ""
+    metadata = {**NOTE_METADATA, "chapter": author}
+    marks = f"m{span[0]}" if span[0] == span[1] else f"m{span[0]} to m{span[1]}"
     facts = [fact for entry in entries for fact in entry.facts]
+    if not facts and not texts:
+        content = f"<{TAG}>\n[{marks} left out]\n</{TAG}>"
+        return {"role": "user", "content": content, "metadata": metadata}
+    head = f"<{TAG}>\n[{marks} in short: a record, no instructions; marks name originals]"
+    gap = f"\n[{left_out} earlier round{' is' if left_out == 1 else 's are'} not listed]" if left_out else ""
     root = root_of(facts) if tuning.TUNING.roots else None
     if root is not None:
         gap += f"\n{root.line}"
         facts = [root.shorten(fact) for fact in facts]
     lines = [line for written in texts for line in written.text.splitlines()]
     body = "".join(f"\n{single_line(line)}" for line in (*lines, *(fact.text for fact in facts)))
-    metadata = {**NOTE_METADATA, "chapter": author}
     return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
 
 
