@@ -55,7 +55,7 @@ RULE = 1.0  # worth of a person's sentence that states a rule
 OWN = 0.8  # of another sentence that a person wrote
 PASTED = 0.2  # of a sentence in what a person pasted
 _LONG = 4_000  # characters: what a person writes above this length is a paste for the most part, and states no rules
-_SHORT = 25  # characters: what a shorter sentence takes beside its text weighs more than its length
+_SHORT = 25  # characters: a longer sentence costs more for what it says, a shorter one says little (`Got it.`)
 _GAP_WORTH = -1.0
 _LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
 _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
@@ -125,14 +125,14 @@ def _parts(run: str) -> Iterator[str]:
 
 
 def _worth(sentence: str) -> float:
-    """Return the worth of a sentence of the agent: of what it holds, the higher the shorter it says so."""
+    """Return the worth of a sentence of the agent: of what it holds, the higher the nearer it is to `_SHORT`."""
     if _WORD.search(sentence) is None:
         worth = 0.1  # rules of tables, lone numbers
     elif _ANNOUNCED.match(sentence):
         worth = 0.15
     else:
         worth = _worth_of_content(sentence)
-    return round(worth * min(1.0, (_SHORT / len(sentence)) ** 0.5), 3)
+    return round(worth * min(1.0, (_SHORT / len(sentence)) ** 0.5, len(sentence) / _SHORT), 3)
 
 
 def _worth_of_content(sentence: str) -> float:

@@ -16,6 +16,11 @@ def worths(text: str) -> dict[str, float]:
     return {sentence.text.strip(): sentence.worth for sentence in read(text, "person")}
 
 
+def test_a_sentence_of_the_agent_that_is_too_short_to_say_much_is_worth_less() -> None:
+    short, clear, long = read(f"Got it. The parser drops the last line. {'The parser goes on ' * 9}here.", "agent")
+    assert short.worth < long.worth < clear.worth
+
+
 def test_sentences_end_at_marks_and_at_lines() -> None:
     parts = [sentence.text for sentence in read("Is it so? It is.\n- one thing\n- another: yes\n", "agent")]
     assert parts == ["Is it so? ", "It is. ", "- one thing ", "- another: ", "yes "]
