@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
+from ..errors import ConfigError
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import active, injected, requested, unchanged
+from .injection import active, annotated, injected, requested, unchanged
 from .item import ContextItem, label_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ANY = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+_UNNAMED = {
+    inspect.Parameter.VAR_KEYWORD: "takes any number of arguments",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments",
+    inspect.Parameter.POSITIONAL_ONLY: "is positional only",
+}
 
 
 async def route_item(item: ContextItem[Any]) -> Any:
@@ -56,15 +61,21 @@ def tool_from_function(
     """Return a kernel tool that calls a function.
 
     Args:
-        function: with annotated parameters; plain (run in a thread), async, or an async generator. Parameters annotated
-            with `ContextPool` or `ContextQueue` are not arguments of the tool: they get those of the session.
+        function: with annotated parameters; plain (run in a thread), async, or an async generator. It may be any object
+            that can be called, such as a `functools.partial`. Parameters annotated with `ContextPool` or `ContextQueue`
+            are not arguments of the tool: they get those of the session.
         name: of the tool; by default that of the function.
         description: for the model; by default the docstring of the function.
 
     Raises:
-        TypeError: a parameter takes any number of arguments, or an annotation cannot be made a JSON schema.
+        ConfigError: neither is a name given, nor has the function one.
+        TypeError: a parameter cannot be passed by name, or an annotation cannot be made a JSON schema.
     """
-    return FunctionTool(function, name or function.__name__, description or inspect.getdoc(function) or "")
+    name = name or getattr(function, "__name__", None)
+    if name is None:
+        raise ConfigError("name", f"a {type(function).__name__} has none of its own; give the tool one with `name=`")
+    documented = getattr(function, "func", function)  # of a `functools.partial`
+    return FunctionTool(function, name, description or inspect.getdoc(documented) or "")
 
 
 class FunctionTool:
@@ -79,7 +90,7 @@ class FunctionTool:
         self.name, self.description = name, description
         self._function = function
         self._injectable = requested(function)
-        self._model = _arguments_of(function, self._injectable)
+        self._model = _arguments_of(function, name, self._injectable)
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -94,6 +105,8 @@ class FunctionTool:
         """
         from amplifier_core import ToolResult
 
+        if not isinstance(input, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - loops pass what a model wrote
+            return ToolResult(success=False, output=f"{self.name}: the arguments must be an object")
         # A model's JSON is never a pool or a queue, so only code can pass one.
         explicit = {key: value for key, value in input.items() if isinstance(value, self._injectable.get(key, ()))}
         try:
@@ -109,25 +122,34 @@ class FunctionTool:
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 
     async def _call(self, given: Mapping[str, Any]) -> Any:
-        if inspect.isasyncgenfunction(self._function):
-            parts = [await _routed(part) async for part in cast("AsyncIterator[Any]", self._function(**given))]
+        function = self._function
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        result = function(**given) if is_async else await in_thread(function, **given)
+        if inspect.isasyncgen(result):
+            parts = [await _routed(part) async for part in result]
             return parts[0] if len(parts) == 1 else parts
-        if inspect.iscoroutinefunction(self._function):
-            return await _routed(await self._function(**given))
-        return await _routed(await in_thread(self._function, **given))
+        return await _routed(await result if inspect.isawaitable(result) else result)
 
 
 async def _routed(result: Any) -> Any:
     return await route_item(cast("ContextItem[Any]", result)) if isinstance(result, ContextItem) else result
 
 
-def _arguments_of(function: Callable[..., Any], injectable: Collection[str]) -> type[BaseModel]:
-    hints = get_type_hints(function, include_extras=True)
+def _arguments_of(function: Callable[..., Any], tool: str, injectable: Collection[str]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind in _ANY:
-            raise TypeError(f"{function.__name__}: `{name}` takes any number of arguments; a tool needs each by name")
-        if name not in injectable:
-            default: Any = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = (hints.get(name, Any), default)
-    return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    try:
+        hints = get_type_hints(annotated(function), include_extras=True)
+        for name, parameter in inspect.signature(function).parameters.items():
+            if problem := _UNNAMED.get(parameter.kind):
+                raise TypeError(f"`{name}` {problem}; a tool needs each by name")
+            if name not in injectable:
+                default: Any = ... if parameter.default is parameter.empty else parameter.default
+                fields[name] = (hints.get(name, Any), default)
+        model = create_model(f"{tool}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except PydanticUserError as problem:
+        way_out = "annotate with types that JSON has, and what the session gives with ContextPool or ContextQueue alone"
+        raise TypeError(f"{tool}: no JSON schema can be made of an annotation; {way_out}") from problem
+    except (NameError, TypeError) as problem:
+        raise TypeError(f"{tool}: {problem}") from problem
+    return model

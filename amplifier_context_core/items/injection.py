@@ -81,7 +81,7 @@ def _open_offers() -> list[Offer]:
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:
     """Return the parameters of a function that ask for something, by name."""
     try:
-        hints = get_type_hints(_plain(function))
+        hints = get_type_hints(annotated(function))
     except Exception:  # noqa: BLE001 - annotations run other people's code; unresolvable ones ask for nothing
         return {}
     return {name: wanted for name, hint in hints.items() if name != "return" and (wanted := _wanted(hint))}
@@ -110,8 +110,8 @@ def injected(
     return found
 
 
-def _plain(function: Callable[..., object]) -> Any:
-    """Return what has the annotations: the function itself, or what an object runs when it is called."""
+def annotated(function: Callable[..., object]) -> Any:
+    """Return what has the annotations of a function: itself, or what an object runs when it is called."""
     inner = inspect.unwrap(getattr(function, "func", function))
     if inspect.isroutine(inner) or inspect.isclass(inner):
         return inner

@@ -1,0 +1,82 @@
+"""Function tools: which functions can be one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
+from amplifier_context_core.items.injection import offering
+
+
+async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
+    """Fetch a report."""
+    return ContextItem(f"body of {doc}, {pages} pages", f"report {doc}", doc)
+
+
+class Counting:
+    """Count."""
+
+    async def __call__(self, start: int, pool: ContextPool) -> int:
+        return start + len(pool)
+
+
+@functools.wraps(fetch)
+def wrapped(*args: Any, **kwargs: Any) -> Any:
+    return fetch(*args, **kwargs)
+
+
+async def run(function: Callable[..., Any], **arguments: Any) -> Any:
+    result = await tool_from_function(function, name="tool").execute(arguments)
+    assert result.success, result.output
+    return result.output
+
+
+async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None:
+    with offering(ContextPool(), ContextQueue(1)):
+        assert await run(functools.partial(fetch, "a"), pages=2) == "Kept in the pool: [a] report a"
+        assert await run(functools.partial(fetch, doc="b")) == "Kept in the pool: [b] report b"
+        assert await run(wrapped, doc="c") == "Kept in the pool: [c] report c"
+        assert await run(Counting(), start=3) == 6
+    tool = tool_from_function(functools.partial(fetch, "a"), name="tool")
+    assert tool.description == "Fetch a report."
+    assert list(tool.input_schema["properties"]) == ["pages"]
+
+
+@pytest.mark.parametrize("function", [functools.partial(fetch, "a"), Counting()], ids=["partial", "object"])
+def test_a_function_without_a_name_needs_one(function: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="name="):
+        tool_from_function(function)
+
+
+def either(items: ContextPool | ContextQueue) -> None: ...
+def no_json(callback: Callable[[], int]) -> None: ...
+def unknown(value: NoSuchName) -> None: ...  # noqa: F821 # type: ignore[name-defined]
+def by_place(value: int, /) -> None: ...
+def many(*values: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "way_out"),
+    [
+        (either, "ContextPool or ContextQueue alone"),
+        (no_json, "JSON"),
+        (unknown, "NoSuchName"),  # pyright: ignore[reportUnknownArgumentType]
+        (by_place, "by name"),
+        (many, "by name"),
+    ],
+)
+def test_a_function_that_can_be_no_tool_is_refused_with_the_way_out(function: Callable[..., Any], way_out: str) -> None:
+    with pytest.raises(TypeError, match=way_out):
+        tool_from_function(function)
+
+
+@pytest.mark.parametrize("given", [None, [], "a", 5])
+async def test_arguments_that_are_no_object_are_a_result(given: Any) -> None:
+    result = await tool_from_function(fetch).execute(given)
+    assert not result.success
+    assert "must be an object" in str(result.output)
