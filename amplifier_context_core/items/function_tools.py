@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
@@ -35,11 +36,20 @@ _UNNAMED = {
 async def route_item(item: ContextItem[Any]) -> Any:
     """Put an item into the pool or the queue of the session that runs, and return what the model is to read of it.
 
-    Outside a session, and for an item with an id and no description, that is the content; the latter is a warning in
-    the log.
+    Outside a session, and for an item with an id and no description, that is the content, and there is a warning in
+    the log; outside a session, the first time only.
     """
+    if not active():
+        log_no_session()
     offered = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in active()}
     return await keep_item(item, offered.get(ContextPool), offered.get(ContextQueue))
+
+
+@cache
+def log_no_session() -> None:
+    """Log, once in a process, that an item was not kept."""
+    way_out = "if there is one, it ran in another task: `with items.injection.offering(context.pool, context.queue):`"
+    log.warning("an item that a tool returned outside a session is not kept; %s", way_out)
 
 
 async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue: ContextQueue[Any] | None) -> Any:

@@ -1,8 +1,10 @@
-"""Function tools: which functions can be one."""
+"""Function tools: which functions can be one, and what they do outside a session."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
+from amplifier_context_core.items.function_tools import log_no_session
 from amplifier_context_core.items.injection import offering
+from tests.managers import ask, feed, new_manager
 
 
 async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
@@ -80,3 +84,22 @@ async def test_arguments_that_are_no_object_are_a_result(given: Any) -> None:
     result = await tool_from_function(fetch).execute(given)
     assert not result.success
     assert "must be an object" in str(result.output)
+
+
+def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
+    manager = new_manager()
+    asyncio.run(feed(manager, [{"role": "user", "content": "Read."}]))
+    asyncio.run(ask(manager))
+    with offering(manager.pool, manager.queue):
+        asyncio.run(run(fetch, doc="q3"))
+    assert [item.id for item in manager.pool] == ["q3"]
+
+
+async def test_an_item_that_nothing_keeps_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    log_no_session.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert await run(fetch, doc="secret-id") == "body of secret-id, 1 pages"
+        await run(fetch, doc="secret-id")
+    assert caplog.text.count("outside a session") == 1
+    assert "offering" in caplog.text
+    assert "secret-id" not in caplog.text
