@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
 from ..messages.hashing import chain_hash, content_hash
+from ..messages.parsing import parse_message
 from ..messages.tokens import TokenCounter
 from ..transcript.transcript import Snapshot
 from ..view.resume import collect_checkpoints
@@ -141,6 +142,7 @@ class HostCheckpoint:
         if not state.views or not _is_of(state, history):
             raise ValueError("the record is of another history")
         try:
+            _check_messages(state)
             cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, self._counter)
         except (IndexError, KeyError, ValueError) as problem:
             raise ValueError(f"the record makes no sense ({type(problem).__name__})") from None
@@ -174,6 +176,18 @@ def _is_of(state: SessionState, history: Snapshot) -> bool:
         if not wanted:
             return True
     return False
+
+
+def _check_messages(state: SessionState) -> None:
+    """Check the messages that the checkpoints show as those of a caller: the kernel refuses a request otherwise.
+
+    Raises:
+        InvalidMessage: one of them cannot be a message.
+    """
+    for view in state.views:
+        for segment in view.checkpoint.segments:
+            for shown in segment.shown:
+                parse_message(shown.message)
 
 
 def _of_one_session(state: SessionState) -> SessionState:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +71,28 @@ def changed_state(host: Host) -> None:
     host.record.write_text(json.dumps(record))
 
 
+def with_first_shown(key: str, value: object) -> Callable[[Host], None]:
+    """Return a change of the first message that the record shows; the record is not damaged."""
+
+    def change(host: Host) -> None:
+        record = json.loads(host.record.read_text())
+        state = json.loads(record["state"])
+        state["lines"][0]["checkpoint"]["pieces"][0]["shown"][0]["message"][key] = value
+        record["state"] = json.dumps(state)
+        record["sha256"] = hashlib.sha256(record["state"].encode()).hexdigest()
+        host.record.write_text(json.dumps(record))
+
+    return change
+
+
 CHANGES: list[tuple[str, Any, dict[str, Any], dict[str, Any]]] = [
     ("another history", edited_transcript, IDENTITY, {}),
     ("another history", shorter_transcript, IDENTITY, {}),
     ("damaged", changed_state, IDENTITY, {}),
+    ("makes no sense (InvalidMessage)", with_first_shown("role", "x"), IDENTITY, {}),
+    ("makes no sense (InvalidMessage)", with_first_shown("role", None), IDENTITY, {}),
+    ("makes no sense (InvalidMessage)", with_first_shown("metadata", 10**30), IDENTITY, {}),
+    ("makes no sense (InvalidMessage)", with_first_shown("content", 5), IDENTITY, {}),
     ("no object", lambda host: host.record.write_text("[]"), IDENTITY, {}),
     ("format", lambda host: host.record.write_text('{"format": "context-managed-boundary-v1"}'), IDENTITY, {}),
     ("provider or model", unchanged, {**IDENTITY, "model": "two"}, {}),
