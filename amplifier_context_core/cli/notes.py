@@ -91,10 +91,12 @@ def _each_once(context: click.Context, parameter: click.Parameter, marks: tuple[
 @click.pass_obj
 def delete(of: tuple[str | None, Path | None], marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
-    missing = [mark for mark in marks if not _run(of, lambda kept, mark=mark: kept.delete(mark))]
-    if erased := len(marks) - len(missing):
+    done = {mark: _run(of, lambda kept, mark=mark: kept.delete(mark)) for mark in marks}
+    if erased := list(done.values()).count("erased"):
         click.echo(f"{counted(erased, 'note')} erased")
-    if missing:
+    if before := [mark for mark, became in done.items() if became == "erased before"]:
+        click.echo(f"erased before: {', '.join(before)}")
+    if missing := [mark for mark, became in done.items() if not became]:
         raise click.ClickException(f"there is no note {', '.join(missing)}")
 
 

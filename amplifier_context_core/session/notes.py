@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..default_paths import project_name
 from ..errors import ConfigError, SessionInUse
@@ -144,8 +145,10 @@ class Notes:
                 return _note(changed)
         return None
 
-    async def delete(self, mark: str) -> bool:
-        """Erase a note. Return False if there never was one of this mark.
+    async def delete(self, mark: str) -> Literal["erased", "erased before", ""]:
+        """Erase a note. Return what became of it: an empty text if there never was one of this mark.
+
+        Of a note that was erased before, what its store may still hold is erased.
 
         Raises:
             ValueError: `mark` is no mark of a note.
@@ -157,7 +160,9 @@ class Notes:
             found = found or [entry for entry in await store.archived(self._session_id) if entry.seq == seq]
             if found:
                 await store.rewrite(self._session_id, [redacted(entry, approx_token_counter) for entry in found])
-        return bool(found)
+        if not found:
+            return ""
+        return "erased before" if all(is_redacted(entry.message) for entry in found) else "erased"
 
     async def _without_erased(self, store: Store) -> list[Entry]:
         """Return the entries of all notes. Take erased ones out of the list, which each session reads."""

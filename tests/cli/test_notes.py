@@ -110,3 +110,10 @@ def test_notes_are_no_session_of_a_list_and_no_fork_gets_their_id() -> None:
 def test_run_refuses_the_id_of_notes() -> None:
     done = CliRunner().invoke(main, ["run", str(ROOT / "examples" / "explore.yaml"), "--session", "notes.p-12345678"])
     assert "names notes of a project" in done.output
+
+
+def test_an_erased_note_is_erased_once() -> None:
+    run("add", "one")
+    run("add", "two")
+    assert run("delete", "n1").output == "1 note erased\n"
+    assert run("delete", "n1", "n2").output == "1 note erased\nerased before: n1\n"
