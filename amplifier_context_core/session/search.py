@@ -10,6 +10,7 @@ from ..history.history import History
 from ..plugins import Plugins
 from ..stores import Searchable, Store
 from ..stores.word_index import WordIndex
+from ..transcript.ranking import Query
 from ..transcript.vectors import fused
 from .embeddings import NEAREST, SessionVectors
 from .extensions import named_embedder, named_index
@@ -48,7 +49,7 @@ class SessionSearch:
     async def matching(self, query: str, limit: int) -> list[int]:
         """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size."""
         limit = min(limit, len(self._history.snapshot()))  # databases take numbers of 64 bits
-        if self._vectors is None or limit < 1:
+        if self._vectors is None or limit < 1 or not Query(query):  # of a query without a word, any vector is as near
             return await self._having_words(query, limit)
         having_words = await self._having_words(query, max(limit, NEAREST))
         await self._load()
