@@ -143,7 +143,8 @@ class Plugins:
         offer = self.find(point, name)
         if offer is None:
             names = sorted({*known, *(offered for _, offers in self._offers(point) for offered in offers)})
-            raise ConfigError(key, f"{name!r} is not known; known are {', '.join(names)}")
+            known_are = f"known are {', '.join(names)}" if names else "no plug-in offers one"
+            raise ConfigError(key, f"{name!r} is not known; {known_are}")
         plugin, build = offer
         try:
             return build(**arguments)

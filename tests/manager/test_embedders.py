@@ -125,7 +125,7 @@ async def test_what_is_no_embedder_is_refused(odd: object) -> None:
 
 
 async def test_an_unknown_embedder_is_refused() -> None:
-    with pytest.raises(ConfigError, match="embedder"):
+    with pytest.raises(ConfigError, match=r"^embedder: 'none of that name' is not known; no plug-in offers one$"):
         ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
 
 
@@ -134,6 +134,13 @@ async def test_numbers_of_zero_and_queries_without_words_find_nothing_by_vector(
     await add(manager, "heron", "goose")
     assert await manager.search("heron") == ["m1"]
     assert await manager.search("?!") == []
+
+
+@pytest.mark.parametrize("query", ["", "?!", " "])
+async def test_a_query_without_words_finds_nothing(query: str) -> None:
+    manager = searching(Failing(lambda texts: [[1.0] * 64 for _ in texts]))
+    await add(manager, "heron", "goose")
+    assert await manager.search(query) == []
 
 
 async def test_the_event_loop_goes_on_while_texts_are_embedded() -> None:
