@@ -98,7 +98,7 @@ class ContextStore(ABC):
             output_tokens: at least 0.
 
         Raises:
-            ConfigError: one of them is not a whole number of at least 0.
+            ConfigError: one of them is not a whole number from 0 to 2**63 - 1.
         """
         self._context_tokens = _checked_tokens(input_tokens, output_tokens)
 
@@ -275,7 +275,7 @@ class StoredContext(ContextStore):
             output_tokens: at least 0.
 
         Raises:
-            ConfigError: one of them is not a whole number of at least 0.
+            ConfigError: one of them is not a whole number from 0 to 2**63 - 1.
             StoreError: the store refused them.
         """
         tokens = _checked_tokens(input_tokens, output_tokens)
@@ -389,9 +389,10 @@ def new_session_id() -> str:
 
 def _checked_tokens(input_tokens: object, output_tokens: object) -> tuple[int, int]:
     for name, value in (("input_tokens", input_tokens), ("output_tokens", output_tokens)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            shown = value if isinstance(value, (int, float)) else type(value).__name__
-            raise ConfigError(name, f"must be a whole number of at least 0, got {shown}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+            is_short = isinstance(value, (int, float)) and abs(value) < 2**63
+            shown = value if is_short else type(value).__name__
+            raise ConfigError(name, f"must be a whole number from 0 to 2**63 - 1, got {shown}")
     return cast("tuple[int, int]", (input_tokens, output_tokens))
 
 

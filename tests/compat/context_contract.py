@@ -204,7 +204,13 @@ class ContextStoreContract:
 
     @pytest.mark.parametrize(
         ("tokens", "name"),
-        [((-1, 0), "input_tokens"), ((0, "5"), "output_tokens"), ((True, 0), "input_tokens"), ((0, 1.5), "output_tok")],
+        [
+            ((-1, 0), "input_tokens"),
+            ((0, "5"), "output_tokens"),
+            ((True, 0), "input_tokens"),
+            ((0, 1.5), "output_tok"),
+            ((10**30, 1), "input_tok"),
+        ],
     )
     async def test_tokens_that_are_no_count_are_refused(self, context: ContextStore, tokens: Any, name: str) -> None:
         with pytest.raises(ConfigError, match=f"^{name}.*whole number"):
