@@ -123,9 +123,11 @@ class Config(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _is_a_number_of_64_bits(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in _NUMBERS:
             raise ValueError("must be a number")
+        if isinstance(value, int) and abs(value) >= 2**63:  # files and databases take numbers of 64 bits
+            raise ValueError("must be below 2**63")
         return value
 
     @field_validator("cache_ttl", mode="before")

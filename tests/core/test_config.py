@@ -225,6 +225,8 @@ def test_the_keys_of_the_durable_module_are_those_it_adds_to_core() -> None:
         ("max_tokens", 0, "at least 1"),
         ("max_tokens", -5, "at least 1"),
         ("max_tokens", "many", "at least 1"),
+        ("max_tokens", 10**30, "below"),
+        ("queue_limit", 10**30, "below"),
         ("max_tokens", 5.5, "at least 1"),
         ("max_tokens", True, "at least 1"),
         ("max_tokens", float("inf"), "at least 1"),
