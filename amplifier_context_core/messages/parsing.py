@@ -418,6 +418,6 @@ def _is_id(value: object) -> bool:
 
 
 def _kind(value: object) -> str:
-    return {"dict": "an object", "list": "a list", "str": "text", "bool": "a boolean"}.get(
+    return {"dict": "an object", "list": "a list", "str": "text", "bool": "a boolean", "NoneType": "null"}.get(
         type(value).__name__, "a number"
     )

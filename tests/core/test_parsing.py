@@ -194,6 +194,11 @@ def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) ->
     assert str(caught.value).startswith(f"{field}: ")
 
 
+def test_null_in_place_of_a_call_is_named_as_such() -> None:
+    with pytest.raises(InvalidMessage, match=r"^tool_calls\[0\]: .*got null"):
+        parse_message(says("x", tool_calls=[None]))
+
+
 @pytest.mark.parametrize("blank", ["", " ", "\n\t"])
 def test_a_blank_id_is_no_id(blank: str) -> None:
     """Providers take an id of white space for none at all."""
