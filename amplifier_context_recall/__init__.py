@@ -28,7 +28,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
 
     Args:
         coordinator: the kernel's coordinator.
-        config: of this module, from the mount plan.
+        config: of this module, from the mount plan; null values count as not written.
 
     Raises:
         ConfigError: a config key is unknown or has an impossible value.
@@ -39,7 +39,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
 
 def _settings(config: Mapping[str, Any]) -> RecallConfig:
     try:
-        settings = RecallConfig.model_validate(dict(config))
+        settings = RecallConfig.model_validate({key: value for key, value in config.items() if value is not None})
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join(map(str, first["loc"])) or "config"

@@ -345,6 +345,19 @@ async def test_an_impossible_config_is_an_error_that_names_the_key(config: dict[
         await mount(Coordinator(), config)
 
 
+async def test_null_in_the_config_is_the_default() -> None:
+    mounted: list[ContextRecallTool] = []
+
+    class Coordinator:
+        def get_capability(self, name: str) -> None: ...
+
+        async def mount(self, point: str, tool: ContextRecallTool, name: str) -> None:
+            mounted.append(tool)
+
+    await mount(Coordinator(), {"allow": None, "max_result_tokens": None, "name_tokens": None})
+    assert mounted[0].input_schema["properties"]["operation"]["enum"] == ["read", "search", "list"]
+
+
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
