@@ -212,8 +212,8 @@ def _marks(message: Message) -> range:
     """The marks that a chapter covers; none for another message."""
     if "chapter" not in message.get("metadata", {}):
         return range(0)
-    first, last = re.findall(r"\bm(\d+)", message["content"])[:2]
-    return range(int(first), int(last) + 1)
+    marks = [int(found) for found in re.findall(r"\bm(\d+)", message["content"].split("\n")[1])]
+    return range(marks[0], marks[-1] + 1)
 
 
 def _state(message: Message) -> Any:
