@@ -14,10 +14,13 @@ def call(number: int, path: str) -> dict[str, object]:
 
 
 def session(sentence: str) -> Session:
-    """A file is read, much else follows, then the agent speaks of the file's subject, and uses its name."""
-    noise = [f"plain words of round {number} and nothing else, again and again " * 60 for number in range(20)]
+    """A file is read, much else with names follows, then a person speaks of a subject, and the agent uses the name."""
+    noise = [
+        " ".join(f"plain words of round {number} in src/module_{number}_{place}.py" for place in range(90))
+        for number in range(20)
+    ]
     messages: list[dict[str, object]] = [{"role": "user", "content": "Begin."}]
-    outputs = [" ".join(["the kestrel gate is in src/kestrel_gate_7.py", *noise[:1]]), *noise]
+    outputs = [" ".join(["the kestrel gate is in src/kestrel_gate_7.py", noise[0]]), *noise]
     for number, output in enumerate(outputs):
         messages.append({"role": "assistant", "content": "", "tool_calls": [call(number, "a")]})
         messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": output})
