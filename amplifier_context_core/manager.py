@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from .errors import ConfigError, PinRefused
+from .errors import ConfigError, PinRefused, checked_text
 from .items import ContextPool, ContextQueue
 from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response
@@ -142,8 +142,7 @@ class ContextManager(SessionRequests):
         Returns:
             ``compacted`` and, if so, the figures of ``context:post_compact``.
         """
-        if focus is not None and not isinstance(focus, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError("focus", f"must be text, got {type(focus).__name__}")
+        focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
         counter = await self.counted()

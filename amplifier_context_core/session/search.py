@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ..config import Config
+from ..errors import ConfigError, checked_text
 from ..futures import in_thread
 from ..history.history import History
 from ..plugins import Plugins
@@ -47,7 +48,14 @@ class SessionSearch:
         self._vectors = SessionVectors(embedder, store, report_fault) if embedder else None
 
     async def matching(self, query: str, limit: int) -> list[int]:
-        """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size."""
+        """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size.
+
+        Raises:
+            ConfigError: the query is no text, or the limit no whole number.
+        """
+        query = checked_text("query", query)
+        if not isinstance(limit, int):  # pyright: ignore[reportUnnecessaryIsInstance] - of a capability
+            raise ConfigError("limit", f"must be a whole number, got {type(limit).__name__}")
         limit = min(limit, len(self._history.snapshot()))  # databases take numbers of 64 bits
         if self._vectors is None or limit < 1 or not Query(query):  # of a query without a word, any vector is as near
             return await self._having_words(query, limit)

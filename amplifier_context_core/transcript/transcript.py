@@ -15,7 +15,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast, overload
 
-from ..errors import NotLoaded
+from ..errors import NotLoaded, checked_text
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, copy_message
 from ..messages.usage import Response
 
@@ -74,8 +74,9 @@ def seq_of(mark: str) -> int:
     """Return the seq that a mark such as ``m12`` names.
 
     Raises:
-        ValueError: the text is no mark.
+        ValueError: it is no text, or no mark.
     """
+    mark = checked_text("mark", mark)
     digits = mark[1:] if mark[:1] == "m" else ""
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise ValueError(f"{mark[:40]!r} is no mark: a message is named like m12")

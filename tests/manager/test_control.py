@@ -44,6 +44,28 @@ async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(ma
     assert await manager.get_messages() == before
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "name"),
+    [
+        ("search", [None], "query"),
+        ("search", ["x", None], "limit"),
+        ("search", ["x", "5"], "limit"),
+        ("recall", [5], "mark"),
+        ("recall", [None], "mark"),
+        ("pin", [None], "mark"),
+        ("undo", [5], "mark"),
+        ("compact", [5], "focus"),
+        ("compact", [b""], "focus"),
+    ],
+)
+async def test_an_argument_of_another_type_is_an_error_that_names_it(
+    method: str, arguments: list[Any], name: str
+) -> None:
+    manager = await feed(new_manager(), work(3))
+    with pytest.raises(ValueError, match=rf"^{name}: must be .*, got {type(arguments[-1]).__name__}$"):
+        await getattr(manager, method)(*arguments)
+
+
 @pytest.mark.parametrize("limit", [2**63, 10**30])
 async def test_a_search_takes_a_limit_of_any_size(limit: int) -> None:
     manager = await feed(new_manager(), work(3))
