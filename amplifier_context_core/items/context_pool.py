@@ -51,7 +51,7 @@ class ContextPool(Injectable, Generic[T]):
     on_evict = HookPoint(ContextPoolHook.ON_EVICT)
 
     def __init__(self, limit: int | None = None, tags: Collection[str] | None = None) -> None:
-        if limit is not None and limit < 1:
+        if limit is not None and not limit >= 1:  # NaN is neither below nor above
             raise ValueError("limit must be >= 1, or None for no limit")
         self._items: dict[str, ContextItem[T]] = {}
         self._limit = limit

@@ -28,8 +28,8 @@ def ids(pool: ContextPool[Any]) -> str:
 # -- construction and reading -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0, -3])
-def test_a_limit_below_one_is_refused(limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, -3, float("nan")])
+def test_a_limit_that_is_not_at_least_one_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="limit must be >= 1"):
         ContextPool(limit)
 
