@@ -159,6 +159,7 @@ class SessionItems:
             forms: texts; items that hold one are among them.
             results: of tools, which are erased; items that one of them was, or names, are among them.
         """
+        forms = {*forms, *map(_in_quotes, forms)}
         return [item for item in self._all if _holds(item, forms) or any(_is_in(item, text) for text in results)]
 
     def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
@@ -239,6 +240,11 @@ def _as_json(value: object) -> Any:
     except Exception:  # noqa: BLE001 - `InvalidMessage`, or a fault in a mapping of other people's code
         log.warning("what an item has of type %s is saved as its text", type(value).__name__)
         return without_surrogates(payload_text(value))
+
+
+def _in_quotes(text: str) -> str:
+    """Return a text as Python writes it in the text of a list or an object, where that has quotes of both kinds."""
+    return repr(f'"{text}')[2:-1]
 
 
 def _holds(item: ContextItem[Any], forms: Collection[str]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.managers import ask, feed
+from tests.managers import ask, feed, new_manager
 
 SECRET = "the password is hunter2"
 
@@ -81,6 +81,21 @@ async def test_an_item_that_cannot_be_read_is_erased_with_the_text_that_it_may_h
     await manager.forget(containing="hunter2")
     assert ([item.id for item in manager.pool], manager.queue.history()) == (["x"], "harmless")
     await manager.close()
+
+
+@pytest.mark.parametrize(
+    "secret", ["hunter's", 'it\'s "hunter2"', "hunter\\2", "hunter\n2", "hunter\x002", "j\u00e4ger2"]
+)
+@pytest.mark.parametrize("shape", ["object", "list", "tuple"])
+async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str, shape: str) -> None:
+    def kind(text: str) -> object:
+        return {"object": {"note": text}, "list": [[text]], "tuple": (text,)}[shape]
+
+    manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
+    await manager.pool.add(ContextItem(kind(f'the "code" is {secret}'), "a note", "n"))
+    await manager.queue.append(ContextItem(kind(f"the code is {secret}")), ContextItem(kind("harmless")))
+    await manager.forget(containing=secret)
+    assert (len(manager.pool), len(manager.queue)) == (0, 1)
 
 
 async def test_a_description_without_a_text_stops_nothing_either(tmp_path: Path) -> None:
