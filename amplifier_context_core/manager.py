@@ -284,6 +284,8 @@ class ContextManager(SessionRequests):
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
         """Take the newest compaction back: what it folded is shown again where it fits below the trigger.
 
+        What it only clipped, cleared or replaced stays so.
+
         Args:
             mark: of a message; only the chapter that holds it is taken back.
 
@@ -308,7 +310,8 @@ class ContextManager(SessionRequests):
             limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
             undone = await undo_compaction(view, self.history.snapshot(), seq, limit - system, counter)
         if not undone:
-            return {"undone": False, "reason": f"no chapter holds {mark}" if mark else "nothing is folded"}
+            none = "nothing is folded; what compactions clipped or replaced stays so"
+            return {"undone": False, "reason": f"no chapter holds {mark}" if mark else none}
         report = undone_report(undone)
         first = first_changed(report)
         if self._extra and first is not None:  # another module's state may be about the chapters: it takes out what is

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.compaction.strategies import ClipToolOutputs
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, text, work
 
@@ -72,3 +73,14 @@ async def test_a_resumed_session_takes_back_the_newest_compaction_too() -> None:
     await manager.undo()
     await ask(manager, BUDGET)
     assert spans(manager) == before[:1]
+
+
+async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
+    manager = new_manager(strategies=[ClipToolOutputs()])
+    await feed(manager, work(16, output=1800))
+    await ask(manager, BUDGET)
+    assert (await manager.compact())["compacted"]
+    before = await ask(manager, BUDGET)
+    report = await manager.undo()
+    assert report == {"undone": False, "reason": "nothing is folded; what compactions clipped or replaced stays so"}
+    assert await ask(manager, BUDGET) == before
