@@ -19,7 +19,7 @@ from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
-from amplifier_context_core.session.notes import Notes, notes_id
+from amplifier_context_core.session.notes import AGENT, Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.validation import check_conversation_id
@@ -89,7 +89,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         ),
         add_timestamp=with_top_level_timestamp,
     )
-    for name, capability in _notes_capabilities(notes, f"agent, session {session_id}").items() if notes else ():
+    for name, capability in _notes_capabilities(notes, f"{AGENT}, session {session_id}").items() if notes else ():
         coordinator.register_capability(name, capability)
     return await mount_manager(coordinator, manager, MODULE)
 

@@ -29,6 +29,8 @@ from ..transcript.transcript import Entry, Transcript
 
 MAX_CHARS = 1_000  # of a note: about 250 tokens
 MAX_NOTES = 200  # of a project
+MAX_OF_AGENTS = 150  # of a project; so there is room for what people write, whatever agents keep; chosen by hand
+AGENT = "agent"  # how the author of an agent's note begins
 _MAX_AUTHOR = 80  # characters
 _WAIT = 15.0  # seconds that a writer waits for another one, whose change takes milliseconds
 _PAUSE = 0.02  # seconds before it asks again at first
@@ -109,14 +111,19 @@ class Notes:
         """Keep a note.
 
         Raises:
-            ConfigError: the text is empty or too long, or there are too many notes.
+            ConfigError: the text is empty or too long, or there are too many notes, of agents or in all.
             StoreError: the store refused it, or other writers did not let go of the notes for 15 seconds.
         """
         text = _checked(text)
         async with self._writing() as store:
             entries = await self._without_erased(store)
-            if sum(map(_is_note, entries)) >= MAX_NOTES:
+            kept = [_note(entry) for entry in entries if _is_note(entry)]
+            if len(kept) >= MAX_NOTES:
                 raise ConfigError("note", f"the project has {MAX_NOTES} notes; delete some first")
+            if author.startswith(AGENT) and sum(note.author.startswith(AGENT) for note in kept) >= MAX_OF_AGENTS:
+                raise ConfigError(
+                    "note", f"agents keep {MAX_OF_AGENTS} notes of the project; a person must delete some"
+                )
             extent = await store.extent(self._session_id)
             history = Transcript.resumed(self._session_id, (), entries, length=extent.length, last_seq=extent.last_seq)
             now = self._clock()

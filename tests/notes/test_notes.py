@@ -188,6 +188,20 @@ async def test_what_is_no_mark_of_a_note_is_refused(notes: Notes, mark: str) -> 
         await notes.delete(mark)
 
 
+async def test_agents_leave_room_for_the_notes_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NOTES", 4)
+    monkeypatch.setattr(module, "MAX_OF_AGENTS", 3)
+    store = MemoryStore()
+    notes = Notes(lambda: store, "notes.p")
+    for number in range(3):
+        await notes.add(str(number), f"agent, session s{number}")
+    with pytest.raises(ConfigError, match=r"^note: agents keep 3 notes of the project; a person must delete some$"):
+        await notes.add("3", "agent, session s")
+    assert (await notes.add("3", "person, ada")).mark == "n4"
+    await notes.delete("n1")
+    assert (await notes.add("4", "agent, session s")).mark == "n5"
+
+
 async def test_a_project_has_so_many_notes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_NOTES", 3)
     store = MemoryStore()
