@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
@@ -298,7 +298,7 @@ class Checkpoint:
 
     covered: int
     upto: int
-    digest: bytes
+    digest: Annotated[bytes, PlainSerializer(bytes.decode)]  # empty where it is saved
     segments: Annotated[tuple[Segment, ...], Field(alias="pieces")]
     tokens: int
     made_at: int

@@ -210,7 +210,8 @@ def counter_name(counter: object) -> str:
 
 def dump(state: SessionState) -> bytes:
     """Return the state as bytes."""
-    return message_json(_ADAPTER.dump_python(state, mode="json", by_alias=True))
+    # In its mode "json", pydantic refuses keys with lone surrogates, which messages and items may have.
+    return message_json(_ADAPTER.dump_python(state, by_alias=True))
 
 
 def load(data: bytes) -> SessionState | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from amplifier_context_core.compaction.checkpoint import Chapter, ChapterText, Checkpoint, DigestEntry, Fact, Segment
@@ -166,6 +167,17 @@ def test_what_was_written_with_these_keys_is_read() -> None:
         STATE.corrections,
         STATE.uncompacted_views,
     )
+
+
+def test_keys_with_lone_surrogates_are_saved_as_they_are() -> None:
+    arguments: dict[str, Any] = {"\ud800": {"\udfff": 1}}
+    shown = replace(SHOWN, message={"role": "assistant", "content": "", "tool_calls": [{"arguments": arguments}]})
+    checkpoint = replace(CHECKPOINT, segments=(replace(SEGMENT, shown=(shown,)),))
+    state = replace(STATE, views=(replace(VIEW, checkpoint=checkpoint),), extra={"a module": arguments})
+    read = load(dump(state))
+    assert read is not None
+    assert read.views[0].checkpoint.segments[0].shown[0].message == shown.message
+    assert read.extra == state.extra
 
 
 def test_a_message_that_was_saved_before_thinking_was_bound_is_read() -> None:

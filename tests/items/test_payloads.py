@@ -113,7 +113,7 @@ class Report:
 
 
 NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, Report(3), [Report(3)], {1: 2}, set[int](), nested(100)]
-JSON = ["\ud800", ["\ud800"], 2**70, {"a": 2**70}, [], "", 0, nested(99)]
+JSON = ["\ud800", ["\ud800"], {"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, {"a": 2**70}, [], "", 0, nested(99)]
 
 
 async def saved_and_read(folder: Path, payload: object) -> Any:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.parsing import copy_checked
 from amplifier_context_core.stores import Store, open_store
 
@@ -43,6 +44,30 @@ def test_a_copied_value_is_what_any_reader_of_its_json_has(value: Any) -> None:
 def test_memory_and_a_store_keep_the_same_texts(texts: list[str], value: Any) -> None:
     given = [{"role": "user", "content": text, "metadata": {"more": value}} for text in texts]
     asyncio.run(_kept_alike(given))
+
+
+@given(VALUES)
+@example({"\ud800": 1})
+@example([{"a": {"b\udfff": [2**70, 0.1]}}])
+def test_an_item_of_any_json_is_kept_over_a_resume(value: Any) -> None:
+    asyncio.run(_item_kept(json.loads(json.dumps(value))))
+
+
+async def _item_kept(value: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"jsonl:{Path(folder) / 'sessions'}"
+        manager = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
+        await manager.add_message({"role": "user", "content": "hello"})
+        await manager.queue.append(ContextItem(value))
+        await manager.pool.add(ContextItem(value, "a value", "v"))
+        await manager.get_messages_for_request()
+        await manager.pin("m1")
+        await manager.forget(containing="nothing that is there")
+        await manager.close()
+        again = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
+        await again.ready()
+        assert [repr(item.content) for item in (*again.queue, *again.pool)] == [repr(value)] * 2
+        await again.close()
 
 
 async def _kept_alike(given: list[dict[str, Any]]) -> None:
