@@ -6,8 +6,10 @@ view stays, and of several lists a compaction keeps the newest.
 
 from __future__ import annotations
 
+import json
 import logging
 import operator
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,8 @@ _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
 _MIN_MATCHED = 8  # characters; a shorter content in a longer result may be there by chance
+# White space differs between writers of JSON. The kernel removes control characters and surrogates (`ToolResult`).
+_LOST = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class SessionItems:
             results: of tools, which are erased; items that one of them was, or names, are among them.
         """
         forms = {*forms, *map(_in_quotes, forms)}
-        return [item for item in self._all if _holds(item, forms) or any(_is_in(item, text) for text in results)]
+        return [item for item in self._all if _holds(item, forms) or _is_in(item, results)]
 
     def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
@@ -217,16 +221,34 @@ def lists_any(text: str, lines: Iterable[str]) -> bool:
     return not set(text.split("\n")).isdisjoint(lines)
 
 
-def _is_in(item: ContextItem[Any], result: str) -> bool:
-    """True if a tool's result is this item, may be this item, or says that it was kept."""
+def _is_in(item: ContextItem[Any], results: Collection[str]) -> bool:
+    """True if one of these results of tools is this item, may be this item, or says that it was kept."""
+    if not results:
+        return False
     if item.id is not None:
-        return label_of(item) in result
+        return _any_quotes(label_of(item), results)
     content = readable_text(item.content)
     if content is None:
         return True
-    if len(content) < _MIN_MATCHED:
-        return content == result
-    return any(form in result for form in forms_of(content))
+    texts = {content, *_json_texts(item.content)}
+    return any(text in results if len(text) < _MIN_MATCHED else _any_quotes(text, results) for text in texts)
+
+
+def _any_quotes(text: str, results: Collection[str]) -> bool:
+    """True if one of these results has a text: as it is, as escaped in JSON, or with other white space."""
+    forms, bare = forms_of(text), _LOST.sub("", text)
+    return any(
+        any(form in result for form in forms) or (len(bare) >= _MIN_MATCHED and bare in _LOST.sub("", result))
+        for result in results
+    )
+
+
+def _json_texts(content: object) -> set[str]:
+    """Return a payload as JSON, with and without characters that are not ASCII; empty if that cannot be made."""
+    try:
+        return {json.dumps(content, default=str, ensure_ascii=ascii_only) for ascii_only in (True, False)}
+    except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
+        return set()
 
 
 def _saved(item: ContextItem[Any]) -> dict[str, Any]:

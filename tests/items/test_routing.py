@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
     return ContextItem(f"body of {doc}, {pages} pages", f"report {doc}", doc)
 
 
-async def note(text: str) -> ContextItem[str]:
+async def note(text: Any) -> ContextItem[Any]:
     return ContextItem(text)
 
 
@@ -385,21 +387,72 @@ async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store)
     await manager.close()
 
 
-async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_that_show_it(store: Store) -> None:
+def compact_json(payload: object) -> str:
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def indented_json(payload: object) -> str:
+    return json.dumps(payload, indent=2, default=str)
+
+
+SAFE = 'the code of the "saf\u00e9" is\t4711'
+
+
+def as_the_kernel_writes(payload: object) -> str:
+    from amplifier_core import ToolResult
+
+    return ToolResult(output=payload).get_serialized_output()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("write", [as_the_kernel_writes, compact_json, indented_json])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        SAFE,
+        {"note": SAFE, "of": [1]},
+        [{"note": SAFE}],
+        (SAFE, 1),
+        f"{SAFE}\x00\x1b",
+        {"price": Decimal(9), "note": SAFE},
+    ],
+    ids=ascii,
+)
+async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_that_show_it(
+    store: Store, payload: object, write: Callable[[object], str]
+) -> None:
     manager = await feed(opened(store), [PROMPT])
     await ask(manager)
-    call = {"id": "c", "tool": "note", "arguments": {}}
-    secret = "the code of the safe is 4711"
+    call: dict[str, Any] = {"id": "c", "tool": "note", "arguments": {}}
     await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
     await run(note, text="harmless")
-    output = await run(note, text=secret)
+    output = write(await run(note, text=payload))
     await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
-    assert secret in (await ask(manager))[-1]["content"]
+    assert "4711" in (await ask(manager))[-1]["content"]
     await manager.forget(["m3"])
     assert manager.queue.history() == "harmless"
     assert "4711" not in str(await manager.get_messages())
     assert "4711" not in str(await ask(manager))
     assert "harmless" in str(await ask(manager))
+    await manager.close()
+
+
+@pytest.mark.kernel
+async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_escaped(store: Store) -> None:
+    async def several() -> AsyncIterator[ContextItem[str]]:
+        yield ContextItem("the code is 4711", 'the "Q3" report', "q3")
+        yield ContextItem("harmless", "another report", "q4")
+
+    manager = await feed(opened(store), [PROMPT])
+    await ask(manager)
+    call: dict[str, Any] = {"id": "c", "tool": "several", "arguments": {}}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    output = as_the_kernel_writes((await run(several))[:1])
+    assert '\\"Q3\\"' in output
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    await manager.forget(["m3"])
+    assert [item.id for item in manager.pool] == ["q4"]
+    assert "Q3" not in str(await ask(manager))
     await manager.close()
 
 
