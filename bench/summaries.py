@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
+from amplifier_context_core.events import PRE_COMPACT
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
 from amplifier_context_testing.summaries.writers import Writer
@@ -46,11 +47,23 @@ class LateWriter(Writer):
         return await super().complete(request, **options)
 
 
+class Announced:
+    """Counts the compactions that are announced; some of them have no gain and are not counted by the manager."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        """Count an event."""
+        self.count += event == PRE_COMPACT
+
+
 @dataclass
 class Measured:
     """One manager and the seconds of its requests."""
 
     manager: ContextManager
+    announced: Announced
     plain: list[float] = field(default_factory=list[float])
     compacting: list[float] = field(default_factory=list[float])
     beside: list[float] = field(default_factory=list[float])  # while a model was being asked
@@ -60,12 +73,12 @@ class Measured:
         """Add messages and ask for a view."""
         for message in group:
             await self.manager.add_message(message)
-        compactions = self.manager.compactor.compactions
+        announced = self.announced.count
         asking = isinstance(self.manager, SummaryManager) and self.manager.writer.is_running
         started, began = perf_counter(), thread_time()
         await self.manager.get_messages_for_request()
         took, own = perf_counter() - started, thread_time() - began
-        compacted = self.manager.compactor.compactions > compactions
+        compacted = self.announced.count > announced
         (self.compacting if compacted else self.plain).append(took)
         if not compacted:
             self.own.append(own)
@@ -77,9 +90,12 @@ async def measure(requests: int, seconds: float, pause: float) -> dict[str, Meas
     """Return both managers after so many requests, by module id."""
     counter, writer = HeuristicTokenCounter(), LateWriter(seconds)
     rich = load_summary_config({"max_tokens": BUDGET, "max_summary_calls": 10_000, "summary_spend": 100.0})
-    simple = ContextManager(load_config({"max_tokens": BUDGET}), session_id="simple", counter=counter)
-    summary = SummaryManager(rich, session_id="summary", counter=counter, providers=lambda: {writer.name: writer})
-    both = {"context-simple": Measured(simple), "context-summary": Measured(summary)}
+    hooks = Announced(), Announced()
+    simple = ContextManager(load_config({"max_tokens": BUDGET}), session_id="simple", hooks=hooks[0], counter=counter)
+    summary = SummaryManager(
+        rich, session_id="summary", hooks=hooks[1], counter=counter, providers=lambda: {writer.name: writer}
+    )
+    both = {"context-simple": Measured(simple, hooks[0]), "context-summary": Measured(summary, hooks[1])}
     streams = [rounds(messages(_SIZE, seed)) for seed in (1, 1)]
     for group, same in islice(zip(*streams, strict=True), requests):
         await both["context-simple"].request(group)
