@@ -25,7 +25,7 @@ from .file_ops import exists, store_error, yield_gil
 from .index import IndexDamaged
 from .lock import lock_holder
 from .paths import Part, SessionFiles, SessionPaths
-from .read_only_session import ReadOnlySession, open_read_only
+from .read_only_session import FileStates, ReadOnlySession, open_read_only
 from .session import OpenSession
 from .verify import problems_of
 from .worker import PendingAppend
@@ -57,6 +57,7 @@ class JsonlEngine:
             str, int
         ] = {}  # ns since 1970; clocks of file systems are too coarse to order our own changes
         self._notifications: list[Callable[[], None]] = []
+        self._inconsistent: dict[str, FileStates] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._disk_is_slow = False  # as measured when sessions were last synced together
 
@@ -266,7 +267,7 @@ class JsonlEngine:
         with self._translated_errors(session_id):
             if session_id in self._open_sessions:
                 self._open_sessions[session_id].history()
-            with open_read_only(self._paths.files_of(session_id)) as session:
+            with open_read_only(self._paths.files_of(session_id), self._inconsistent) as session:
                 return problems_of(session)
 
     # -- all sessions -----------------------------------------------------------------------------------------------
@@ -352,7 +353,7 @@ class JsonlEngine:
         if session is not None:
             yield session
         else:
-            with open_read_only(self._paths.files_of(session_id)) as session:
+            with open_read_only(self._paths.files_of(session_id), self._inconsistent) as session:
                 yield session
 
     def _exists(self, session_id: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from .scan import ScanReport, scan
 # Seconds between openings of a session that is being changed; after the last, inconsistency counts as damage. An append
 # is seen in part between its first and its last write: for milliseconds, or longer on a machine under load.
 _OPEN_PAUSES = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2)
+FileStates = list[tuple[int, int, int]]  # inode, bytes and time of the last change in ns, of main file and index
 _Result = TypeVar("_Result")
 
 
@@ -36,7 +37,7 @@ class ReadOnlySession:
         # read after the size of the index: a writer lets the main file be ahead, never the index
         self._size = size_of(main)
         self._history: IndexedHistory | None = None
-        self._file_states = self._current_file_states()
+        self.file_states = self._current_file_states()
         self._skipped_damage = False
         self._archive = Archive(files.session_id, files.path("archive"), FileOps(durable=False))
 
@@ -93,14 +94,14 @@ class ReadOnlySession:
     @property
     def is_outdated(self) -> bool:
         """True if messages were skipped because the files changed during the read; retry with a fresh view."""
-        return self._skipped_damage and self._file_states != self._current_file_states()
+        return self._skipped_damage and self.file_states != self._current_file_states()
 
     def _readable(self, history: IndexedHistory, records: Iterator[IndexRecord]) -> list[Entry]:
         found, damaged = history.read(records)
         self._skipped_damage = self._skipped_damage or bool(damaged)
         return [entry for entry in found if entry is not None]
 
-    def _current_file_states(self) -> list[tuple[int, int, int]]:
+    def _current_file_states(self) -> FileStates:
         there = [os.lstat(path) for path in (self.files.main, self.files.path("index")) if exists(path)]
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in there]
 
@@ -137,15 +138,27 @@ def covers_history(checkpoint: SavedCheckpoint, history: IndexedHistory) -> bool
 
 
 @contextmanager
-def open_read_only(files: SessionFiles) -> Generator[ReadOnlySession]:
-    """Open a session read-only and close its files afterwards. Retry while its writer is changing it."""
+def open_read_only(files: SessionFiles, known: MutableMapping[str, FileStates]) -> Generator[ReadOnlySession]:
+    """Open a session read-only and close its files afterwards. Retry while its writer is changing it.
+
+    Args:
+        files: of the session.
+        known: states of files, by main file, that stayed inconsistent although their writer had time to go on. Such a
+            state is not waited for again.
+    """
     with ExitStack() as opened:
         for pause in (*_OPEN_PAUSES, None):
             descriptor = opened.enter_context(open_for_reading(files.path("index")))
             index = None if descriptor is None else Index(descriptor, size_of(descriptor))
             session = ReadOnlySession(files, opened.enter_context(open_for_reading(files.main)), index)
-            if pause is None or session.is_consistent or not lock_holder(files):
-                yield session
-                return
-            opened.close()
-            time.sleep(pause)
+            states = session.file_states
+            if session.is_consistent:
+                known.pop(files.main, None)
+            elif known.get(files.main) != states and lock_holder(files):
+                if pause is not None:
+                    opened.close()
+                    time.sleep(pause)
+                    continue
+                known[files.main] = states
+            yield session
+            return

@@ -176,7 +176,7 @@ def test_an_index_truncated_during_a_read_is_damaged(tmp_path: Path, left: int) 
 async def test_a_reader_finds_what_is_left_while_a_writer_shortens_the_history(root: Path, keep: int) -> None:
     store = JsonlStore(root)
     await store.append("s", entries(1, 10))
-    with read_only_session.open_read_only(SessionFiles("s", str(Files(root).main), own_folder=True)) as look:
+    with read_only_session.open_read_only(SessionFiles("s", str(Files(root).main), own_folder=True), {}) as look:
         assert look.extent() == Extent(10, 10)
         await store.replace("s", keep, [])
         assert_same(look.read(min(keep, 3), None), entries(1 + min(keep, 3), keep))
@@ -223,5 +223,23 @@ async def test_an_append_that_takes_long_is_read_whole(root: Path) -> None:
 
     found, _ = await asyncio.gather(reader.read("s"), finish())
     assert [one.seq for one in found] == [*range(1, 10)]
+    await writer.close()
+    await reader.close()
+
+
+async def test_files_that_stay_inconsistent_are_waited_for_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait keeps all sessions of the store waiting."""
+    writer, reader = JsonlStore(root, durability="flush"), JsonlStore(root)
+    await writer.append("s", entries(1, 3))
+    with Files(root).main.open("a") as main:
+        main.write('{"role": "user", "content": "from another program"}\n')
+    waits: list[float] = []
+    monkeypatch.setattr(read_only_session.time, "sleep", waits.append)
+    assert len(await reader.read("s")) == 4
+    assert len(waits) > 3
+    waits.clear()
+    assert len(await reader.read("s")) == 4
+    assert [one.session_id for one in await reader.sessions()] == ["s"]
+    assert waits == []
     await writer.close()
     await reader.close()
