@@ -24,7 +24,7 @@ from ..messages.tokens import TokenCounter, approx_token_counter, count_message_
 from ..rendering.quoting import quoted, single_line
 from ..stores import Store
 from ..stores.validation import NOTES
-from ..transcript.redaction import is_redacted, redacted
+from ..transcript.redaction import REDACTED_TEXT, is_redacted, redacted
 from ..transcript.transcript import Entry, Transcript
 
 MAX_CHARS = 1_000  # of a note: about 250 tokens
@@ -165,6 +165,7 @@ class Notes:
             seq = note_seq(mark)
             found = await store.find(self._session_id, [seq])
             found = found or [entry for entry in await store.archived(self._session_id) if entry.seq == seq]
+            found = [entry for entry in found if _is_note(entry) or is_redacted(entry.message)]
             if found:
                 await store.rewrite(self._session_id, [redacted(entry, approx_token_counter) for entry in found])
         if not found:
@@ -245,9 +246,9 @@ def _note(entry: Entry) -> ProjectNote:
 
 
 def _checked(text: object) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise ConfigError("note", "must be a text that is not empty")
-    text = _printable(text).strip()
+    text = _printable(text).strip() if isinstance(text, str) else ""
+    if text in ("", REDACTED_TEXT):
+        raise ConfigError("note", f"must be a text that is not empty, and not {REDACTED_TEXT!r}")
     if len(text) > MAX_CHARS:
         raise ConfigError("note", f"has {len(text):,} characters; a note has at most {MAX_CHARS:,}")
     return text

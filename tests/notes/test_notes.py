@@ -175,11 +175,26 @@ async def test_notes_of_two_projects_in_one_store_are_apart(place: Place, notes:
     assert (await other.add("uno", "agent")).mark == "n1"
 
 
-@pytest.mark.parametrize("text", ["", " \n", "x" * (MAX_CHARS + 1), None, 5])
+@pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
 async def test_a_note_that_is_empty_or_too_long_is_refused(notes: Notes, text: object) -> None:
     with pytest.raises(ConfigError, match=r"^note: (must be a text|has 1,001 characters)"):
         await notes.add(text, "agent")  # pyright: ignore[reportArgumentType]
     assert await notes.all() == []
+
+
+async def test_what_another_program_put_among_notes_is_neither_edited_nor_erased(place: Place) -> None:
+    store = place.store()
+    history = Transcript(place.session_id("notes.p"))
+    message, info = parse_message({"role": "user", "content": "from elsewhere"})
+    history.append(history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00"))
+    await store.append(place.session_id("notes.p"), list(history.snapshot()))
+    await store.close()
+    notes = Notes(place.store, place.session_id("notes.p"))
+    assert await notes.edit("n1", "mine", "agent") is None
+    assert await notes.delete("n1") == ""
+    store = place.store()
+    assert [one.message["content"] for one in await store.read(place.session_id("notes.p"))] == ["from elsewhere"]
+    await store.close()
 
 
 @pytest.mark.parametrize("mark", ["", "m3", "n", "n-1", "n\u0663", "n" + "1" * 20])
