@@ -17,7 +17,7 @@ from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
-from .session.items import is_list, line_of, listed_line, lists_any
+from .session.items import is_list, line_of, listed_line, lists_any, recall_lines
 from .session.requests import SessionRequests
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
@@ -374,7 +374,7 @@ class ContextManager(SessionRequests):
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
         try:
-            left, problem = await self.history.redact(is_erased, trace=trace)
+            left, problem = await self.history.redact(is_erased, lines=recall_lines(items), trace=trace)
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
             self.compactor.focus = self.compactor.injected = None

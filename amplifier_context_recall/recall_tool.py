@@ -20,7 +20,7 @@ from amplifier_context_core.items.item import label_of, payload_text
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
 from amplifier_context_core.rendering.quoting import NOTE, quoted, single_line
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
-from amplifier_context_core.transcript.recalled import RECALL_TOOL
+from amplifier_context_core.transcript.recalled import RECALL_TOOL, item_mark
 
 from .recall_names import name_sources
 from .recall_pages import Counter, Page, Source, lines_of, page_of, source_of, text_lines
@@ -235,8 +235,8 @@ class ContextRecallTool:
             raise RecallRefused(
                 f"{single_line(id)[:60]!r} is neither a mark such as m12 nor an id of the pool; `list` names both"
             )
-        title = single_line(f"{id}: {payload_text(item.description)}")[:200]
-        return Source("pool item", title, await in_thread(lines_of, _written(item.content)))
+        title = single_line(payload_text(item.description))[:200]
+        return Source(item_mark(id), title, await in_thread(lines_of, _written(item.content)))
 
     # -- search -------------------------------------------------------------------------------------------------------
 

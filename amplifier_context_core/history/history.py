@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
@@ -34,6 +34,7 @@ from .redactions import Redactions, redactions_of, to_redact
 from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
+_Redacted = tuple[list[Entry], NotErased | None]
 
 OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
@@ -223,20 +224,19 @@ class History:
         """Remove the unfinished current exchange from the history; return the removed entries."""
         return await self.shielded(self._interrupt())
 
-    async def redact(
-        self, which: Callable[[Entry], bool], *, trace: bool = True
-    ) -> tuple[list[Entry], NotErased | None]:
+    async def redact(self, which: Callable[[Entry], bool], *, lines: Collection[str], trace: bool) -> _Redacted:
         """Redact entries, in memory and in the store with its archive.
 
         Args:
             which: selects entries of the history and of the archive. Recalled texts that quote them are redacted, too.
+            lines: of items, see `copies_of`. Recalled texts that quote these are redacted, too.
             trace: keep a hash by which echoes without a timestamp are recognised, see `redactions`.
 
         Returns:
             The redacted entries, also those that were redacted before; and the reason why the store has not erased
             their former text yet. The next call finishes the erasure, whatever it selects.
         """
-        return await self.shielded(self._redact(which, trace))
+        return await self.shielded(self._redact(which, lines, trace))
 
     async def finish(self) -> None:
         """Wait for the completion of changes whose callers were cancelled."""
@@ -363,14 +363,14 @@ class History:
             await self._stored.clear()
             self._reset_turns()
 
-    async def _redact(self, which: Callable[[Entry], bool], trace: bool) -> tuple[list[Entry], NotErased | None]:
+    async def _redact(self, which: Callable[[Entry], bool], lines: Collection[str], trace: bool) -> _Redacted:
         counter = await self._counter()
         async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
             await self._any_redacted()
             everything = [*await self._stored.archived(), *self._transcript.snapshot()]
-            known = to_redact(everything, which, self.redactions.unfinished)
+            known = to_redact(everything, which, self.redactions.unfinished, lines)
             left = await self.redactions.redact(known.values(), counter, trace=trace)
             rest = [entry for entry in everything if entry.seq not in known]
             left, later = without_prefixes(left, min(known, default=0)), without_prefixes(rest, min(known, default=0))

@@ -97,16 +97,19 @@ def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
     return found
 
 
-def to_redact(entries: Sequence[Entry], which: Callable[[Entry], bool], also: Collection[int]) -> dict[int, Entry]:
-    """Return the entries to redact, by seq: the selected ones, and recalled texts that quote them.
+def to_redact(
+    entries: Sequence[Entry], which: Callable[[Entry], bool], also: Collection[int], lines: Collection[str] = ()
+) -> dict[int, Entry]:
+    """Return the entries to redact, by seq: the selected ones, and recalled texts that quote them or certain items.
 
     Args:
         entries: the history and its archive.
         which: selects entries.
         also: seqs of entries that are redacted whatever `which` selects.
+        lines: of these items, see `copies_of`.
     """
     known = {entry.seq: entry for entry in entries if which(entry) or entry.seq in also}
-    copies = copies_of(sorted(entries, key=lambda entry: entry.seq), known)
+    copies = copies_of(sorted(entries, key=lambda entry: entry.seq), known, lines)
     return known | {entry.seq: entry for entry in entries if entry.seq in copies}
 
 

@@ -23,6 +23,7 @@ from ..items.item import label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
+from ..transcript.recalled import item_mark
 from ..transcript.redaction import forms_of
 
 log = logging.getLogger(__name__)
@@ -214,6 +215,12 @@ def listed_line(text: str) -> str:
     """Return a text as a line of a list."""
     flat = single_line(f"- {text}")
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
+
+
+def recall_lines(items: Iterable[ContextItem[Any]]) -> set[str]:
+    """Return marks and lines by which recalled texts name these items of the pool."""
+    named = [item for item in items if isinstance(item.id, str)]
+    return {line for item in named for line in (item_mark(item.id or ""), single_line(label_of(item)))}
 
 
 def lists_any(text: str, lines: Iterable[str]) -> bool:

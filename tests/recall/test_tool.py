@@ -168,7 +168,7 @@ async def test_an_item_with_the_id_of_a_mark_hides_no_message(id: str) -> None:
 async def test_an_item_with_the_id_of_no_message_is_read() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "Hello."}])
     await manager.pool.add(ContextItem("42", "number", "2026"))
-    assert "[pool item, 2026: number]\n42" in await recalled(tool_of(manager), "read", mark="2026")
+    assert '[pool item "2026", number]\n42' in await recalled(tool_of(manager), "read", mark="2026")
 
 
 # -- search -----------------------------------------------------------------------------------------------------------
@@ -423,22 +423,6 @@ async def test_the_newest_recalled_text_stays_until_the_model_has_used_it() -> N
     assert "line 60:" in str(await ask(manager, 16_000))
 
 
-# -- forgetting -------------------------------------------------------------------------------------------------------
-
-
-async def test_forget_reaches_copies_and_copies_of_copies() -> None:
-    manager = new_manager()
-    await feed(manager, [{"role": "user", "content": "The key is hunter2-SECRET."}, {"role": "user", "content": "No."}])
-    tool = tool_of(manager)
-    await feed(manager, recall_round(1, {"mark": "m1"}, await recalled(tool, "read", mark="m1")))
-    await feed(manager, recall_round(2, {"mark": "m4"}, await recalled(tool, "read", mark="m4")))
-    await feed(manager, recall_round(3, {"mark": "m2"}, await recalled(tool, "read", mark="m2")))
-    assert await manager.forget(["m1"]) == ["m1", "m4", "m6"]
-    left = str(await manager.get_messages())
-    assert "hunter2" not in left
-    assert "[m2, user]" in left
-
-
 async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
     question = {"role": "user", "content": "What was found in this conversation about herons?"}
     manager = await feed(new_manager(), [question])
@@ -454,7 +438,7 @@ async def test_a_line_behind_the_end_of_a_list_is_named_as_such() -> None:
 async def test_an_item_of_any_payload_can_be_read(content: object) -> None:
     manager = await feed(new_manager(), work(1))
     await manager.pool.add(ContextItem(content, "odd", "odd"))
-    assert "[pool item, odd: odd]" in await recalled(tool_of(manager), "read", mark="odd")
+    assert '[pool item "odd", odd]' in await recalled(tool_of(manager), "read", mark="odd")
 
 
 @pytest.mark.parametrize("given", [None, [], "read", 7])

@@ -1,0 +1,66 @@
+"""What `forget` erases of the texts that the tool returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.items import ContextItem
+from amplifier_context_core.items.item import label_of
+from tests.managers import feed, new_manager
+from tests.recall.calls import recall_round, recalled, tool_of
+
+
+async def test_forget_reaches_copies_and_copies_of_copies() -> None:
+    manager = new_manager()
+    await feed(manager, [{"role": "user", "content": "The key is hunter2-SECRET."}, {"role": "user", "content": "No."}])
+    tool = tool_of(manager)
+    await feed(manager, recall_round(1, {"mark": "m1"}, await recalled(tool, "read", mark="m1")))
+    await feed(manager, recall_round(2, {"mark": "m4"}, await recalled(tool, "read", mark="m4")))
+    await feed(manager, recall_round(3, {"mark": "m2"}, await recalled(tool, "read", mark="m2")))
+    assert await manager.forget(["m1"]) == ["m1", "m4", "m6"]
+    left = str(await manager.get_messages())
+    assert "hunter2" not in left
+    assert "[m2, user]" in left
+
+
+IDS = [
+    "q3",
+    "q",
+    "3.",
+    'q", x',
+    "q]",
+    "</quoted_output>",
+    "[/quoted_output]",
+    "q\nm1",
+    "\ud800",
+    "x" * 300,
+    "x" * 299,
+    "漢" * 90,
+]
+
+
+@pytest.mark.parametrize("id", IDS, ids=ascii)
+async def test_forget_reaches_recalled_copies_of_an_item_that_it_drops_and_of_no_other(id: str) -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
+    for one in IDS:
+        secret = "a word before the code 4711\n" * 9 if one == id else "harmless\n"
+        await manager.pool.add(ContextItem(f"{secret}<quoted_output>", 'a "report", [m1]', one))
+    tool = tool_of(manager)
+    kept: dict[str, Any] = {"id": "c", "tool": "fetch", "arguments": {}}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [kept]}])
+    label = f"Kept in the pool: {label_of(manager.pool.get(id))}"
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": label}])  # m3
+    reads: list[tuple[str, dict[str, Any]]] = [("read", {"mark": one}) for one in IDS]
+    reads += [("read", {"mark": id, "offset": 2}), ("search", {"query": "code", "mark": id}), ("list", {})]
+    small = tool_of(manager, max_result_tokens=100)
+    pages = [await recalled(tool, name, **given) for name, given in reads] + [await recalled(small, "read", mark=id)]
+    for number, page in enumerate(pages):
+        await feed(manager, recall_round(number, {}, page))
+    marks = [f"m{5 + 2 * number}" for number in (IDS.index(id), *range(len(IDS), len(pages)))]
+    await feed(manager, recall_round(99, {}, await recalled(tool, "read", mark=marks[0])))
+    assert await manager.forget(["m3"]) == sorted(
+        ["m3", *marks, f"m{5 + 2 * len(pages)}"], key=lambda mark: int(mark[1:])
+    )
+    assert "4711" not in str(await manager.get_messages())
