@@ -10,9 +10,9 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..config import Config
 from ..futures import in_thread
@@ -164,7 +164,6 @@ class SessionItems:
             forms: texts; items that hold one are among them.
             results: of tools, which are erased; items that one of them was, or names, are among them.
         """
-        forms = {*forms, *map(_in_quotes, forms)}
         return [item for item in self._all if _holds(item, forms) or _is_in(item, results)]
 
     def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
@@ -271,12 +270,36 @@ def _as_json(value: object) -> Any:
         return without_surrogates(payload_text(value))
 
 
-def _in_quotes(text: str) -> str:
-    """Return a text as Python writes it in the text of a list or an object, where that has quotes of both kinds."""
-    return repr(f'"{text}')[2:-1]
+def _in_quotes(text: str) -> set[str]:
+    """Return a text as Python writes it inside the text of an object: in single quotes, and in double quotes."""
+    return {repr(f"{quote}{text}")[2:-1] for quote in "\"'"}
 
 
 def _holds(item: ContextItem[Any], forms: Collection[str]) -> bool:
     """True if an item has one of these texts, or may have it: its payload cannot be read."""
-    texts = [readable_text(value) for value in item.to_dict().values() if value is not None]
-    return bool(forms) and any(text is None or any(form in text for form in forms) for text in texts)
+    values = [value for value in item.to_dict().values() if value is not None]
+    texts = [readable_text(value) for value in values]
+    if not forms or None in texts:
+        return bool(forms)
+    quoted_forms = {*forms, *(form for text in forms for form in _in_quotes(text))}
+    if any(form in text for text in texts if text is not None for form in quoted_forms):
+        return True
+    try:
+        return any(form in text for text in _strings_in(values) for form in forms)
+    except Exception:  # noqa: BLE001 - to go through it is other people's code
+        return True
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    """Yield all strings in dictionaries, lists, tuples and sets, each of these once."""
+    left, seen = [value], set[int]()
+    while left:
+        one: Any = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (dict, list, tuple, set, frozenset)):
+            inside = cast("Collection[object]", one)
+            if id(inside) not in seen:
+                seen.add(id(inside))
+                left.extend(inside)
+                left.extend(cast("dict[object, object]", one).values() if isinstance(one, dict) else ())

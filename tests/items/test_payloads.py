@@ -83,13 +83,43 @@ async def test_an_item_that_cannot_be_read_is_erased_with_the_text_that_it_may_h
     await manager.close()
 
 
+@dataclass
+class Note:
+    text: str
+
+
+class Spaced(list[Any]):
+    """A list that writes itself in a way of its own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([text])
+
+    def __repr__(self) -> str:
+        return " ".join(self[0])
+
+
 @pytest.mark.parametrize(
-    "secret", ["hunter's", 'it\'s "hunter2"', "hunter\\2", "hunter\n2", "hunter\x002", "j\u00e4ger2"]
+    "secret",
+    [
+        "it's\u00a0here",
+        "it's\x00here",
+        "hunter's",
+        'it\'s "hunter2"',
+        "hunter\\2",
+        "hunter\n2",
+        "hunter\x002",
+        "j\u00e4ger2",
+    ],
 )
-@pytest.mark.parametrize("shape", ["object", "list", "tuple"])
+@pytest.mark.parametrize(
+    "shape", ["object", "key", "list", "tuple", "set", "dataclass", "cycle", "list of another class"]
+)
 async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str, shape: str) -> None:
     def kind(text: str) -> object:
-        return {"object": {"note": text}, "list": [[text]], "tuple": (text,)}[shape]
+        shapes = {"object": {"note": text}, "key": {(text, 1): 1}, "list": [[text]], "tuple": (text,), "set": {text}}
+        cycle: list[Any] = [text]
+        cycle.append(cycle)
+        return (shapes | {"cycle": cycle, "dataclass": [Note(text)], "list of another class": Spaced(text)})[shape]
 
     manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
     await manager.pool.add(ContextItem(kind(f'the "code" is {secret}'), "a note", "n"))
