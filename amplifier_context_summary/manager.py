@@ -118,6 +118,7 @@ class SummaryManager(ContextManager):
 
     async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
         """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
+        await self.ready()
         if not self._has_late:
             return
         counter = await self.counted()

@@ -230,7 +230,7 @@ class SessionLifecycle:
             await self._on_new_session(self)
 
     async def _save(self, *, compactions_only: bool = False) -> None:
-        """Save what a resumed session continues from.
+        """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
 
         Args:
             compactions_only: save only if there was a compaction since, or to try again what the store refused: with
@@ -240,6 +240,8 @@ class SessionLifecycle:
             return
         counter = self._bounds or await self.token_counter()
         async with self._saving.hold():  # or an older state could be written over a newer one
+            if not self._resumed:
+                return
             compactions = self.compactor.compactions
             if self.history.last_seq and (self._is_save_due() or not compactions_only):
                 state = collect_state(

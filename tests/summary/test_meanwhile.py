@@ -15,6 +15,7 @@ from amplifier_context_core import ContextManager, SessionLost, load_config
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
+from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import digest, rounds, text, work
 from tests.places import Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
@@ -22,6 +23,7 @@ from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summar
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
 WORDS = "in a model's words"
+LATER = "2099-01-01T00:00:00.000+00:00"  # after any time to live of a cache
 
 
 @pytest.fixture(params=parameters("memory", "jsonl", "sqlite", "postgresql"))
@@ -261,6 +263,29 @@ async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
     await asyncio.sleep(0.05)
     assert not provider.requests
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
+
+
+async def test_a_late_summary_is_not_put_in_over_what_another_manager_saved(place: Place) -> None:
+    writer = Writer("slow")
+    manager = summary_manager(writer, store=place.store(), session_id=place.session_id(), cache_ttl=60)
+    views = await drive(manager, SESSION[:45], settled=False)
+    assert "<context_record>" in text(views[-1])
+    writer.release.set()
+    await settle(manager)
+    await manager.add_message({"role": "user", "content": "Good morning.", "metadata": {"timestamp": LATER}})
+    await manager.close()
+    other = summary_manager(None, store=place.store(), session_id=place.session_id())
+    await other.pin("m3")
+    assert await other.forget(containing="file 1: ")
+    await other.close()
+    view = await manager.get_messages_for_request(BUDGET)
+    assert "SAW file 1: " not in text(view)
+    assert manager.compactor.pins == {3}
+    await manager.close()
+    saved = await manager.store.load_checkpoint(manager.session_id)
+    assert saved is not None
+    assert b"file 1: " not in saved
+    await manager.store.close()
 
 
 # -- loops ------------------------------------------------------------------------------------------------------------
