@@ -43,10 +43,11 @@ def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> 
     """
     old = set(map(id, kept))
     for item in reversed(living_items()):
-        if item.id != given["id"] or item.description != given["description"] or id(item) in old:
+        if id(item) in old:
             continue
         try:
-            if _is_json_of(item.content, given["content"]):
+            is_named = item.id == given["id"] and item.description == given["description"]
+            if is_named and _is_json_of(item.content, given["content"]):
                 return item
         except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
             continue

@@ -12,6 +12,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, tool_from_function
+from amplifier_context_core.items.item import living_items
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.session.items import SessionItems
 from amplifier_context_testing import mount_plan, session
@@ -207,3 +208,23 @@ async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_i
 
 async def look_up(pool: ContextPool) -> str:
     return pool.catalogue()
+
+
+class Incomparable(str):
+    """An id that cannot be compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ConnectionError("not connected")
+
+    __ne__ = __eq__
+
+
+async def test_an_item_whose_fields_cannot_be_compared_keeps_no_other_from_its_session() -> None:
+    item = ContextItem("Revenue: $42M.", "Q3 earnings", "q3")
+    odd = [ContextItem("x", "odd", Incomparable("q3")), ContextItem("x", Incomparable("Q3 earnings"), "q3")]
+    assert all(one is other for one, other in zip(living_items()[-2:], odd, strict=True)), "they are compared first"
+    manager, results = await called(Plain("fetch", item))
+    assert results == ["Kept in the pool: [q3] Q3 earnings"]
+    assert manager.pool.get("q3") is item
