@@ -32,7 +32,7 @@ from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
 
-from .asking import Asking, Question
+from .asking import Asking, Outdated, Question
 from .call import Caller, listed_window, provider_prices
 from .config import SummaryConfig
 from .files import files_of
@@ -246,7 +246,7 @@ class Writer:
         return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
 
     def _outdated(self, plan: Plan, basis: Basis) -> str:
-        """Return why a question about a plan may not be asked any more; empty if it may.
+        """Return why a question about a plan may neither be asked nor its answer kept; empty if both may.
 
         Args:
             plan: the range. Its focus may quote what was erased, and then the session has dropped it.
@@ -303,13 +303,13 @@ class Writer:
                 {"role": "user", "content": text},
             ]
             size = plan.counter(prompt) + plan.counter(text)
-            outdated = partial(self._outdated, plan, plan.basis)
+            outdated = partial(self._outdated, plan, replace(plan.basis, covered=piece.covered))
             question = Question(messages, piece, state, size, prices, plan.counter, outdated)
             patch = await self.asking.patch(caller, question)
             if patch is None:
                 return
             state = self._applied(plan, piece, state, patch, most_state)
-            if not await self._keep(plan, piece, start, state):
+            if not await self._keep(piece, start, state, outdated):
                 return
             start = piece.covered
 
@@ -345,8 +345,8 @@ class Writer:
             self._fork_pays = False
             log.info("session %s: summary_call fork does not pay; calls are sent apart", self.history.session_id)
         if patch is not None:
-            most = self.config.summary_tokens
-            await self._keep(plan, plan.range, plan.start, self._applied(plan, plan.range, plan.state, patch, most))
+            state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
+            await self._keep(plan.range, plan.start, state, question.outdated)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -371,7 +371,7 @@ class Writer:
         outdated = partial(self._outdated, plan, plan.basis)
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
-            await self._keep(plan, plan.range, plan.start, plan.state, carrier)
+            await self._keep(plan.range, plan.start, plan.state, outdated, carrier)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -382,13 +382,22 @@ class Writer:
         files = files_of(piece.rounds)
         return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
 
-    async def _keep(self, plan: Plan, piece: Range, start: int, state: State, carrier: Message | None = None) -> bool:
-        """Keep the record of a piece, unless what it was made from does not hold any more."""
-        basis = replace(plan.basis, covered=piece.covered)
+    async def _keep(
+        self, piece: Range, start: int, state: State, outdated: Outdated, carrier: Message | None = None
+    ) -> bool:
+        """Keep the record of a piece, unless what was asked about it is out of date.
+
+        Args:
+            piece: the range.
+            start: index of its first entry, as in `Plan`.
+            state: after it.
+            outdated: of the question that the state was made from: all that it showed must still hold.
+            carrier: what the provider made of the conversation, where it compacted that itself.
+        """
         snapshot = self.history.snapshot()
         leading = snapshot.leading_count
         digest = await in_thread(digest_of, snapshot[leading + start : leading + piece.covered])
-        if why := self.records.outdated(basis, self.history):
+        if why := outdated():
             self.asking.note("failed", why)
             return False
         self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier), self.history)

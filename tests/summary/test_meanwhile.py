@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
 WORDS = "in a model's words"
 LATER = "2099-01-01T00:00:00.000+00:00"  # after any time to live of a cache
+SECRET = "hunter2-0815"
 
 
 @pytest.fixture(params=parameters("memory", "jsonl", "sqlite", "postgresql"))
@@ -44,6 +46,20 @@ class Held(Provider):
             self.asked.set()
             await self.release.wait()
         return good(request, number)
+
+
+class Repeating(Held):
+    """A provider whose held answer repeats a text."""
+
+    def __init__(self, words: str, number: int = 1) -> None:
+        super().__init__(number)
+        self._words = words
+
+    async def _answer(self, request: ChatRequest, number: int) -> str:
+        if number == self._number:
+            self.asked.set()
+            await self.release.wait()
+        return json.dumps({"open": [{"text": f"TASK with {self._words}"}], "next": f"STEP {number}"})
 
 
 async def until_asked(manager: Any, provider: Held, messages: list[dict[str, Any]]) -> int:
@@ -121,6 +137,38 @@ async def test_what_is_forgotten_while_handlers_hear_of_the_call_is_not_sent() -
     await drive(manager, SESSION[:41])
     assert contents
     assert not any(contents[0] in provider.text(number) for number in range(len(provider.requests)))
+    await manager.close()
+
+
+async def test_what_is_forgotten_behind_the_range_of_a_forked_call_is_in_no_state() -> None:
+    provider = Repeating(SECRET)
+    manager = summary_manager(provider, summary_call="fork")
+    pasted = {"role": "user", "content": f"The password is {SECRET}."}
+    session = [*SESSION[:25], pasted, *SESSION[25:]]
+    await until_asked(manager, provider, session)
+    assert SECRET in str(provider.requests[0].messages)
+    assert await manager.forget(containing=SECRET)
+    provider.release.set()
+    await settle(manager)
+    assert SECRET not in str(manager._extra_state())
+    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
+    await manager.close()
+
+
+async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state() -> None:
+    provider = Repeating(SECRET)
+    manager = summary_manager(provider)
+    for message in SESSION[:25]:
+        await manager.add_message(message)
+    compacting = asyncio.create_task(manager.compact(f"the account with {SECRET}"))
+    await provider.asked.wait()
+    assert SECRET in provider.text()
+    await manager.forget(containing=SECRET)
+    provider.release.set()
+    await settle(manager)
+    await compacting
+    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
     await manager.close()
 
 
