@@ -459,7 +459,9 @@ class Compactor:
             ladder.clipped_protected or ladder.refused_pins or request.system_tokens > limits.threshold
         ):
             return
-        if (await fitted(result.view, limits, request.system_tokens, request.prefix))[1] > limits.capacity:
+        async with self.lock.hold():
+            counted = (await fitted(result.view, limits, request.system_tokens, request.prefix))[1]
+        if counted > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, request.system_tokens, pin_tokens)

@@ -57,12 +57,14 @@ class RequestMessages:
         self._last = _NONE
         self._unchanged = 0  # messages at the start of the view that are as they were in the last request
         self._is_current = False
+        self._changes = 0  # of the view
         self._hashed: tuple[RequestPrefix, Sequence[Bound]] = (RequestPrefix(), ())  # the last list that `digest` had
 
     def change(self, unchanged: int) -> None:
         """Note that the view changed behind so many messages."""
         self._unchanged = min(self._unchanged, unchanged)
         self._is_current = False
+        self._changes += 1
 
     def is_for(self, prefix: RequestPrefix) -> bool:
         """True if a request with this prefix has the same messages as the last one: no need to `bind` it."""
@@ -86,24 +88,24 @@ class RequestMessages:
     async def bind(
         self, messages: list[RenderedMessage], before: Iterable[RenderedMessage], prefix: RequestPrefix
     ) -> None:
-        """Take in a request.
+        """Take in a request. If the view changes meanwhile, nothing is noted of it.
 
         Args:
             messages: of the view; the list is not mutated, neither here nor by the view.
             before: those of the checkpoint.
             prefix: what the request begins with.
         """
-        last, unchanged = self._last, self._unchanged
+        last, unchanged, changes = self._last, self._unchanged, self._changes
         new = messages[unchanged:]
         has_carrier = any(is_carrier(one.message) for one in new)
         is_plain = (last.is_plain or not unchanged) and not has_carrier
         if is_plain and not any(is_signed(one.message) for one in new):
             self._carried.bind((), *prefix.key)
-            self._last = _Request(prefix, len(messages), messages)
+            request = _Request(prefix, len(messages), messages)
         elif self._only_grew(prefix) and not has_carrier and (last.bound or not _any_bound(new, prefix)):
             bound = await bound_behind(last.bound[-1].digest, new, prefix, self._counter) if last.bound else []
             added = _sent(bound) if last.bound else new
-            self._last = replace(
+            request = replace(
                 last,
                 count=len(messages),
                 sent=[*last.sent, *added],
@@ -119,8 +121,9 @@ class RequestMessages:
             covered = list(before)
             unsent = _tokens(covered) - _tokens(self._carried.as_sent(covered))
             left_out = _tokens(messages) - _tokens(sent)
-            self._last = _Request(prefix, len(messages), sent, bound, left_out, unsent, is_plain=False)
-        self._unchanged, self._is_current = len(messages), True
+            request = _Request(prefix, len(messages), sent, bound, left_out, unsent, is_plain=False)
+        if self._changes == changes:
+            self._last, self._unchanged, self._is_current = request, len(messages), True
 
     async def clipped(self, messages: list[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
         """Return messages of the view, some of them clipped, as the request has them. Nothing is noted."""

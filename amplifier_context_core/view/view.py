@@ -216,7 +216,7 @@ class View:
 
     async def bind(self, prefix: RequestPrefix) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
-        if not self._request.is_for(prefix):
+        while not self._request.is_for(prefix):  # the view may change while it is hashed
             before = self.checkpoint.shown if self.checkpoint else ()
             await self._request.bind(self._shown_messages(), before, prefix)
 

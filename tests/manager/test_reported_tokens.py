@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, ContextOverflow, PinRefused, events
 from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.view import compactor
 from amplifier_context_core.view.meter import Correction, Meter
+from amplifier_context_core.view.sent_view import fitted
 from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, size
@@ -264,6 +266,19 @@ async def test_protected_rounds_that_had_to_be_clipped_are_reported() -> None:
     (text,) = (await manager.explain())["warnings"]
     assert "the budget is 4,000" in text
     assert "clipped: m1" in text
+
+
+async def test_the_view_is_locked_while_it_is_measured_for_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
+    held: list[bool] = []
+
+    async def noting(*arguments: Any) -> Any:
+        held.append(manager.compactor.lock.is_held)
+        return await fitted(*arguments)
+
+    monkeypatch.setattr(compactor, "fitted", noting)
+    await ask(manager, 4_000)
+    assert held == [True, True]
 
 
 async def test_protected_rounds_clipped_within_the_budget_are_reported_with_the_limit_they_are_above() -> None:
