@@ -77,6 +77,7 @@ class StoredTranscript:
 
     def begin(self, transcript: Transcript, single: Iterable[Entry] = ()) -> None:
         """Continue from what was read from the store: a transcript, and perhaps single entries of its gap."""
+        transcript.take_place_of(self.transcript)  # or what was made of that one could be taken for current
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
         self._pending_change, self._may_diverge, self._reported_lost = None, False, 0

@@ -214,6 +214,13 @@ class SessionLifecycle:
         return await self.token_counter()
 
     async def _resume(self) -> None:
+        async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
+            is_new = await self._continue()
+        if is_new and self._on_new_session:
+            await self._on_new_session(self)
+
+    async def _continue(self) -> bool:
+        """Continue from what the store has; return True if it has no history."""
         self.compactor.drop_state()  # another program may have erased what it quotes
         resumed = await resume(self.store, self.history, self.compactor.cache, self._counter_of)
         for problem in resumed.problems:
@@ -226,8 +233,7 @@ class SessionLifecycle:
             self.history.last_seq
         )  # as far as is known: an earlier process may have sent it
         self.items.restore(resumed.state.items if resumed.state else None)
-        if resumed.is_new and self._on_new_session:
-            await self._on_new_session(self)
+        return resumed.is_new
 
     async def _save(self, *, compactions_only: bool = False) -> None:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.

@@ -269,6 +269,12 @@ class Transcript:
         made.turn_count = turns_before + sum(1 for entry in tail if entry.human)
         return made
 
+    def take_place_of(self, former: Transcript) -> None:
+        """Continue the revisions of a transcript; at none of them was any entry the same."""
+        loaded, length, _, gap = self._state
+        self._edits = [(former.revision + 1, 0)]
+        self._state = (loaded, length, former.revision + 1, gap)
+
     def fill_gap(self, entries: Sequence[Entry]) -> None:
         """Put all loaded entries into the gap. The rest does not change."""
         loaded, length, revision, gap = self._state

@@ -282,8 +282,8 @@ class RequestTransaction:
 
         Returns:
             True if the request may be sent; false if it was rolled back, was cancelled, or shows a history that was
-            edited since. A commit that is interrupted has either happened or changed nothing; then it may be rolled
-            back.
+            edited, or a session that was closed and opened again, since. A commit that is interrupted has either
+            happened or changed nothing; then it may be rolled back.
         """
         if self._state == "open" and not await self._accept(lambda: self._agreed(is_cancelled)):
             self.rollback()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from amplifier_context_core import load_config
+import pytest
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.view.compaction_job import CompactionJob, CompactionResult
 from tests.authors import make_manager
 from tests.durable.sessions import BUDGET, manager_on, user
+from tests.manager.measured import Counting, measure
 from tests.managers import feed
-from tests.messages import work
+from tests.messages import text, work
 from tests.places import Place
 
 SECRET = "hunter2-topsecret"
@@ -45,3 +49,69 @@ async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_ag
     assert await other.store.load_checkpoint(other.session_id) == saved
     await other.close()
     await feed(manager_on(place.store(), place.session_id()), [user("next")])  # the session is not in use
+
+
+async def with_secret(place: Place) -> ContextManager:
+    """A manager whose first message is to be forgotten, and whose next request compacts."""
+    manager = manager_on(place.store(), place.session_id(), cadence="fixed", compact_threshold=0.8)
+    return await feed(manager, [user(SECRET), *work(80, output=900)])
+
+
+async def closed_and_forgotten(manager: ContextManager, place: Place) -> None:
+    """Close a manager, and forget the first message with another one."""
+    await manager.close()
+    other = manager_on(place.store(), place.session_id())
+    assert await other.forget(["m1"]) == ["m1"]
+    await other.close()
+
+
+async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_forgotten(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await with_secret(place)
+    made, release = asyncio.Event(), asyncio.Event()
+    compact = manager.compactor.compact
+
+    async def slowly(job: CompactionJob) -> CompactionResult:
+        result = await compact(job)
+        made.set()
+        await release.wait()
+        return result
+
+    monkeypatch.setattr(manager.compactor, "compact", slowly)
+    request = asyncio.create_task(manager.get_messages_for_request())
+    await asyncio.wait_for(made.wait(), 30)
+    await closed_and_forgotten(manager, place)
+    reopening = asyncio.create_task(manager.ready())
+    await asyncio.sleep(0.1)
+    release.set()
+    await asyncio.wait_for(reopening, 30)
+    await asyncio.wait_for(asyncio.wait({request}), 30)
+    assert SECRET not in text(request.result())
+    assert SECRET not in text(await manager.get_messages_for_request())
+    await manager.close()
+    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    await manager.store.close()
+
+
+async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
+    manager = await with_secret(place)
+    result = await measure(manager, Counting())
+    await closed_and_forgotten(manager, place)
+    await manager.ready()
+    assert await result["transaction"].commit() is False
+    assert SECRET not in text(await manager.get_messages_for_request())
+    await manager.close()
+
+
+async def test_revisions_go_on_after_the_close(place: Place) -> None:
+    manager = await with_secret(place)
+    for number in (3, 5, 7):
+        await manager.forget([f"m{number}"])
+    revision = manager.history.revision
+    result = await measure(manager, Counting())
+    await closed_and_forgotten(manager, place)
+    await manager.forget(["m9"])
+    assert manager.history.revision > revision
+    assert await result["transaction"].commit() is False
+    await manager.close()
