@@ -377,7 +377,7 @@ class ContextManager(SessionRequests):
             left, problem = await self.history.redact(is_erased, lines=recall_lines(items), trace=trace)
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
-            self.compactor.focus = self.compactor.injected = None
+            self.compactor.drop_focus()
             self.items.forget(items, forms)
         self._search.forget()
         gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}

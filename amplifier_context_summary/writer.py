@@ -84,6 +84,7 @@ class Plan:
         basis: the history up to its end, and the records, as they were when it was read.
         counter: text to tokens.
         focus: what the answer is to dwell on.
+        focus_drops: of the compactor when the focus was read.
     """
 
     range: Range
@@ -92,6 +93,7 @@ class Plan:
     basis: Basis
     counter: TokenCounter
     focus: str | None = None
+    focus_drops: int = 0
 
 
 @dataclass(slots=True)
@@ -240,7 +242,8 @@ class Writer:
         rounds = tuple(rounds_of(shown))
         whole = Range(rounds, found.digest, end - leading)
         basis = self.records.basis(history.revision, whole.covered)
-        return Plan(whole, start - leading, newest.state if newest else State(), basis, counter, self._focus())
+        state, drops = newest.state if newest else State(), self.compactor.focus_drops
+        return Plan(whole, start - leading, state, basis, counter, self._focus(), drops)
 
     def _focus(self) -> str | None:
         return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
@@ -252,7 +255,7 @@ class Writer:
             plan: the range. Its focus may quote what was erased, and then the session has dropped it.
             basis: of all that the question shows.
         """
-        is_dropped = plan.focus is not None and self._focus() is None
+        is_dropped = plan.focus is not None and plan.focus_drops != self.compactor.focus_drops
         return "its focus was dropped meanwhile" if is_dropped else self.records.outdated(basis, self.history)
 
     def _caller(self, moment: Moment) -> Caller | None:

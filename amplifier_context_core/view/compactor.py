@@ -56,6 +56,7 @@ class Compactor:
         short_forms: short forms of tool results.
         focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
+        focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         save: saves the session's state; awaited before handlers and observers hear of a compaction, because one of them
             may hang or end the process.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; None to put in nothing.
@@ -80,6 +81,7 @@ class Compactor:
         self.short_forms = ShortForms()
         self.focus: str | None = None
         self.injected: str | None = None
+        self.focus_drops = 0
         self.tools: Callable[[], object] = dict[str, object]
         self.save: Callable[[], Awaitable[None]] = _save_nothing
         self.carry: Carry | None = None
@@ -285,7 +287,12 @@ class Compactor:
         self.drop_views()
         self.pins.clear()
         self.short_forms.clear()
+        self.drop_focus()
+
+    def drop_focus(self) -> None:
+        """Drop what summaries should dwell on, and what is being made from it."""
         self.focus = self.injected = None
+        self.focus_drops += 1
 
     # -- compaction -------------------------------------------------------------------------------------------------
 

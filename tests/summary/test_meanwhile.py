@@ -172,6 +172,39 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     await manager.close()
 
 
+async def test_a_forgotten_focus_with_another_in_its_place_is_in_no_state() -> None:
+    provider = Repeating(SECRET)
+    manager = summary_manager(provider)
+    for message in SESSION[:25]:
+        await manager.add_message(message)
+    first = asyncio.create_task(manager.compact(f"the account with {SECRET}"))
+    await provider.asked.wait()
+    await manager.forget(containing=SECRET)
+    second = asyncio.create_task(manager.compact("the files"))
+    while manager.compactor.focus != "the files":
+        await asyncio.sleep(0.001)
+    provider.release.set()
+    await settle(manager)
+    await asyncio.gather(first, second)
+    assert SECRET not in str(manager._extra_state())
+    await manager.close()
+
+
+async def test_a_compaction_without_instructions_outdates_no_question_that_quotes_earlier_ones() -> None:
+    provider = Held()
+    manager = summary_manager(provider, summary_input=500)
+    await manager.add_message(SESSION[0])
+    manager.compactor.injected = "dwell on the files"
+    await until_asked(manager, provider, SESSION[1:])
+    assert "dwell on the files" in provider.text()
+    assert (await ContextManager.compact(manager))["compacted"]
+    assert manager.compactor.injected is None
+    provider.release.set()
+    await settle(manager)
+    assert (await manager.explain())["summary"]["status"] == "ready"
+    await manager.close()
+
+
 async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_continues() -> None:
     provider = Held(2)
     manager = summary_manager(provider)
