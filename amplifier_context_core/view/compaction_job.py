@@ -28,11 +28,13 @@ class CompactionJob:
         selection: the view to compact, and the request that it is for.
         is_manual: asked for, whatever the threshold.
         injected: what handlers of the compaction want a summary to dwell on.
+        focus_drops: of the compactor before the handlers were asked.
     """
 
     selection: Selection
     is_manual: bool = False
     injected: str | None = None
+    focus_drops: int = 0
 
     @property
     def reason(self) -> str:

@@ -304,11 +304,14 @@ class Compactor:
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
+        drops = self.focus_drops
         decision = await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
         if decision.denied and job.tokens <= job.request.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
             return self.postpone(job), None
-        return await self._run(replace(job, injected=decision.injected) if decision.injected else job)
+        if decision.injected:
+            job = replace(job, injected=decision.injected, focus_drops=drops)
+        return await self._run(job)
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Run a compaction and accept its result; return the view that serves the budget now.
@@ -344,7 +347,7 @@ class Compactor:
             self.cache.replace(job.view, new)
         self.cache.touch(budget, new)
         self.short_forms.shown(new.newest_seq)
-        self.injected = job.injected
+        self.injected = job.injected if job.focus_drops == self.focus_drops else None
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         return self.cache.selected(job.selection, new)

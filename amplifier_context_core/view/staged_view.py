@@ -91,6 +91,7 @@ class Staging:
         self._behind = tuple(behind)
         self._rewrite = rewrite
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
+        self._focus_drops = 0  # of the compactor before they were asked
         self._denied = False
 
     async def as_it_is(self, limits: TokenLimits) -> StagedView:
@@ -117,6 +118,7 @@ class Staging:
         job = CompactionJob(staged.selection)
         async with compactor.alone():
             if self._announced is None:
+                self._focus_drops = compactor.focus_drops
                 decision = await emit(compactor.hooks, compactor, PRE_COMPACT, dict(job.announcement))
                 self._announced, self._denied = decision.injected or "", decision.denied
             if self._denied and job.tokens <= limits.capacity:
@@ -126,7 +128,7 @@ class Staging:
                     staged = await self._selected(limits)
                     if staged.selection.reason is None:
                         return staged
-                job = CompactionJob(staged.selection, injected=self._announced or None)
+                job = CompactionJob(staged.selection, injected=self._announced or None, focus_drops=self._focus_drops)
                 result = await compactor.compact(job)
                 sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
                 return replace(staged, result=result, sent=sent)
