@@ -18,7 +18,7 @@ from .checkpoint import Fact
 _PATH = re.compile(r"(?<![\w.~:/@+-])((?:/[\w.@+-]+){1,20})/[\w.@+-]")  # without its last part
 _LONGEST = 200  # characters of a root
 _SIGNS = ("./", "~/", "^/")
-_NAMED = re.compile(rf"^\[({'|'.join(map(re.escape, _SIGNS))}) = (/\S+/)\]$", re.MULTILINE)
+_NAMED = re.compile(rf"^\[({'|'.join(map(re.escape, _SIGNS))}) = (/\S{{0,{_LONGEST - 1}}}/)\]$", re.MULTILINE)
 _LINE = len("[./ = /]\n")  # characters of the line that names a root, beside the root
 
 
@@ -78,4 +78,8 @@ def with_full_paths(text: str) -> str:
     """Return the text of chapters with the paths below each root spelled in full."""
     first, *rest = _NAMED.split(text)
     chapters = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return first + "".join(chapter.replace(sign, path) for sign, path, chapter in chapters)
+    return first + "".join(_full(chapter, sign, path) for sign, path, chapter in chapters)
+
+
+def _full(chapter: str, sign: str, path: str) -> str:
+    return re.sub(rf"(?<![\w.~:/@+-]){re.escape(sign)}(?=[\w.@+-])", lambda _: path, chapter)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
 from amplifier_context_core.compaction.digest import chapter_of
-from amplifier_context_core.compaction.roots import root_of
+from amplifier_context_core.compaction.roots import root_of, with_full_paths
 from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.messages.tokens import approx_token_counter
 
@@ -48,6 +48,15 @@ def test_a_sign_that_a_path_of_the_chapter_begins_with_is_not_used() -> None:
     assert root is not None
     assert root.sign == "~/"
     assert root_of([*facts(*paths), Fact("m9 Bash ./run.sh ~/x ^/y")]) is None
+
+
+def test_full_paths_begin_where_a_path_begins() -> None:
+    assert with_full_paths("[./ = /a/]\n./x ../lib/x.py b./c ./") == "\n/a/x ../lib/x.py b./c ./"
+
+
+def test_a_root_that_is_too_long_is_none() -> None:
+    text = f"[./ = /{'x' * 8_000}/]\n" + "./a " * 2_000
+    assert with_full_paths(text) == text
 
 
 def test_few_short_or_no_paths_have_no_root() -> None:
