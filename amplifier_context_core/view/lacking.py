@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..compaction.identifiers import identifiers
 from ..compaction.roots import with_full_paths
-from ..messages.parsing import SYSTEM_ROLES, Message, calls_of
+from ..messages.parsing import SYSTEM_ROLES, Message, calls_of, metadata_of
 from ..stores.yielding import yield_gil
 from ..transcript.recalled import RECALL_TOOL
 from ..transcript.search import message_text
@@ -32,6 +32,7 @@ _AGE = 10  # messages; the newest counts twice as much as a message so long ago
 _AGENTS = 3.0  # what the agent itself wrote: it used these names
 _SHORT = 8  # characters; a name counts by its length beside these, since long names cost more tokens
 _PIECE = 20_000  # characters that are read between two moments at which other threads may run
+_MOST_TRIED = 2_000  # names that are looked for in a view; chosen by hand: a second of a thread, with a view of 800,000
 _TRIED = 20  # names that are looked for in a view between two such moments
 
 
@@ -59,7 +60,7 @@ def lacking_names(
         view: what the model sees.
         most: names.
     """
-    held = "\n".join(with_full_paths(message_text(message)) for message in view)
+    held = "\n".join(_held(message) for message in view)
     holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}
     near = nearness(hits)
     newest = max((entry.seq for entry in history), default=0)
@@ -73,7 +74,7 @@ def lacking_names(
                 weights[name] += weight
                 found.setdefault(name, entry.seq)
     chosen: list[tuple[str, int]] = []
-    ranked = sorted(weights, key=lambda name: weights[name] / (_SHORT + len(name)), reverse=True)
+    ranked = sorted(weights, key=lambda name: weights[name] / (_SHORT + len(name)), reverse=True)[:_MOST_TRIED]
     for number, name in enumerate(ranked):
         if len(chosen) >= most:
             break
@@ -84,6 +85,11 @@ def lacking_names(
     return chosen
 
 
+def _held(message: Message) -> str:
+    text = message_text(message)
+    return with_full_paths(text) if "chapter" in metadata_of(message) else text
+
+
 def _texts(history: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
     """Yield messages with their texts, the newest first, without instructions and copies of other messages."""
     entries = sorted(history, key=lambda entry: entry.seq, reverse=True)
@@ -92,7 +98,8 @@ def _texts(history: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
     for entry in entries:
         if entry.role in SYSTEM_ROLES or not calls.isdisjoint(entry.answered_ids):
             continue
-        text = message_text(entry.message)[:_SCANNED]
+        text = message_text(entry.message)
+        text = text[: _end(text, 0, _SCANNED)]
         left -= len(text)
         if left < 0:
             break
@@ -106,5 +113,14 @@ def _pieces(text: str) -> Iterator[str]:
         yield_gil()
         end = text.find("\n", start + _PIECE)
         end = len(text) if end < 0 else end
-        yield from (text[at : min(end, at + 2 * _PIECE)] for at in range(start, end, 2 * _PIECE))
-        start = end + 1
+        end = _end(text, start, min(end, start + 2 * _PIECE))
+        yield text[start:end]
+        start = end
+
+
+def _end(text: str, start: int, end: int) -> int:
+    """Return where a piece ends that would end here, so that no name is cut: behind the last white space."""
+    if end >= len(text) or text[end].isspace():
+        return end
+    space = max(text.rfind(" ", start, end), text.rfind("\n", start, end), text.rfind("\t", start, end))
+    return space + 1 if space >= start else end  # text without white space has no name that long

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from amplifier_context_core import ContextManager
@@ -26,8 +28,30 @@ def test_names_of_the_view_are_not_lacking_whether_alone_or_inside_a_longer_one(
 
 def test_a_path_that_a_chapter_writes_below_its_root_is_not_lacking() -> None:
     history = [user(f"{HOME}/src/a.py {HOME}/src/b.py")]
-    chapter = user(f"[./ = {HOME}/]\nm1 read ./src/a.py\n[~/ = /mnt/]\nm2 read ~/home/b.py")
+    text = f"[./ = {HOME}/]\nm1 read ./src/a.py\n[~/ = /mnt/]\nm2 read ~/home/b.py"
+    chapter = {**user(text), "metadata": {"chapter": "digest"}}
     assert lacking(history, view=[chapter]) == [f"{HOME}/src/b.py"]
+
+
+def test_only_a_chapter_names_a_root() -> None:
+    history = [user(f"{HOME}/src/a.py")]
+    assert lacking(history, view=[user(f"[./ = {HOME}/]\nread ./src/a.py")]) == [f"{HOME}/src/a.py"]
+
+
+def test_many_parts_of_names_of_the_view_are_looked_for_within_a_bound() -> None:
+    parts = [f"part_{number:06d}" for number in range(50_000)]
+    history = [user(" ".join(parts[at : at + 3_000])) for at in range(0, len(parts), 3_000)]
+    view = [user("\n".join(f"x{part}" for part in parts))]
+    started = time.process_time()
+    assert lacking(history, view=view) == []
+    assert time.process_time() - started < 3  # seconds; without the bound 10 and more
+
+
+def test_a_name_at_the_bound_of_a_long_text_is_not_cut() -> None:
+    assert lacking([result("c", "word " * 7_996 + "/srv/app/handlers/payments.py")]) == []
+    assert lacking([result("c", "word " * 8_000 + "/srv/app/x.py")]) == []
+    long = "word " * 7_996 + "/srv/app/handlers/payments.py " + "word " * 100
+    assert lacking([user("Go."), says(long)], view=[user("Go.")]) == []
 
 
 def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others() -> None:
