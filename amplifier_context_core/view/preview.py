@@ -64,10 +64,11 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
         selection = await compactor.cache.select(request)
         job = CompactionJob(selection, is_manual=reason == "manual")
         draft, later, _ = await job.view.draft(request.system_tokens, request.limits.capacity)
-    growth = max(0, selection.threshold - job.tokens) if reason == "trigger" else 0
+        tokens = job.tokens
+    growth = max(0, selection.threshold - tokens) if reason == "trigger" else 0
     result = await compactor.ladder_result(job, draft, later, growth)
     is_due = selection.reason is not None
-    return Preview(selection.history, result.draft.segments, job.tokens, selection.threshold, is_due)
+    return Preview(selection.history, result.draft.segments, tokens, selection.threshold, is_due)
 
 
 async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy) -> bool:
