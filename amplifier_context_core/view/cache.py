@@ -173,6 +173,10 @@ class ViewCache:
             self._views.remove(view)
         self._by_budget = {budget: kept for budget, kept in self._by_budget.items() if kept is not view}
 
+    def note_change(self) -> None:
+        """Note that a view was changed in place: no selection made before is current any more."""
+        self._changes += 1
+
     def clear(self) -> None:
         """Drop all views, those of a resumed session that are still to be made too."""
         self._changes += 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction.strategies import ClipToolOutputs
+from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, text, work
 
@@ -84,3 +86,26 @@ async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
     report = await manager.undo()
     assert report == {"undone": False, "reason": "nothing is folded; what compactions clipped or replaced stays so"}
     assert await ask(manager, BUDGET) == before
+
+
+async def test_the_figures_of_a_compaction_are_those_after_its_handler_took_one_back() -> None:
+    hooks = HookRegistry()
+    manager = new_manager(hooks=hooks)
+    await feed(manager, work(16, output=1800))
+    await ask(manager, BUDGET)
+    assert (await manager.compact())["compacted"]
+    await ask(manager, BUDGET)
+    sizes: list[int] = []
+
+    async def undo(event: str, data: dict[str, Any]) -> HookResult:
+        assert (await manager.undo())["undone"]
+        view = manager.compactor.last_sent.view  # pyright: ignore[reportOptionalMemberAccess]
+        sizes.extend((data["token_count"], view.tokens))
+        return HookResult()
+
+    hooks.register("context:pre_compact", undo, 0, name="undo")
+    recorder = EventRecorder(hooks, ["context:post_compact"])
+    await manager.compact()
+    (report,) = recorder.named("context:post_compact")
+    announced, present = sizes
+    assert report["before_tokens"] == present > announced
