@@ -9,6 +9,7 @@ from typing import Any, cast
 from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
+from amplifier_context_core.errors import checked_text
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -202,9 +203,9 @@ class SummaryManager(ContextManager):
             As of core's manager; with ``author`` (``summary``, ``digest`` or ``native``) and ``chapter``, what the next
             turn will know of what was folded; of a provider's own compaction the words that are not sealed.
         """
+        focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
-        if isinstance(focus, str) and focus:
-            self.compactor.focus = focus
+        self.compactor.focus = focus or self.compactor.focus
         counter = await self.counted()
         last = self.compactor.last_sent
         budget = last.limits.budget if last else self._budget().tokens
@@ -213,7 +214,7 @@ class SummaryManager(ContextManager):
         key = last.key if last else ("", "")
         moment = Moment(limits, key, await self._system(counter), last.counted if last else 0, provider)
         await self.writer.prepare("manual", moment, self._settings.compact_wait)
-        report = await super().compact(focus)
+        report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
             chapters = [segment for segment in (view.segments() if view else ()) if segment.chapter]

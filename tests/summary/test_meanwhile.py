@@ -169,6 +169,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     await compacting
     assert SECRET not in str(manager._extra_state())
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
+    assert manager.compactor.focus is None
     await manager.close()
 
 
