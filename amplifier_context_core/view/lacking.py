@@ -32,7 +32,7 @@ _AGE = 10  # messages; the newest counts twice as much as a message so long ago
 _AGENTS = 3.0  # what the agent itself wrote: it used these names
 _SHORT = 8  # characters; a name counts by its length beside these, since long names cost more tokens
 _PIECE = 20_000  # characters that are read between two moments at which other threads may run
-_MOST_TRIED = 2_000  # names that are looked for in a view; chosen by hand: a second of a thread, with a view of 800,000
+_MOST_TRIED = 2_000  # names that are looked for in a view; chosen by hand
 _TRIED = 20  # names that are looked for in a view between two such moments
 
 

@@ -44,7 +44,7 @@ def test_many_parts_of_names_of_the_view_are_looked_for_within_a_bound() -> None
     view = [user("\n".join(f"x{part}" for part in parts))]
     started = time.process_time()
     assert lacking(history, view=view) == []
-    assert time.process_time() - started < 3  # seconds; without the bound 10 and more
+    assert time.process_time() - started < 3  # seconds; without the bound above 3
 
 
 def test_a_name_at_the_bound_of_a_long_text_is_not_cut() -> None:
