@@ -232,7 +232,10 @@ class SessionLifecycle:
         self.compactor.short_forms.shown(
             self.history.last_seq
         )  # as far as is known: an earlier process may have sent it
-        self.items.restore(resumed.state.items if resumed.state else None)
+        if resumed.state:
+            self.items.restore(resumed.state.items or {"pool": [], "queue": [], "listed": ""})
+        else:
+            self.items.restore(None)
         return resumed.is_new
 
     async def _save(self, *, compactions_only: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.view.compaction_job import CompactionJob, CompactionResult
 from tests.authors import make_manager
 from tests.durable.sessions import BUDGET, manager_on, user
@@ -114,4 +115,17 @@ async def test_revisions_go_on_after_the_close(place: Place) -> None:
     await manager.forget(["m9"])
     assert manager.history.revision > revision
     assert await result["transaction"].commit() is False
+    await manager.close()
+
+
+async def test_an_item_that_was_forgotten_after_the_close_does_not_come_back(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("a")])
+    await manager.pool.add(ContextItem(id="key", description="a key", content=SECRET))
+    await manager.close()
+    other = manager_on(place.store(), place.session_id())
+    await other.forget(containing=SECRET)
+    await other.close()
+    await manager.add_message(user("b"))
+    assert not manager.pool
+    assert SECRET not in text(await manager.get_messages_for_request())
     await manager.close()
