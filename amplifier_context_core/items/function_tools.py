@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
@@ -100,7 +100,7 @@ class FunctionTool:
         self.name, self.description = name, description
         self._function = function
         self._injectable = requested(function)
-        self._model = _arguments_of(function, name, self._injectable)
+        self._model, self._names = _arguments_of(function, name, self._injectable)
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -125,16 +125,16 @@ class FunctionTool:
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"])) or "arguments"
             return ToolResult(success=False, output=f"{self.name}: {where}: {first['msg']}")
-        given = {key: getattr(checked, key) for key in checked.model_fields_set} | explicit
+        given = {self._names[field]: getattr(checked, field) for field in checked.model_fields_set} | explicit
         given |= injected(self._function, (), given)
         with unchanged():  # a session that the function runs offers its own items, to the end of the call
             result = await self._call(given)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 
     async def _call(self, given: Mapping[str, Any]) -> Any:
-        function = self._function
-        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        result = function(**given) if is_async else await in_thread(function, **given)
+        function = partial(self._function, **given)
+        is_async = inspect.iscoroutinefunction(self._function) or inspect.isasyncgenfunction(self._function)
+        result = function() if is_async else await in_thread(function)
         if inspect.isasyncgen(result):
             parts = [await _routed(part) async for part in result]
             return parts[0] if len(parts) == 1 else parts
@@ -145,8 +145,14 @@ async def _routed(result: Any) -> Any:
     return await route_item(cast("ContextItem[Any]", result)) if isinstance(result, ContextItem) else result
 
 
-def _arguments_of(function: Callable[..., Any], tool: str, injectable: Collection[str]) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
+def _arguments_of(
+    function: Callable[..., Any], tool: str, injectable: Collection[str]
+) -> tuple[type[BaseModel], dict[str, str]]:
+    """Return a model of the arguments, and the parameter of each of its fields.
+
+    A field has a name that means nothing to pydantic (`model_config` would), and its parameter as an alias.
+    """
+    fields, names = dict[str, Any](), dict[str, str]()
     try:
         hints = get_type_hints(annotated(function), include_extras=True)
         for name, parameter in inspect.signature(function).parameters.items():
@@ -154,12 +160,14 @@ def _arguments_of(function: Callable[..., Any], tool: str, injectable: Collectio
                 raise TypeError(f"`{name}` {problem}; a tool needs each by name")
             if name not in injectable:
                 default: Any = ... if parameter.default is parameter.empty else parameter.default
-                fields[name] = (hints.get(name, Any), default)
-        model = create_model(f"{tool}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+                field = f"a{len(fields)}"
+                fields[field], names[field] = (hints.get(name, Any), default), name
+        config = ConfigDict(extra="forbid", alias_generator=names.__getitem__)
+        model = create_model(f"{tool}_arguments", __config__=config, **fields)
         model.model_json_schema()
     except PydanticUserError as problem:
         way_out = "annotate with types that JSON has, and what the session gives with ContextPool or ContextQueue alone"
         raise TypeError(f"{tool}: no JSON schema can be made of an annotation; {way_out}") from problem
     except (NameError, TypeError) as problem:
         raise TypeError(f"{tool}: {problem}") from problem
-    return model
+    return model, names

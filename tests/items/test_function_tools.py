@@ -6,9 +6,10 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
@@ -49,6 +50,43 @@ async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None
     tool = tool_from_function(functools.partial(fetch, "a"), name="tool")
     assert tool.description == "Fetch a report."
     assert list(tool.input_schema["properties"]) == ["pages"]
+
+
+def special(
+    _x: int,
+    model_config: str,
+    model_fields_set: int = 1,
+    copy: bool = False,
+    schema: str = "s",
+    json: str = "j",
+    a0: int = 0,
+    work: int = 0,
+) -> str:
+    return f"{_x} {model_config} {model_fields_set} {copy} {schema} {json} {a0} {work}"
+
+
+async def test_a_parameter_may_have_any_name() -> None:
+    tool = tool_from_function(special)
+    names = ["_x", "model_config", "model_fields_set", "copy", "schema", "json", "a0", "work"]
+    assert list(tool.input_schema["properties"]) == names
+    assert tool.input_schema["required"] == names[:2]
+    assert await run(special, _x=1, model_config="m") == "1 m 1 False s j 0 0"
+    given = dict(zip(names, [2, "n", 3, True, "t", "k", 4, 5], strict=True))
+    assert await run(special, **given) == "2 n 3 True t k 4 5"
+    refused = await tool.execute({"_x": "many", "model_config": "m"})
+    assert "_x" in str(refused.output)
+    assert not (await tool.execute({"_x": 1, "model_config": "m", "a1": 1})).success
+
+
+async def test_an_alias_that_a_parameter_has_names_its_argument() -> None:
+    def search(since: Annotated[str, Field(alias="from", description="A day.")], most: int = Field(5, ge=1)) -> str:
+        return f"{since} {most}"
+
+    schema = tool_from_function(search).input_schema
+    assert list(schema["properties"]) == ["from", "most"]
+    assert schema["properties"]["from"] == {"title": "From", "type": "string", "description": "A day."}
+    assert await run(search, **{"from": "today"}, most=2) == "today 2"
+    assert not (await tool_from_function(search).execute({"from": "today", "most": 0})).success
 
 
 @pytest.mark.parametrize("function", [functools.partial(fetch, "a"), Counting()], ids=["partial", "object"])
