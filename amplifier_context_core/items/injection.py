@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
@@ -82,9 +83,10 @@ def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]
     """Return the parameters of a function that ask for something, by name."""
     try:
         hints = get_type_hints(annotated(function))
+        parameters = inspect.signature(function).parameters
     except Exception:  # noqa: BLE001 - annotations run other people's code; unresolvable ones ask for nothing
         return {}
-    return {name: wanted for name, hint in hints.items() if name != "return" and (wanted := _wanted(hint))}
+    return {name: wanted for name, hint in hints.items() if name in parameters and (wanted := _wanted(hint))}
 
 
 def injected(
@@ -101,7 +103,7 @@ def injected(
     if not offered:
         return {}
     wanted = requested(function)
-    passed = {*given, *_taken(function, len(positional))}
+    passed = {*given, *_bound(function), *_taken(function, len(positional))}
     found: dict[str, Injectable] = {}
     for name, kind in wanted.items():
         value = next((one for one in offered if isinstance(one, kind)), None)
@@ -116,6 +118,11 @@ def annotated(function: Callable[..., object]) -> Any:
     if inspect.isroutine(inner) or inspect.isclass(inner):
         return inner
     return type(inner).__call__
+
+
+def _bound(function: object) -> Collection[str]:
+    """Return the names of the arguments that a `functools.partial` passes by name."""
+    return function.keywords if isinstance(function, partial) else ()
 
 
 def _taken(function: Callable[..., object], count: int) -> list[str]:

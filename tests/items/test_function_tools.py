@@ -52,6 +52,20 @@ async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None
     assert list(tool.input_schema["properties"]) == ["pages"]
 
 
+async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> None:
+    async def count(pool: ContextPool, queue: ContextQueue | None = None) -> str:
+        return f"{len(pool)} {queue is None}"
+
+    mine = ContextPool()
+    await mine.add(ContextItem(1, "mine", "m"))
+    with offering(ContextPool(), ContextQueue(1)):
+        assert await run(functools.partial(count, pool=mine)) == "1 False"
+        assert await run(functools.partial(count, mine)) == "1 False"
+        assert await run(functools.partial(count, mine, None)) == "1 True"
+        assert await run(functools.partial(count, queue=None), pool=mine) == "1 True"
+        assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
+
+
 def special(
     _x: int,
     model_config: str,
