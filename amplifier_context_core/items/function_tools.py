@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import active, annotated, injected, requested, unchanged
+from .injection import Injectable, active, annotated, injected, offering, requested, unchanged
 from .item import ContextItem, label_of
 
 if TYPE_CHECKING:
@@ -39,10 +39,15 @@ async def route_item(item: ContextItem[Any]) -> Any:
     Outside a session, and for an item with an id and no description, that is the content, and there is a warning in
     the log; outside a session, the first time only.
     """
-    if not active():
+    return await _route_into(active(), item)
+
+
+async def _route_into(offered: Sequence[Injectable], item: ContextItem[Any]) -> Any:
+    if not offered:
         log_no_session()
-    offered = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in active()}
-    return await keep_item(item, offered.get(ContextPool), offered.get(ContextQueue))
+    by_kind = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in offered}
+    with offering(*offered):  # for the hooks that run
+        return await keep_item(item, by_kind.get(ContextPool), by_kind.get(ContextQueue))
 
 
 @cache
@@ -126,23 +131,27 @@ class FunctionTool:
             where = ".".join(map(str, first["loc"])) or "arguments"
             return ToolResult(success=False, output=f"{self.name}: {where}: {first['msg']}")
         given = {self._names[field]: getattr(checked, field) for field in checked.model_fields_set} | explicit
-        given |= injected(self._function, (), given)
-        with unchanged():  # a session that the function runs offers its own items, to the end of the call
-            result = await self._call(given)
+        # What the function opens, closes or outlives changes neither where its items go nor what the next call gets.
+        offered = active()
+        given |= injected(self._function, (), given, offered)
+        with unchanged():
+            result = await self._call(given, offered)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 
-    async def _call(self, given: Mapping[str, Any]) -> Any:
+    async def _call(self, given: Mapping[str, Any], offered: Sequence[Injectable]) -> Any:
         function = partial(self._function, **given)
         is_async = inspect.iscoroutinefunction(self._function) or inspect.isasyncgenfunction(self._function)
         result = function() if is_async else await in_thread(function)
         if inspect.isasyncgen(result):
-            parts = [await _routed(part) async for part in result]
+            parts = [await _routed(part, offered) async for part in result]
             return parts[0] if len(parts) == 1 else parts
-        return await _routed(await result if inspect.isawaitable(result) else result)
+        return await _routed(await result if inspect.isawaitable(result) else result, offered)
 
 
-async def _routed(result: Any) -> Any:
-    return await route_item(cast("ContextItem[Any]", result)) if isinstance(result, ContextItem) else result
+async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
+    if isinstance(result, ContextItem):
+        return await _route_into(offered, cast("ContextItem[Any]", result))
+    return result
 
 
 def _arguments_of(

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast, overload
 
 from ..errors import UnregisteredHookError
 from ..locks import CrossLoopLock
-from .injection import injected
+from .injection import active, injected
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Hook:
             log.warning("hook %s: the fixed argument %r is replaced by the caller's", self.__name__, name)
         fixed = {name: value() if _is_lambda(value) else value for name, value in self.fixed.items()}
         named = {**fixed, **given}
-        named = {**injected(self.fn, args, named), **named}
+        named = {**injected(self.fn, args, named, active()), **named}
         if self.lock is None:
             return await self.fn(*args, **named)
         async with self.lock.hold():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import takewhile
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
@@ -33,8 +34,10 @@ class Offer:
         self.is_withdrawn = False
 
 
-# The sessions that this task runs, the innermost last. A task keeps none of them alive.
-_offers: ContextVar[tuple[weakref.ref[Offer], ...]] = ContextVar("amplifier_context_offers", default=())
+_Reference = Callable[[], Offer | None]
+
+# The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
+_offers: ContextVar[tuple[_Reference, ...]] = ContextVar("amplifier_context_offers", default=())
 
 
 def activate(offer: Offer) -> None:
@@ -42,12 +45,8 @@ def activate(offer: Offer) -> None:
 
     Once it is withdrawn, what was offered before is offered again. Sessions that began inside this one end with that.
     """
-    outer: list[Offer] = []
-    for one in _open_offers():
-        if one is offer:
-            break
-        outer.append(one)
-    _offers.set(tuple(map(weakref.ref, (*outer, offer))))
+    outer = takewhile(lambda reference: reference() is not offer, filter(_open_offer, _offers.get()))
+    _offers.set((*outer, weakref.ref(offer)))
 
 
 @contextmanager
@@ -62,21 +61,22 @@ def unchanged() -> Generator[None]:
 
 @contextmanager
 def offering(*offered: Injectable) -> Generator[None]:
-    """Offer these to the functions that run in this block."""
+    """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
     offer = Offer(*offered)
     with unchanged():
-        activate(offer)
+        _offers.set((*_offers.get(), lambda: offer))
         yield
 
 
 def active() -> tuple[Injectable, ...]:
     """Return what is offered in this task; nothing outside a session."""
-    offers = _open_offers()
-    return offers[-1].offered if offers else ()
+    offers = map(_open_offer, reversed(_offers.get()))
+    return next((offer.offered for offer in offers if offer), ())
 
 
-def _open_offers() -> list[Offer]:
-    return [offer for known in _offers.get() if (offer := known()) is not None and not offer.is_withdrawn]
+def _open_offer(reference: _Reference) -> Offer | None:
+    offer = reference()
+    return None if offer is None or offer.is_withdrawn else offer
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:
@@ -90,7 +90,10 @@ def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]
 
 
 def injected(
-    function: Callable[..., object], positional: Sequence[object], given: Mapping[str, object]
+    function: Callable[..., object],
+    positional: Sequence[object],
+    given: Mapping[str, object],
+    offered: Sequence[Injectable],
 ) -> dict[str, Injectable]:
     """Return the arguments to add to a call.
 
@@ -98,8 +101,8 @@ def injected(
         function: that is called.
         positional: the positional arguments of the call.
         given: the keyword arguments of the call.
+        offered: what a parameter can get.
     """
-    offered = active()
     if not offered:
         return {}
     wanted = requested(function)

@@ -1,21 +1,24 @@
-"""Function tools: which functions can be one, and what they do outside a session."""
+"""Function tools: which functions can be one, what they do outside a session, and what outlives their call."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
 
+from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
-from amplifier_context_core.items.injection import offering
+from amplifier_context_core.items.injection import active, offering
 from tests.managers import ask, feed, new_manager
+
+PROMPT = [{"role": "user", "content": "Read."}]
 
 
 async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
@@ -140,11 +143,82 @@ async def test_arguments_that_are_no_object_are_a_result(given: Any) -> None:
 
 def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
     manager = new_manager()
-    asyncio.run(feed(manager, [{"role": "user", "content": "Read."}]))
+    asyncio.run(feed(manager, PROMPT))
     asyncio.run(ask(manager))
     with offering(manager.pool, manager.queue):
         asyncio.run(run(fetch, doc="q3"))
     assert [item.id for item in manager.pool] == ["q3"]
+
+
+async def test_a_task_that_outlives_its_block_keeps_its_items_in_what_the_block_offered() -> None:
+    ended = asyncio.Event()
+
+    async def slow() -> ContextItem[str]:
+        await ended.wait()
+        return await fetch("running")
+
+    async def later() -> None:
+        await ended.wait()
+        await run(fetch, doc="begun after it")
+
+    pool, queue = ContextPool(), ContextQueue(1)
+    with offering(pool, queue):
+        tasks = [asyncio.create_task(run(slow)), asyncio.create_task(later())]
+        await asyncio.sleep(0)
+    ended.set()
+    await asyncio.gather(*tasks)
+    assert sorted(item.id or "" for item in pool) == ["begun after it", "running"]
+    assert active() == ()
+
+
+async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
+    ended = asyncio.Event()
+
+    async def slow(pool: ContextPool) -> ContextItem[str]:
+        await ended.wait()
+        return await fetch("late")
+
+    async def delegate() -> str:
+        child = await feed(new_manager(session_id="child"), PROMPT)
+        await ask(child)
+        late = asyncio.create_task(run(slow))
+        await asyncio.sleep(0)
+        await child.close()
+        ended.set()
+        await late
+        return str([item.id for item in child.pool])
+
+    manager = await feed(new_manager(), PROMPT)
+    await ask(manager)
+    assert await run(delegate) == "['late']"
+    assert not manager.pool
+
+
+@pytest.mark.parametrize("is_generator", [False, True])
+async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
+    kept_beside = list[Any]()
+
+    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
+        kept_beside.append(queue)
+
+    async def returning() -> ContextItem[str]:
+        child = await feed(new_manager(session_id="child"), PROMPT)
+        await ask(child)
+        await run(fetch, doc="of child")
+        children.append(child)
+        return await fetch("result")
+
+    async def yielding() -> AsyncIterator[ContextItem[str]]:
+        yield await returning()
+
+    children = list[ContextManager]()
+    manager = await feed(new_manager(), PROMPT)
+    manager.pool.after_add(note_queue)
+    await ask(manager)
+    await run(yielding if is_generator else returning)
+    assert [item.id for item in manager.pool] == ["result"]
+    assert [item.id for item in children[0].pool] == ["of child"]
+    assert kept_beside == [manager.queue]
 
 
 async def test_an_item_that_nothing_keeps_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import pytest
 
 from amplifier_context_core.items import ContextPool, ContextQueue
-from amplifier_context_core.items.injection import injected, offering, requested
+from amplifier_context_core.items.injection import active, injected, offering, requested
 
 
 class MyPool(ContextPool[str]):
@@ -42,15 +42,15 @@ def test_what_is_not_clear_asks_for_nothing(function: Any) -> None:
 def test_an_argument_of_the_call_wins() -> None:
     queue, pool = ContextQueue(1), ContextPool()
     with offering(queue, pool):
-        assert injected(asks, (), {}) == {"pool": pool, "queue": queue}
-        assert injected(asks, (), {"pool": None}) == {"queue": queue}
-        assert injected(asks, ("by place",), {}) == {"queue": queue}
+        assert injected(asks, (), {}, active()) == {"pool": pool, "queue": queue}
+        assert injected(asks, (), {"pool": None}, active()) == {"queue": queue}
+        assert injected(asks, ("by place",), {}, active()) == {"queue": queue}
 
 
 def test_outside_a_session_nothing_is_injected() -> None:
     with offering(ContextPool()):
         pass
-    assert injected(asks, (), {}) == {}
+    assert injected(asks, (), {}, active()) == {}
 
 
 def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
@@ -58,7 +58,7 @@ def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
 
     mine = MyPool()
     with offering(ContextPool()):
-        assert injected(asks_for_mine, (), {}) == {}
+        assert injected(asks_for_mine, (), {}, active()) == {}
     with offering(mine):
-        assert injected(asks_for_mine, (), {}) == {"pool": mine}
-        assert injected(asks, (), {}) == {"pool": mine}
+        assert injected(asks_for_mine, (), {}, active()) == {"pool": mine}
+        assert injected(asks, (), {}, active()) == {"pool": mine}
