@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -234,7 +235,7 @@ async def test_files_that_stay_inconsistent_are_waited_for_once(root: Path, monk
     with Files(root).main.open("a") as main:
         main.write('{"role": "user", "content": "from another program"}\n')
     waits: list[float] = []
-    monkeypatch.setattr(read_only_session.time, "sleep", waits.append)
+    monkeypatch.setattr(read_only_session, "time", SimpleNamespace(sleep=waits.append))
     assert len(await reader.read("s")) == 4
     assert len(waits) > 3
     waits.clear()
