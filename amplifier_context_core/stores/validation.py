@@ -43,8 +43,8 @@ def check_conversation_id(session_id: str) -> str:
 
 
 def is_notes(session_id: str) -> bool:
-    """True if a session is the notes of a project."""
-    return session_id.startswith(NOTES)
+    """True if a session is the notes of a project, on a file system that ignores case too."""
+    return session_id.casefold().startswith(NOTES)
 
 
 def recovered_id(number: int, taken: Container[str]) -> str:

@@ -20,6 +20,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.session import notes as module
 from amplifier_context_core.session.notes import MAX_CHARS, MAX_NOTES, Notes, ProjectNote, notes_id, notes_message
+from amplifier_context_core.stores.validation import check_conversation_id
 from amplifier_context_core.transcript.transcript import Transcript
 from tests.pages import ROOT
 from tests.places import Place
@@ -173,6 +174,13 @@ async def test_notes_of_two_projects_in_one_store_are_apart(place: Place, notes:
     await notes.add("one", "agent")
     assert await other.all() == []
     assert (await other.add("uno", "agent")).mark == "n1"
+
+
+@pytest.mark.parametrize("session_id", ["notes.p", "Notes.p", "NOTES.P"])
+def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
+    assert check_conversation_id("my-notes.p") == "my-notes.p"
+    with pytest.raises(ConfigError, match="names notes of a project"):
+        check_conversation_id(session_id)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
