@@ -148,7 +148,7 @@ def test_a_shown_message_is_cut_between_words_to_the_screen(
     lines = run("show", "one", "--store", filled).output.splitlines()
     assert len(lines) == 121
     assert max(map(display_width, lines)) <= width
-    text = "several words that are said again and again " * 9
+    text = "several words that are used again and again " * 9
 
     async def say() -> None:
         manager = ContextManager(load_config({}), session_id="words", store=open_store(filled))

@@ -129,7 +129,7 @@ def conversation(turns: int = 12) -> list[Message]:
             user(f"I read what you did in part {n} so far. {RULES[n % len(RULES)]} The rest is fine with me."),
             call(f"c{n}", path=f"src/mod_{n}.py", content=f"Let me look at the file of part {n} first."),
             result(f"c{n}", FILE),
-            says(f"The cause of fault {n} is a lock that nobody releases. It was a long way to get here {n}."),
+            says(f"The cause of fault {n} is a lock that is never freed. It was a long way to get here {n}."),
         ]
     return messages
 
@@ -229,7 +229,7 @@ def test_what_one_kind_does_not_use_the_others_may(kind: str, share: float) -> N
         messages += {
             "people": [user(f"The weather on day {n} is fine with all of us here.")],
             "rules": [user(f"Never rename the table orders_{n} without a review.")],
-            "agent": [says(f"The cause of fault {n} is a lock that nobody releases.")],
+            "agent": [says(f"The cause of fault {n} is a lock that is never freed.")],
             "calls": [call(f"c{n}", path=f"src/deep/folder/of/the/project/mod_{n}.py"), result(f"c{n}", "done")],
         }[kind]
     made = lines(*messages)
@@ -252,7 +252,7 @@ def test_names_without_scores_of_a_plug_in_are_condensed_too() -> None:
 
 
 def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announced() -> None:
-    concluded = "The cause is a lock that nobody releases, because the loader fails first. "
+    concluded = "The cause is a lock that is never freed, because the loader fails first. "
     announced = "Let me look at the next file of the loader before anything else is done. "
     made = lines(says(announced * 10), says(concluded * 10))
     together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))

@@ -87,7 +87,7 @@ def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -
         (("openai", "gpt-5.6"), 1_800),
         (("azure-openai", ""), 1_800),
         (("gemini", "gemini-3-pro"), 86_400),
-        (("somebody", "something"), UNKNOWN_TTL),
+        (("some_vendor", "something"), UNKNOWN_TTL),
         (("", ""), UNKNOWN_TTL),
     ],
 )

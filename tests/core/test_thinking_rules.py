@@ -64,7 +64,7 @@ MODELS = {
 
 @pytest.mark.parametrize(("rule", "model"), [(rule, model) for rule, models in MODELS.items() for model in models])
 def test_the_name_of_a_model_gives_its_rule(rule: ThinkingRule, model: str) -> None:
-    assert thinking_rule("somebody", model) is rule
+    assert thinking_rule("some_vendor", model) is rule
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_win
     await mine.add(ContextItem(1, "mine", "m"))
     pool, queue = ContextPool(), ContextQueue(3)
     await pool.add(ContextItem(1, "theirs", "t"))
-    await queue.append(ContextItem("said"))
+    await queue.append(ContextItem("kept"))
     with offering(pool, queue):
-        assert await run(look, question="q") == "q: - [t] theirs / said"
-        assert await run(look, question="q", pool=mine) == "q: - [m] mine / said"
+        assert await run(look, question="q") == "q: - [t] theirs / kept"
+        assert await run(look, question="q", pool=mine) == "q: - [m] mine / kept"
 
 
 @pytest.mark.parametrize("given", ["evil", None, {"items": []}, ContextQueue(1)], ids=str)
@@ -95,9 +95,9 @@ async def test_an_optional_queue_is_none_outside_a_session_and_injected_inside()
 
     assert await run(think, question="q") == "q: no memory"
     queue = ContextQueue(3)
-    await queue.append(ContextItem("said"))
+    await queue.append(ContextItem("kept"))
     with offering(ContextPool(), queue):
-        assert await run(think, question="q") == "q: said"
+        assert await run(think, question="q") == "q: kept"
 
 
 async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:

@@ -35,7 +35,7 @@ Operation = tuple[str, Any]
 MODELS = {  # name of the provider and of the model, and the checker of its rule
     "bound": ("anthropic", "claude-opus-5-5", BoundThinkingChecker),
     "bound too": ("anthropic", "claude-fable-5-1", BoundThinkingChecker),
-    "unknown": ("somebody", "new-model-1", BoundThinkingChecker),
+    "unknown": ("some_vendor", "new-model-1", BoundThinkingChecker),
     "required": ("anthropic", "claude-sonnet-4-5", RequiredThinkingChecker),
     "free": ("openai", "gpt-5.6", FreeThinkingChecker),
 }

@@ -45,13 +45,13 @@ async def test_without_texts_retention_is_an_ordinary_request() -> None:
 async def test_a_text_that_is_not_in_the_history_is_a_value_error() -> None:
     manager = await feed(new_manager(), work(3))
     with pytest.raises(ValueError, match="not in the history"):
-        await manager.request_retention(retain_contents=["never said"])
+        await manager.request_retention(retain_contents=["never written"])
 
 
 async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
-    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "said by the model"}])
+    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "written by the model"}])
     with pytest.raises(ValueError, match="not in the history"):
-        await manager.request_retention(retain_contents=["said by the model"])
+        await manager.request_retention(retain_contents=["written by the model"])
 
 
 async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:

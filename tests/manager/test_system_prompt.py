@@ -33,23 +33,23 @@ def stored_prompts() -> list[Message]:
 
 async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
     manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await manager.set_system_prompt_factory(Prompt("Made again."))
     view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "system"] == ["Made anew.", "From a hook."]
+    assert [m["content"] for m in view if m["role"] == "system"] == ["Made again.", "From a hook."]
     assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
 
 
 async def test_the_history_keeps_the_stored_prompt_and_never_sees_the_factorys() -> None:
     manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await manager.set_system_prompt_factory(Prompt("Made again."))
     await ask(manager, BUDGET)
-    assert "Made anew." not in text(await manager.get_messages())
+    assert "Made again." not in text(await manager.get_messages())
     assert bare(await manager.get_messages()) == stored_prompts()
 
 
 async def test_the_factory_is_called_on_every_request() -> None:
     manager = await feed(new_manager(), work(3))
-    prompt = Prompt("Made anew.")
+    prompt = Prompt("Made again.")
     await manager.set_system_prompt_factory(prompt)
     for _ in range(4):
         await ask(manager, BUDGET)
@@ -78,7 +78,7 @@ async def test_the_prompt_counts_in_the_budget() -> None:
 
 async def test_a_factory_taken_away_leaves_the_stored_prompt() -> None:
     manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made anew."))
+    await manager.set_system_prompt_factory(Prompt("Made again."))
     await ask(manager, BUDGET)
     await manager.set_system_prompt_factory(None)
     assert (await ask(manager, BUDGET))[0]["content"] == "Stored."

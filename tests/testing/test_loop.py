@@ -300,7 +300,7 @@ TWO = {"calls": [{"tool": "read", "arguments": {"path": path}} for path in ("fir
 
 
 async def test_a_graceful_cancellation_waits_for_the_tools() -> None:
-    room = Room(TWO, "never said")
+    room = Room(TWO, "never written")
     room.tools = {"read": Tool(cancelling(room, immediate=False))}
     assert await room.run() == ""
     assert [message["content"] for message in room.context.messages[2:]] == ["first", "second"]
@@ -309,7 +309,7 @@ async def test_a_graceful_cancellation_waits_for_the_tools() -> None:
 
 
 async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
-    room = Room(TWO, "never said")
+    room = Room(TWO, "never written")
     room.tools = {"read": Tool(cancelling(room, immediate=True))}
     await room.run()
     assert [message["content"] for message in room.context.messages[2:]] == ["first"]
@@ -318,7 +318,7 @@ async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
 
 
 async def test_unfinished_calls_are_answered_and_the_turn_is_closed_if_wanted() -> None:
-    room = Room(TWO, "never said", answer_cancelled_calls=True, closing_message="Cancelled.")
+    room = Room(TWO, "never written", answer_cancelled_calls=True, closing_message="Cancelled.")
     room.tools = {"read": Tool(cancelling(room, immediate=True))}
     await room.run()
     assert [message["content"] for message in room.context.messages[2:]] == [
@@ -342,7 +342,7 @@ async def test_a_cancelled_task_stops_its_tools_and_stays_cancelled() -> None:
             raise
         return ToolResult(output="never")
 
-    room = Room(CALL, "never said", tools=[Tool(read)])
+    room = Room(CALL, "never written", tools=[Tool(read)])
     task = asyncio.create_task(room.run())
     await started.wait()
     task.cancel()

@@ -235,7 +235,7 @@ async def test_a_url_names_the_root_and_nothing_is_opened(
         await store.close()
 
 
-@pytest.mark.parametrize("url", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~nobody-of-this-name/x"])
+@pytest.mark.parametrize("url", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~no-user-of-this-name/x"])
 def test_a_url_without_a_usable_path_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="store"):
         open_store(url)

@@ -26,7 +26,7 @@ REFUSED = (
     FAILED.replace("5432", "%d")
     + "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?"
 )
-PASSWORD = 'FATAL:  password authentication failed for user "somebody"'
+PASSWORD = 'FATAL:  password authentication failed for user "some_user"'
 # What libpq 18 and psycopg 3.3 report, and what of it the error quotes.
 LIBPQ_TEXTS = {
     "refused": (
@@ -50,8 +50,8 @@ LIBPQ_TEXTS = {
         f"{PASSWORD}; check user and password",
     ),
     "role": (
-        f'{FAILED}FATAL:  role "somebody" does not exist',
-        'role "somebody" does not exist; check user and password',
+        f'{FAILED}FATAL:  role "some_user" does not exist',
+        'role "some_user" does not exist; check user and password',
     ),
     "database": (
         f'{FAILED}FATAL:  database "nosuch" does not exist',
@@ -62,7 +62,7 @@ LIBPQ_TEXTS = {
 
 class TestErrors:
     async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
-        store = PostgresStore.from_url("postgresql://somebody:sesame@127.0.0.1:1/nowhere")
+        store = PostgresStore.from_url("postgresql://some_user:sesame@127.0.0.1:1/nowhere")
         for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
             with pytest.raises(
                 StoreError, match=r"127\.0\.0\.1:1, database 'nowhere' cannot be reached.*again"

@@ -32,7 +32,7 @@ class TestUrls:
     )
     def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            open_store(f"postgresql://somebody:sesame@127.0.0.1/test?{more}")
+            open_store(f"postgresql://some_user:sesame@127.0.0.1/test?{more}")
         assert "sesame" not in str(caught.value)
         assert str(caught.value).startswith("store: ")
 
@@ -49,14 +49,14 @@ class TestUrls:
     )
     def test_an_unknown_parameter_is_named_with_the_nearest_known(self, more: str, hint: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            open_store(f"postgresql://somebody:sesame@127.0.0.1/test?{more}")
+            open_store(f"postgresql://some_user:sesame@127.0.0.1/test?{more}")
         assert hint in str(caught.value)
         assert "sesame" not in str(caught.value)
 
     @pytest.mark.parametrize("password", ["@?sesame", "@?sesame=1", "o@p?user=a&sesame=1&x", "@en?connect=1&sesame"])
     def test_a_piece_of_a_password_is_not_taken_for_a_parameter(self, password: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            open_store(f"postgresql://somebody:{password}@127.0.0.1/test")
+            open_store(f"postgresql://some_user:{password}@127.0.0.1/test")
         assert "sesame" not in str(caught.value)
 
     @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ class TestUrls:
         assert isinstance(open_store(f"postgresql://127.0.0.1/test?{more}"), PostgresStore)
 
     def test_a_url_is_not_shown_by_its_store(self) -> None:
-        store = PostgresStore.from_url("postgresql://somebody:sesame@127.0.0.1/test")
+        store = PostgresStore.from_url("postgresql://some_user:sesame@127.0.0.1/test")
         assert "sesame" not in repr(store) + repr(vars(store))
 
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
     def test_both_schemes_are_known(self, scheme: str) -> None:
-        assert isinstance(open_store(f"{scheme}://somebody@127.0.0.1/test?sslmode=prefer"), PostgresStore)
+        assert isinstance(open_store(f"{scheme}://some_user@127.0.0.1/test?sslmode=prefer"), PostgresStore)

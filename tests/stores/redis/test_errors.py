@@ -112,7 +112,7 @@ class TestDurabilityWarnings:
 
 class TestErrors:
     async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
-        store = RedisStore.from_url("redis://somebody:sesame@127.0.0.1:1/3")
+        store = RedisStore.from_url("redis://some_user:sesame@127.0.0.1:1/3")
         for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
             with pytest.raises(StoreError, match=r"127\.0\.0\.1:1, database 3 cannot be reached.*again") as caught:
                 await call
@@ -133,7 +133,7 @@ class TestErrors:
         [
             ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
             (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
-            ("nobody:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
+            ("no_user:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
             ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
             ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: evalsha\); grant"),
             ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
@@ -246,11 +246,11 @@ class TestErrors:
     )
     def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            open_store(f"redis://somebody:sesame@127.0.0.1/0?{more}")
+            open_store(f"redis://some_user:sesame@127.0.0.1/0?{more}")
         assert "sesame" not in str(caught.value)
 
     @pytest.mark.parametrize("scheme", ["redis", "rediss"])
     def test_both_schemes_are_known_and_show_no_password(self, scheme: str) -> None:
-        store = open_store(f"{scheme}://somebody:sesame@127.0.0.1/0?health_check_interval=10&protocol=3")
+        store = open_store(f"{scheme}://some_user:sesame@127.0.0.1/0?health_check_interval=10&protocol=3")
         assert isinstance(store, RedisStore)
         assert "sesame" not in repr(store) + repr(vars(store))
