@@ -139,7 +139,7 @@ class AppendQueue:
                     except Exception as problem:  # noqa: BLE001 - raised where each caller waits
                         acknowledge(batch, problem)
                 leads = self._keeps_leading(here)
-        except GeneratorExit:  # collected with its history: no caller is left
+        except GeneratorExit:  # collected after its loop was closed: no caller is left on it
             raise
         except BaseException:
             self._on_leader_lost(self._resign(batch, here))

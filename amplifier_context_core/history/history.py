@@ -241,7 +241,7 @@ class History:
     async def finish(self) -> None:
         """Wait for the completion of changes whose callers were cancelled."""
         self._queue.commit_left()
-        ours = [task for task in self._work if task.get_loop() is asyncio.get_running_loop()]
+        ours = [task for task in self._work.copy() if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 
     def on_prompt(self) -> None:
@@ -269,6 +269,7 @@ class History:
 
     def _start_task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.ensure_future(work)
+        self._work.difference_update([one for one in self._work.copy() if one.get_loop().is_closed()])  # never ends
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return task

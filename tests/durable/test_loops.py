@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -363,3 +365,23 @@ def test_a_message_whose_loop_was_closed_unacknowledged_is_added_with_the_next_o
     asyncio.run(asyncio.wait_for(manager.add_message(user("Next.")), 20))
     assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Left.", "Next."]
     assert not left.done()
+
+
+def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
+    manager = manager_on(_Slow())
+    asyncio.run(manager.ready())
+    closed: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def add(begun: asyncio.Event) -> None:
+        closed.append(weakref.ref(asyncio.get_running_loop()))
+        adding = asyncio.ensure_future(manager.add_message(user("Left.")))
+        await asyncio.sleep(0.02)
+        begun.set()
+        await adding
+
+    for number in range(3):
+        abandoned(add)
+        asyncio.run(manager.add_message(user(f"Next {number}.")))
+    gc.collect()
+    assert [one() for one in closed] == [None] * 3
+    assert len(asyncio.run(manager.get_messages())) == 6
