@@ -28,7 +28,7 @@ class CompactionJob:
         selection: the view to compact, and the request that it is for.
         is_manual: asked for, whatever the threshold.
         injected: what handlers of the compaction want a summary to dwell on.
-        focus_drops: of the compactor before the handlers were asked.
+        focus_drops: of the compactor when this was made: once it differs, `injected` may have been erased.
     """
 
     selection: Selection

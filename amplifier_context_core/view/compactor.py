@@ -130,7 +130,7 @@ class Compactor:
                     sent = self.hand_out(sent, selection.pause, serves=selection.reason is None)
                     break
                 flight = self._in_flight.try_acquire()
-            job = CompactionJob(selection)
+            job = CompactionJob(selection, focus_drops=self.focus_drops)
             if handling and flight is None:
                 # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
                 selection, _ = await self._run(job)
@@ -235,7 +235,8 @@ class Compactor:
         async with self.alone():
             async with self.lock.hold():
                 selection = await self.cache.select(request)
-            _, result = await self._compact_with_hooks(CompactionJob(selection, is_manual=True))
+            job = CompactionJob(selection, is_manual=True, focus_drops=self.focus_drops)
+            _, result = await self._compact_with_hooks(job)
             return result.report if result and result.has_gain else None
 
     def alone(self) -> Hold:
@@ -304,25 +305,28 @@ class Compactor:
 
     async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Announce a compaction, and run it unless a handler postpones it."""
-        drops = self.focus_drops
         decision = await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
         if decision.denied and job.tokens <= job.request.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
             return self.postpone(job), None
         if decision.injected:
-            job = replace(job, injected=decision.injected, focus_drops=drops)
+            job = replace(job, injected=decision.injected)
         return await self._run(job)
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
         """Run a compaction and accept its result; return the view that serves the budget now.
 
         While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
+        A result that may quote what was erased while it was made is dropped.
         """
         async with self.lock.hold():
-            selection = await self._current(job.selection, job.request)
-            if not job.is_manual and selection.reason is None:
-                return selection, None
-            result = await self.compact(job if selection is job.selection else replace(job, selection=selection))
+            while True:
+                selection = await self._current(job.selection, job.request)
+                if not job.is_manual and selection.reason is None:
+                    return selection, None
+                result = await self.compact(job if selection is job.selection else replace(job, selection=selection))
+                if result.job.focus_drops == self.focus_drops:
+                    break
             selection = self.accept(result)
         await self.announce(result)
         return selection, result
@@ -347,7 +351,7 @@ class Compactor:
             self.cache.replace(job.view, new)
         self.cache.touch(budget, new)
         self.short_forms.shown(new.newest_seq)
-        self.injected = job.injected if job.focus_drops == self.focus_drops else None
+        self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         return self.cache.selected(job.selection, new)
@@ -370,6 +374,8 @@ class Compactor:
         The session is not changed before the result is accepted. The caller holds the lock.
         """
         started = time.monotonic()
+        if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
+            job = replace(job, injected=None, focus_drops=self.focus_drops)
         view, request, limits, counter = job.view, job.request, job.request.limits, job.request.counter
         history, interrupted = job.selection.history, job.selection.interrupted
         await view.bind(request.prefix)  # another request may have bound it to its own prefix

@@ -32,17 +32,20 @@ class Basis:
         view: that serves the budget; None if there is none.
         checkpoint: of that view. A command that changes what a view shows of it replaces it.
         pins: seqs pinned by command.
+        focus_drops: of the compactor.
     """
 
     view: View | None
     checkpoint: Checkpoint | None
     pins: frozenset[int]
+    focus_drops: int
 
     @classmethod
     def of(cls, compactor: Compactor, budget: int) -> Basis:
         """Return what the session has for a budget now."""
         view = compactor.cache.by_budget.get(budget)
-        return cls(view, view.checkpoint if view else None, frozenset(compactor.pins))
+        checkpoint = view.checkpoint if view else None
+        return cls(view, checkpoint, frozenset(compactor.pins), compactor.focus_drops)
 
 
 @dataclass(frozen=True, slots=True)
