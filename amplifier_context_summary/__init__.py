@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_context_core.default_paths import in_project
 from amplifier_context_core.kernel import Cleanup, mount_manager, providers_by_name
-from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores import Store, open_store
 from amplifier_context_core.stores.validation import check_conversation_id
 
 from .asking import EVENTS
@@ -18,7 +18,7 @@ from .manager import SummaryManager
 
 __amplifier_module_type__ = "context"
 
-__all__ = ["MODULE", "SummaryConfig", "SummaryManager", "mount"]
+__all__ = ["MODULE", "SummaryConfig", "SummaryManager", "mount", "stored_manager"]
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
@@ -46,3 +46,17 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         tools=lambda: coordinator.get("tools") or {},
     )
     return await mount_manager(coordinator, manager, MODULE, EVENTS)
+
+
+def stored_manager(settings: Mapping[str, Any], *, session_id: str, store: Store) -> SummaryManager:
+    """Return a manager of a session of a store that calls no model, for commands that look at a kept session.
+
+    Args:
+        settings: config keys that the session was saved with.
+        session_id: id of the session.
+        store: the store.
+
+    Raises:
+        ConfigError: a config key has an impossible value.
+    """
+    return SummaryManager(load_summary_config(settings), session_id=session_id, store=store)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from ..amounts import amount_in
@@ -17,3 +20,8 @@ def tokens(text: str) -> int:
     if not number:
         raise click.BadParameter(f"{text!r} is not a number of tokens such as 32000 or 32k")
     return number
+
+
+def budget_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the option `--budget TOKENS` with a help text to a command."""
+    return click.option("--budget", type=tokens, metavar="TOKENS", help=text)

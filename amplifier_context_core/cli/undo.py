@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from .formatting import shell_quoted
-from .session_settings import session_settings
 from .store_options import require_session, run_command, store_at, store_option
+from .stored_managers import manager_of
+from .token_amounts import budget_option
 
 _SHOWN = {
     "originals": "its originals are shown again",
@@ -21,20 +22,20 @@ _SHOWN = {
 @click.argument("name", metavar="SESSION")
 @click.argument("mark", metavar="[MARK]", required=False)
 @store_option
-def undo(name: str, mark: str | None, url: str | None) -> None:
+@budget_option("Take it back for requests of a budget such as 16k; by default the budget of the compaction.")
+def undo(name: str, mark: str | None, url: str | None, budget: int | None) -> None:
     """Take the newest compaction of a session back, or the chapter that holds the message MARK.
 
     The next request shows the originals again where they fit below the trigger. The history is not changed.
     """
-    from ..config import load_config
-    from ..manager import ContextManager
 
     async def work() -> dict[str, Any]:
         async with store_at(url) as store:
             await require_session(store, name, url)
-            config = load_config(session_settings(await store.load_checkpoint(name)))
-            manager = ContextManager(config, session_id=name, store=store)
+            manager = manager_of(await store.load_checkpoint(name), name, store, budget)
             try:
+                if budget:
+                    await manager.explain()  # takes the view of that budget
                 return await manager.undo(mark)
             except ValueError as problem:
                 raise click.UsageError(str(problem)) from None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .formatting import command, counted, screen_width, shell_quoted, truncate
-from .session_settings import session_settings
 from .sessions import print_json, printable_text
 from .store_options import require_session, run_command, store_at, store_option
-from .token_amounts import tokens
+from .stored_managers import manager_of
+from .token_amounts import budget_option
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
 
-_budget = click.option(
-    "--budget",
-    type=tokens,
-    metavar="TOKENS",
-    help="Show the next request at a budget such as 16k, compacted if need be.",
-)
+_budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -96,6 +91,9 @@ def explain(session_id: str, url: str | None, budget: int | None, as_json: bool)
     click.echo(f"history   {counted(report['messages'], 'message')}, {report['history_tokens']:,} tokens")
     click.echo(f"threshold {figures['why']}")
     click.echo(f"kept      {report['floor']['tokens']:,} tokens must stay")
+    if summary := report.get("summary"):  # of context-summary
+        cost, session = (f"{summary[key]:,}" for key in ("summary_cost", "session_cost"))
+        click.echo(f"summaries {counted(summary['calls'], 'call')}, cost {cost} beside {session} of the session")
     rows = report["rounds"]
     if len(rows) > _MOST_ROUNDS:
         click.echo(f"rounds    the newest {_MOST_ROUNDS} of {len(rows):,}; --json has all")
@@ -142,8 +140,6 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
 
     With a budget the next request is made on the copy, so that its view is what would be sent.
     """
-    from ..config import load_config
-    from ..manager import ContextManager
     from ..stores import MemoryStore, read_in_batches
 
     memory = MemoryStore()
@@ -154,10 +150,7 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
         data = await store.load_checkpoint(session_id)
     if data:
         await memory.save_checkpoint(session_id, length, data)
-    settings = session_settings(data)
-    if budget:
-        settings["max_tokens"] = budget
-    manager = ContextManager(load_config(settings), session_id=session_id, store=memory)
+    manager = manager_of(data, session_id, memory, budget)
     if budget:
         await manager.get_messages_for_request()
     return manager

@@ -60,3 +60,14 @@ async def test_undo_opens_a_session_with_its_own_settings(tmp_path: Path, config
     assert done.exit_code == 0, done.output
     fits = "compact_threshold" not in config
     assert ("originals are shown again" in done.output) is fits
+
+
+async def test_undo_with_a_budget_shows_originals_that_fit_that_budget(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    await session(url, compact_threshold=0.3, target_usage=0.2)
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["undo", "s", "--store", url, "--budget", "64k"])
+    assert done.exit_code == 0, done.output
+    assert "originals are shown again" in done.output
+    manager = ContextManager(load_config({"compact_threshold": 0.3}), session_id="s", store=open_store(url))
+    assert "<context_record>" not in text(await manager.get_messages_for_request(64_000))
+    await manager.close()

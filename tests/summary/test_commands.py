@@ -1,0 +1,83 @@
+"""The commands on a session of context-summary: they open it as the manager that wrote it does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_core.cli.app import main
+from amplifier_context_core.stores import Store, open_store
+from tests.messages import text, work
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
+
+pytestmark = pytest.mark.kernel
+WORDS = "in a model's words"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'sessions.db'}"
+
+
+async def kept(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Keep a session with a chapter of a model; return its report and its next view."""
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, work(60, output=900))
+    await manager.close()
+    manager = summary_manager(None, store=store, max_tokens=BUDGET)
+    view = await manager.get_messages_for_request()
+    await manager.close()
+    manager = summary_manager(None, store=store)
+    report = await manager.explain()
+    await manager.close()
+    return report, view
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_explain_reports_what_summaries_cost(url: str) -> None:
+    report, _ = asyncio.run(kept(open_store(url)))
+    printed = json.loads(run("explain", "s", "--store", url, "--json"))
+    assert printed["summary"] == report["summary"]
+    assert printed["summary"]["calls"] > 0
+    cost = f"cost {report['summary']['summary_cost']:,} beside "
+    assert cost in run("explain", "s", "--store", url)
+
+
+def test_view_shows_the_chapter_that_the_model_wrote(url: str) -> None:
+    _, view = asyncio.run(kept(open_store(url)))
+    printed = [json.loads(line) for line in run("view", "s", "--store", url, "--json").splitlines()]
+    assert WORDS in text(printed)
+    assert printed == view
+
+
+def test_a_view_at_a_smaller_budget_keeps_words_of_the_model(url: str) -> None:
+    asyncio.run(kept(open_store(url)))
+    small = run("view", "s", "--store", url, "--budget", str(BUDGET * 3 // 4), "--json")
+    assert WORDS in small
+
+
+def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
+    async def state() -> tuple[int, bool]:
+        manager = summary_manager(None, store=open_store(url))
+        view = await manager.get_messages_for_request(BUDGET)
+        records = manager.records.valid(manager.history)
+        await manager.close()
+        return len(records), WORDS in text(view)
+
+    asyncio.run(kept(open_store(url)))
+    before, worded = asyncio.run(state())
+    assert before
+    assert worded
+    assert "are shown" in run("undo", "s", "--store", url)
+    after, _ = asyncio.run(state())
+    assert after < before
